@@ -1,0 +1,298 @@
+"""The networks of NAS-Bench-201 (Dong and Yang, ICLR 2020) as ONNX files without trained weights.
+
+An architecture is a string such as
+
+    |nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|skip_connect~2|
+
+One cell has four nodes. Node 0 is the cell's input, node 3 its output, and every node is the sum
+of what its incoming edges deliver. The string lists, for nodes 1, 2 and 3, the operator on the edge
+from each earlier node. With five operators on six edges there are 15,625 architectures.
+
+    stem     3x3 convolution + BN
+    stage 1  N cells with C channels
+    reduce   residual block with stride 2; its shortcut: 2x2 average pooling, 1x1 convolution
+    stage 2  N cells with 2C channels
+    reduce   as above
+    stage 3  N cells with 4C channels
+    tail     BN + ReLU, global average pooling, classifier
+
+The files are what an inference engine is given after export in evaluation mode:
+
+- A BN that follows a convolution is folded into its weight and bias. The BN of the tail follows no
+  convolution and stays.
+- `skip_connect` leaves no node, `none` leaves no edge.
+- Convolutions that read the same value share one ReLU: exporters merge equal operators.
+- An edge that lies on no path from the cell's input to its output is dropped. A convolution on a
+  node that receives nothing would deliver its bias, a constant per channel; such a constant folds
+  into its surroundings at no cost, so that edge is dropped too.
+- Where no path is left at all (341 of the architectures), a cell delivers zeros whatever its input
+  is, and so does the last one. All that survives then is the tail, applied to a map of zeros: an
+  `Expand` of one zero, not a `ConstantOfShape`, which stands for a weight here. The network's
+  input is declared but unused.
+
+Weights are `ConstantOfShape` nodes, as in the light models that ship with onnx: give them random
+values before measuring (a variance must stay positive). Weights of one shape share one shape
+tensor, which keeps the files small.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
+
+OPERATORS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+"""The five operators, in the order in which an index counts them."""
+
+EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
+"""(from node, to node) of the six edges, in the order of the string."""
+
+ARCHITECTURES: int = len(OPERATORS) ** len(EDGES)
+
+_KERNEL = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
+_WEIGHT_VALUE = 0.01
+
+
+def parse(arch: str) -> tuple[str, ...]:
+    """Return the operators on `EDGES`; raise ValueError if `arch` is not such a string."""
+    operators = []
+    nodes = arch.split("+")
+    if len(nodes) != 3:
+        raise ValueError(f"expected three nodes joined by '+', found {len(nodes)}: {arch!r}")
+    for target, node in enumerate(nodes, start=1):
+        edges = node.strip("|").split("|")
+        if len(edges) != target or node != "|" + "|".join(edges) + "|":
+            raise ValueError(f"node {target} needs {target} edges as '|op~0|...|': {node!r}")
+        for source, edge in enumerate(edges):
+            name, _, origin = edge.partition("~")
+            if name not in OPERATORS or origin != str(source):
+                raise ValueError(f"expected one of {OPERATORS} followed by '~{source}': {edge!r}")
+            operators.append(name)
+    return tuple(operators)
+
+
+def arch_from_index(index: int) -> str:
+    """Return architecture number `index`: six digits to the base 5, the first edge leading.
+
+    The numbering is this module's own. The published table orders the same strings at random.
+    """
+    if not 0 <= index < ARCHITECTURES:
+        raise ValueError(f"an index is 0..{ARCHITECTURES - 1}, not {index}")
+    digits = []
+    for _ in EDGES:
+        index, digit = divmod(index, len(OPERATORS))
+        digits.append(OPERATORS[digit])
+    text = {1: "|", 2: "|", 3: "|"}
+    for (source, target), operator in zip(EDGES, reversed(digits), strict=True):
+        text[target] += f"{operator}~{source}|"
+    return "+".join(text.values())
+
+
+def index_from_arch(arch: str) -> int:
+    """Return the number which `arch_from_index` turns into `arch`."""
+    index = 0
+    for operator in parse(arch):
+        index = index * len(OPERATORS) + OPERATORS.index(operator)
+    return index
+
+
+def all_archs() -> Iterator[str]:
+    """Yield all 15,625 architectures in the order of their index."""
+    return (arch_from_index(index) for index in range(ARCHITECTURES))
+
+
+def sample(count: int, seed: int) -> list[str]:
+    """Draw `count` different architectures, all equally likely, the same for the same seed."""
+    return [arch_from_index(i) for i in random.Random(seed).sample(range(ARCHITECTURES), count)]
+
+
+def live_edges(arch: str) -> list[tuple[int, int, str]]:
+    """Return (from, to, operator) of the edges on a path from the cell's input to its output."""
+    edges = [
+        (source, target, operator)
+        for (source, target), operator in zip(EDGES, parse(arch), strict=True)
+        if operator != "none"
+    ]
+    # An edge always leads to a higher node, so one pass in each direction is enough.
+    reached, needed = {0}, {3}
+    for source, target, _ in sorted(edges):
+        if source in reached:
+            reached.add(target)
+    for source, target, _ in sorted(edges, key=lambda edge: -edge[1]):
+        if target in needed:
+            needed.add(source)
+    return [edge for edge in edges if edge[0] in reached and edge[1] in needed]
+
+
+def build(
+    arch: str,
+    *,
+    channels: int = 16,
+    cells_per_stage: int = 5,
+    image: int = 32,
+    classes: int = 10,
+    batch: int = 1,
+) -> onnx.ModelProto:
+    """Return the network of `arch` with `channels` in its first stage, on square images."""
+    if min(channels, cells_per_stage, image, classes, batch) < 1 or image % 4:
+        raise ValueError("all sizes must be positive, and the image a multiple of 4")
+    edges = live_edges(arch)
+    writer = _Writer()
+    if edges:
+        value = writer.conv("input", "stem", 3, channels, 3)
+        for stage in range(3):
+            width = channels << stage
+            if stage:
+                value = writer.reduction(value, f"reduce{stage}", width // 2, width)
+            for number in range(cells_per_stage):
+                value = writer.cell(value, f"stage{stage + 1}.cell{number + 1}", width, edges)
+    else:
+        value = writer.zeros("zeros", (batch, channels * 4, image // 4, image // 4))
+    writer.tail(value, channels * 4, classes)
+
+    graph = writer.graph
+    graph.name = "nasbench201"
+    for values, name, shape in (
+        (graph.input, "input", (batch, 3, image, image)),
+        (graph.output, "output", (batch, classes)),
+    ):
+        values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    # Opset 17 came with version 8 of the file format: engines of 2022 and later read both.
+    return onnx.ModelProto(
+        ir_version=8,
+        producer_name="hybridlat-nasbench201",
+        opset_import=[onnx.OperatorSetIdProto(version=17)],
+        graph=graph,
+    )
+
+
+@cache
+def _conv_attributes(kernel: int, stride: int) -> list[AttributeProto]:
+    """Attributes are the slow part of a node, and few differ: each set is made once."""
+    pad = kernel // 2
+    return [
+        helper.make_attribute("dilations", [1, 1]),
+        helper.make_attribute("group", 1),
+        helper.make_attribute("kernel_shape", [kernel, kernel]),
+        helper.make_attribute("pads", [pad] * 4),
+        helper.make_attribute("strides", [stride, stride]),
+    ]
+
+
+@cache
+def _pool_attributes(kernel: int, stride: int) -> list[AttributeProto]:
+    pad = 1 if kernel == 3 else 0
+    return [
+        helper.make_attribute("count_include_pad", 0),
+        helper.make_attribute("kernel_shape", [kernel, kernel]),
+        helper.make_attribute("pads", [pad] * 4),
+        helper.make_attribute("strides", [stride, stride]),
+    ]
+
+
+@cache
+def _fill_attributes() -> list[AttributeProto]:
+    value = helper.make_tensor("", TensorProto.FLOAT, [1], [_WEIGHT_VALUE])
+    return [helper.make_attribute("value", value)]
+
+
+@cache
+def _gemm_attributes() -> list[AttributeProto]:
+    return [helper.make_attribute("transB", 1)]
+
+
+class _Writer:
+    """Appends operators to a graph; every method returns the name of the value it has made."""
+
+    def __init__(self) -> None:
+        self.graph = GraphProto()
+        self._shapes: dict[tuple[int, ...], str] = {}
+        self._relus: dict[str, str] = {}
+
+    def node(
+        self, operator: str, inputs: list[str], name: str, attributes: list[AttributeProto] | None
+    ) -> str:
+        self.graph.node.append(
+            NodeProto(
+                op_type=operator, name=name, input=inputs, output=[name], attribute=attributes or ()
+            )
+        )
+        return name
+
+    def shape(self, shape: tuple[int, ...]) -> str:
+        name = self._shapes.get(shape)
+        if name is None:
+            name = self._shapes[shape] = "shape_" + "x".join(map(str, shape))
+            self.graph.initializer.append(
+                helper.make_tensor(name, TensorProto.INT64, [len(shape)], shape)
+            )
+        return name
+
+    def weight(self, name: str, *shape: int) -> str:
+        return self.node("ConstantOfShape", [self.shape(shape)], name, _fill_attributes())
+
+    def zeros(self, name: str, shape: tuple[int, ...]) -> str:
+        self.graph.initializer.append(helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0]))
+        return self.node("Expand", ["zero", self.shape(shape)], name, None)
+
+    def conv(
+        self,
+        value: str,
+        name: str,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        bias: bool = True,
+    ) -> str:
+        operands = [value, self.weight(f"{name}.weight", outputs, inputs, kernel, kernel)]
+        if bias:
+            operands.append(self.weight(f"{name}.bias", outputs))
+        return self.node("Conv", operands, f"{name}.conv", _conv_attributes(kernel, stride))
+
+    def relu(self, value: str) -> str:
+        if value not in self._relus:
+            self._relus[value] = self.node("Relu", [value], f"{value}.relu", None)
+        return self._relus[value]
+
+    def cell(self, value: str, name: str, width: int, edges: list[tuple[int, int, str]]) -> str:
+        nodes = {0: value}
+        for source, target, operator in edges:
+            edge = f"{name}.edge{source}{target}"
+            result = nodes[source]
+            if operator in _KERNEL:
+                result = self.relu(result)
+                result = self.conv(result, edge, width, width, _KERNEL[operator])
+            elif operator == "avg_pool_3x3":
+                result = self.node("AveragePool", [result], f"{edge}.pool", _pool_attributes(3, 1))
+            if target in nodes:
+                result = self.node("Add", [nodes[target], result], f"{edge}.add", None)
+            nodes[target] = result
+        return nodes[3]
+
+    def reduction(self, value: str, name: str, inputs: int, outputs: int) -> str:
+        main = self.relu(value)
+        main = self.conv(main, f"{name}.a", inputs, outputs, 3, stride=2)
+        main = self.relu(main)
+        main = self.conv(main, f"{name}.b", outputs, outputs, 3)
+        shortcut = self.node("AveragePool", [value], f"{name}.pool", _pool_attributes(2, 2))
+        # No BN follows this convolution, so there is no bias to fold one into.
+        shortcut = self.conv(shortcut, f"{name}.shortcut", inputs, outputs, 1, bias=False)
+        return self.node("Add", [shortcut, main], f"{name}.add", None)
+
+    def tail(self, value: str, width: int, classes: int) -> str:
+        parts = ("weight", "bias", "running_mean", "running_var")
+        statistics = [self.weight(f"tail.bn.{part}", width) for part in parts]
+        value = self.node("BatchNormalization", [value, *statistics], "tail.bn", None)
+        value = self.node("GlobalAveragePool", [self.relu(value)], "tail.pool", None)
+        value = self.node("Flatten", [value], "tail.flatten", None)
+        operands = [
+            value,
+            self.weight("tail.classifier.weight", classes, width),
+            self.weight("tail.classifier.bias", classes),
+        ]
+        return self.node("Gemm", operands, "output", _gemm_attributes())
