@@ -1,0 +1,69 @@
+"""The contract of a backend: an engine that can build a cell or a network and time it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from hybridlat.core.network import Lowered, Network
+from hybridlat.core.target import Target
+
+Protocol = Literal["twins", "differential", "direct"]
+
+
+class Session(abc.ABC):
+    """One built cell or network with its own weights, inputs and buffers, ready to run."""
+
+    @abc.abstractmethod
+    def run_us(self, count: int) -> list[float]:
+        """Run ``count`` inferences one after another; microseconds of each.
+
+        Samples that the operating system disturbed (involuntary context switches) are left out,
+        so fewer than ``count`` may come back. Raises MeasurementError when a run fails.
+        """
+
+    def close(self) -> None:
+        """Give back memory; the session is not used afterwards."""
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Backend(abc.ABC):
+    """An engine on this machine, for one precision (and thread count on a CPU).
+
+    ``protocol`` says how its cells are measured: ``twins`` where the lowered graph can be rebuilt
+    exactly, ``differential`` where cells can only be timed behind their predecessor, ``direct``
+    where one number per cell is all there is (a replayed recording).
+    """
+
+    name: ClassVar[str]
+    protocol: ClassVar[Protocol]
+
+    @property
+    @abc.abstractmethod
+    def target(self) -> Target:
+        """Device, runtime with version, precision and threads that measurements will belong to."""
+
+    @abc.abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """What a record must know of engine, driver, clocks, CPU and threads."""
+
+    @abc.abstractmethod
+    def lower(self, network: Network) -> Lowered:
+        """The graph this engine runs for the network of a file.
+
+        Raises MeasurementError when the engine refuses the network.
+        """
+
+    @abc.abstractmethod
+    def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
+        """Build a network with seeded random weights and inputs.
+
+        ``lowered`` True: it is a cell (or all) of a lowered graph and must run as it is; False: it
+        is a file's network, to be optimised as the engine always does. Raises MeasurementError.
+        """

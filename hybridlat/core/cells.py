@@ -1,0 +1,77 @@
+"""Cut a lowered network into cells: maximal runs of kernels between single live tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybridlat.core.network import Lowered, Network, Node
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A sub-network of a lowered network.
+
+    ``positions`` are its kernels in the lowered network, ``origins`` the operators of the file
+    that it computes, ``ops`` one readable label per kernel (``Conv+Add+Relu``).
+    """
+
+    network: Network
+    positions: tuple[int, ...]
+    origins: tuple[int, ...]
+    ops: tuple[str, ...]
+
+
+def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
+    """Positions of the kernels of each cell, in order.
+
+    A border lies after a kernel when exactly one activation is still to be read. Such a tensor
+    dominates the output, so the borders do not depend on the order of the nodes.
+    """
+    last_use: dict[str, int] = {}
+    for position, node in enumerate(network.nodes):
+        for name in node.inputs:
+            if name in network.types:
+                last_use[name] = position
+    live = {name for name in network.inputs if name in last_use}
+    cells: list[tuple[int, ...]] = []
+    current: list[int] = []
+    for position, node in enumerate(network.nodes):
+        current.append(position)
+        live.difference_update([n for n in node.inputs if last_use.get(n) == position])
+        live.update(out for out in node.outputs if out in last_use)
+        if len(live) <= 1:
+            cells.append(tuple(current))
+            current = []
+    if current:  # only when a graph input is read by nobody; the rest is still a cell
+        cells.append(tuple(current))
+    return tuple(cells)
+
+
+def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
+    """The cells of ``lowered``; together they hold every kernel exactly once."""
+    return tuple(
+        _cell(lowered, positions, file_network) for positions in cut_positions(lowered.network)
+    )
+
+
+def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
+    """Every kernel of ``lowered`` as a cell of its own."""
+    return tuple(_cell(lowered, (i,), file_network) for i in range(len(lowered.network.nodes)))
+
+
+def _cell(lowered: Lowered, positions: tuple[int, ...], file_network: Network | None) -> Cell:
+    origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
+    ops = tuple(
+        label(lowered.network.nodes[p], lowered.origins[p], file_network) for p in positions
+    )
+    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
+
+
+def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:
+    """What a kernel is called in reports: the file's operators it computes, joined by ``+``.
+
+    A kernel that computes none (a layout change the engine put in) goes by its own name.
+    """
+    if file_network is None or not origins:
+        return node.op
+    return "+".join(file_network.nodes[i].op for i in origins)

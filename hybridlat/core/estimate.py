@@ -1,0 +1,108 @@
+"""What a prediction says: the latency of a network, how sure it is, and where the time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ESTIMATE_FORMAT = 1
+Source = Literal["measured", "predicted", "unsupported"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellEstimate:
+    """One row of a report: all uses of one cell in the network.
+
+    ``latency_us`` and ``interval_us`` are of one use, ``count`` the number of uses, ``share`` the
+    part of the network's time that all uses take (0..1). ``nodes`` names every operator of the
+    file in any of the uses. An unsupported cell has no latency, and makes the whole untrusted.
+    """
+
+    signature: str
+    ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    count: int
+    latency_us: float | None
+    interval_us: tuple[float, float] | None
+    share: float
+    source: Source
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The answer for one network on one target; see the JSON of ``predict --json``.
+
+    ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
+    the true latency with probability ``confidence``. ``measured_share`` is the part of the time
+    that comes from measured cells; ``measured_now`` counts cells measured to answer this call.
+    ``to_measure`` are the signatures that the gate would measure next.
+    """
+
+    network: str
+    target: str
+    batch: int
+    latency_us: float | None
+    interval_us: tuple[float, float] | None
+    confidence: float
+    within_tolerance: bool
+    sum_of_cells_us: float
+    measured_share: float
+    measured_now: int
+    elapsed_s: float
+    cells: tuple[CellEstimate, ...]
+    to_measure: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def supported(self) -> bool:
+        """True when every cell has a latency."""
+        return all(cell.source != "unsupported" for cell in self.cells)
+
+    def to_json(self) -> dict[str, object]:
+        """The fixed JSON object of ``predict --json`` (format 1)."""
+        return {
+            "format": ESTIMATE_FORMAT,
+            "network": self.network,
+            "target": self.target,
+            "batch": self.batch,
+            "latency_us": self.latency_us,
+            "interval_us": list(self.interval_us) if self.interval_us else None,
+            "confidence": self.confidence,
+            "within_tolerance": self.within_tolerance,
+            "sum_of_cells_us": self.sum_of_cells_us,
+            "measured_share": self.measured_share,
+            "measured_now": self.measured_now,
+            "elapsed_s": self.elapsed_s,
+            "cells": [
+                {
+                    "signature": cell.signature,
+                    "ops": list(cell.ops),
+                    "nodes": list(cell.nodes),
+                    "count": cell.count,
+                    "latency_us": cell.latency_us,
+                    "interval_us": list(cell.interval_us) if cell.interval_us else None,
+                    "share": cell.share,
+                    "source": cell.source,
+                    **({"reason": cell.reason} if cell.reason else {}),
+                }
+                for cell in self.cells
+            ],
+            "to_measure": list(self.to_measure),
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CellPrediction:
+    """What the model says of one cell it has not seen measured.
+
+    ``interval_us`` is at the model's stated confidence. ``trusted`` is False outside what the model
+    was trained on, and ``reason`` then says why (``outside the training range: K=4608`` …);
+    ``latency_us`` None means the model cannot say anything (an operator it has never seen).
+    """
+
+    latency_us: float | None
+    interval_us: tuple[float, float] | None
+    trusted: bool
+    reason: str = ""

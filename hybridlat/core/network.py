@@ -1,0 +1,160 @@
+"""A network as hybridlat sees it: operators, the tensors between them, and no weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Scalar = int | float | str
+AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+
+ITEM_BYTES: Mapping[str, float] = {
+    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
+    "float32": 4, "int32": 4, "uint32": 4,
+    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
+    "int8": 1, "uint8": 1, "bool": 1, "float8e4m3fn": 1, "float8e5m2": 1,
+    "int4": 0.5, "uint4": 0.5, "string": 16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type (``float32`` …) and static shape of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return math.ceil(self.elements * ITEM_BYTES[self.dtype])
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A weight, known by type alone, or a small structural constant with its ``values``.
+
+    ``values`` (row-major) are kept where they decide what is computed: reshape targets, pads,
+    scales, axes, clip bounds, exponents. ``None`` means a weight: any value will do.
+    """
+
+    type: TensorType
+    values: tuple[int, ...] | tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator. ``inputs`` may hold empty names for inputs left out, as in ONNX.
+
+    ``version`` is the opset version in which the operator last changed (its *since* version);
+    ``attributes`` are sorted by name.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    domain: str = ""
+    version: int = 1
+
+    @property
+    def qualified_op(self) -> str:
+        """``Conv``, or ``com.microsoft.nchwc::Conv`` outside ONNX's own domain."""
+        return f"{self.domain}::{self.op}" if self.domain else self.op
+
+    def attribute(self, name: str, default: AttributeValue | None = None) -> AttributeValue | None:
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        return default
+
+
+@dataclass(frozen=True)
+class Network:
+    """A directed acyclic graph of operators with static shapes.
+
+    ``nodes`` are in a topological order; ``types`` holds every activation (inputs, and outputs of
+    nodes); ``constants`` every weight and structural constant. A *cell* and a *kernel* are
+    Networks too: sub-networks of a lowered network.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+
+    def type_of(self, tensor: str) -> TensorType:
+        """Type of an activation or a constant; KeyError for a name the network does not have."""
+        found = self.types.get(tensor)
+        return found if found is not None else self.constants[tensor].type
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(c.type.bytes for c in self.constants.values() if c.values is None)
+
+    def producers(self) -> dict[str, int]:
+        """Position of the node that makes each tensor."""
+        return {out: i for i, node in enumerate(self.nodes) for out in node.outputs if out}
+
+    def consumers(self) -> dict[str, list[int]]:
+        """Positions of the nodes that read each tensor, in order, once each."""
+        found: dict[str, list[int]] = {}
+        for i, node in enumerate(self.nodes):
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    found.setdefault(name, []).append(i)
+        return found
+
+    def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
+        """The nodes at ``positions`` as a network of their own.
+
+        Its inputs are the activations they read and do not make; its outputs those that others
+        read, that the whole network gives out, or that nobody reads (a last node must keep one).
+        """
+        chosen = set(positions)
+        nodes = tuple(self.nodes[i] for i in sorted(chosen))
+        made = {out for node in nodes for out in node.outputs if out}
+        read = [name for node in nodes for name in dict.fromkeys(node.inputs) if name]
+        inputs = tuple(dict.fromkeys(t for t in read if t in self.types and t not in made))
+        outside = {
+            name
+            for i, node in enumerate(self.nodes)
+            if i not in chosen
+            for name in node.inputs
+        } | set(self.outputs)  # fmt: skip
+        inside = set(read)
+        outputs = tuple(
+            out
+            for node in nodes
+            for place, out in enumerate(node.outputs)
+            if out and (out in outside or (out not in inside and place == 0))
+        )
+        constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}
+        types = {t: self.types[t] for t in (*inputs, *made)}
+        return Network(name or self.name, nodes, inputs, outputs, types, constants)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The graph an engine really runs, and which operators of the file each of its kernels holds.
+
+    ``origins[i]`` are positions in the *file's* nodes that ``network.nodes[i]`` computes;
+    ``removed`` those that the engine dropped or folded away. Every file node is in exactly one
+    place. ``by`` says who lowered: ``onnxruntime 1.31.1`` (asked) or ``rules tensorrt`` (table).
+    """
+
+    network: Network
+    origins: tuple[tuple[int, ...], ...]
+    removed: tuple[int, ...]
+    by: str
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,71 @@
+"""Every error that hybridlat raises on purpose.
+
+    HybridlatError                     exit code 2 unless a subclass says otherwise
+    ├── InputError                     the user's input is at fault
+    │   ├── NetworkError               a network file that cannot be read or makes no sense
+    │   ├── TargetError                a target that is not written as a target, or not known
+    │   └── StoreError                 a store, pack or record that cannot be read or is damaged
+    ├── UnavailableError     (exit 3)  what is asked for cannot be had on this machine
+    │   ├── BackendUnavailable         the engine, its driver or its device is missing
+    │   └── MissingExtra               an optional package is not installed
+    ├── MeasurementError     (exit 3)  one cell or network could not be measured
+    └── UntrustedEstimate    (exit 3)  an estimate exists but is not within the tolerance
+
+A message is one sentence that names the value, and where there is a choice or a fix, names those.
+"""
+
+from __future__ import annotations
+
+
+class HybridlatError(Exception):
+    """Root of the tree; ``exit_code`` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class InputError(HybridlatError):
+    """The user's input is at fault."""
+
+
+class NetworkError(InputError):
+    """A network file cannot be read, or what it describes makes no sense."""
+
+
+class TargetError(InputError):
+    """A target is not written as ``device/runtime/precision[/threads]``, or is not known."""
+
+
+class StoreError(InputError):
+    """A store, a pack or a record cannot be read, or is damaged."""
+
+
+class UnavailableError(HybridlatError):
+    """What is asked for cannot be had on this machine."""
+
+    exit_code = 3
+
+
+class BackendUnavailable(UnavailableError):
+    """The engine, its driver or its device is missing."""
+
+
+class MissingExtra(UnavailableError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}: install it with "
+            f'`pip install "hybridlat[{extra}]"`'
+        )
+
+
+class MeasurementError(HybridlatError):
+    """One cell or network could not be measured."""
+
+    exit_code = 3
+
+
+class UntrustedEstimate(HybridlatError):
+    """An estimate exists but is not within the tolerance that was asked for."""
+
+    exit_code = 3
