@@ -1,0 +1,1 @@
+"""Estimates shown to people and programs: terminal, JSON, HTML and comparisons."""
