@@ -82,8 +82,9 @@ class Network:
     """A directed acyclic graph of operators with static shapes.
 
     ``nodes`` are in a topological order; ``types`` holds every activation (inputs, and outputs of
-    nodes); ``constants`` every weight and structural constant. A *cell* and a *kernel* are
-    Networks too: sub-networks of a lowered network.
+    nodes); ``constants`` every weight and structural constant; ``folded`` names the file's
+    operators that only compute constants (shape arithmetic, weights made by a node) and are gone.
+    A *cell* and a *kernel* are Networks too: sub-networks of a lowered network.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Network:
     outputs: tuple[str, ...]
     types: Mapping[str, TensorType]
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    folded: tuple[str, ...] = ()
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""

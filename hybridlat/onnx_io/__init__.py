@@ -1,0 +1,146 @@
+"""ONNX files in and out: the only package that imports onnx.
+
+A file becomes a :class:`~hybridlat.core.network.Network` in four steps: parse without weights,
+bind symbolic sizes, infer shapes, fold what only computes constants. A network or a cell becomes a
+file again with seeded random weights, or with none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from hybridlat.core.network import Network
+from hybridlat.errors import NetworkError
+
+if TYPE_CHECKING:
+    import onnx
+
+Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+Shapes = Mapping[str, tuple[int, ...]]
+
+MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A parsed file, not yet bound to sizes. ``model`` holds no weights; see :func:`load`."""
+
+    name: str
+    model: onnx.ModelProto
+
+    @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        """A unique name for every node of the file, in file order."""
+        from hybridlat.onnx_io.reading import unique_names
+
+        return unique_names(self.model)
+
+    def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
+        """Hash of the structure as written and of the sizes asked for; blind to names and weights.
+
+        Two files with one key have the same Network but for names, so work done once per
+        structure is found again by it. A different node order gives a different key.
+        """
+        from hybridlat.onnx_io.reading import structure_digest
+
+        asked = sorted((shapes or {}).items())
+        inputs = {i.name: n for n, i in enumerate(self.model.graph.input)}
+        numbered = [(inputs.get(name, name), shape) for name, shape in asked]
+        digest = hashlib.sha256(structure_digest(self.model))
+        digest.update(repr((batch, numbered)).encode())
+        return digest.hexdigest()[:32]
+
+    def network(self, batch: int | None = None, shapes: Shapes | None = None) -> Network:
+        """The network with every size bound; NetworkError says what is wrong or missing."""
+        from hybridlat.onnx_io.reading import to_network
+
+        return to_network(self, batch, shapes or {})
+
+
+def load(source: Source, name: str | None = None) -> OnnxFile:
+    """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
+
+    A ModelProto that is passed in is not changed. Raises NetworkError for anything that is not a
+    whole ONNX model.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    from hybridlat.onnx_io.reading import strip, validate
+
+    if isinstance(source, onnx.ModelProto):
+        label = name or source.graph.name or "network"
+        model = source
+    else:
+        if isinstance(source, bytes | bytearray | memoryview):
+            label, data = name or "network", bytes(source)
+        else:
+            label, data = name or str(source), _read_bytes(Path(source))
+        if not data:
+            raise NetworkError(f"{label} is empty: give a file with an ONNX model")
+        model = onnx.ModelProto()
+        try:
+            model.ParseFromString(data)
+        except DecodeError as error:
+            hint = "it is cut off, damaged or of another format"
+            if data[:2] == b"PK":
+                hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
+            raise NetworkError(f"{label} is not an ONNX model: {hint}") from error
+    validate(model, label)
+    return OnnxFile(label, strip(model))
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise NetworkError(f"{path} is a directory: name the .onnx file in it")
+        if path.stat().st_size > MAX_INLINE_BYTES:
+            raise NetworkError(
+                f"{path} is larger than 2 GB, which no ONNX parser can read: save it with "
+                "external data (onnx.save_model(..., save_as_external_data=True))"
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NetworkError(f"{path} does not exist") from None
+    except PermissionError:
+        raise NetworkError(f"{path} may not be read: no permission") from None
+    except (OSError, ValueError) as error:
+        raise NetworkError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def read_network(
+    source: Source,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+) -> Network:
+    """The network of a file, bytes or ModelProto with static shapes, in topological order.
+
+    ``batch`` replaces the first size of every input; ``shapes`` maps input names to whole shapes.
+    A symbolic first size that nobody binds is 1. Raises NetworkError.
+    """
+    return load(source, name).network(batch, shapes)
+
+
+def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
+    """The network, cell or kernel as a model file.
+
+    ``seed`` None leaves weights out (ConstantOfShape nodes make them); a number fills them with
+    random values of a scale that keeps activations finite and clear of denormals. Raises
+    NetworkError when the weights do not fit into one file.
+    """
+    from hybridlat.onnx_io.writing import build
+
+    if seed is not None and network.weight_bytes > MAX_INLINE_BYTES:
+        raise NetworkError(
+            f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
+            "2 GB of one ONNX file"
+        )
+    data: bytes = build(network, seed, ir_version).SerializeToString()
+    return data

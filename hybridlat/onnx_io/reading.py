@@ -1,0 +1,398 @@
+"""From a parsed model to a Network: validate, strip, bind, infer, fold. Used by onnx_io alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, shape_inference
+
+from hybridlat.core.network import Constant, Network, Node, TensorType
+from hybridlat.errors import NetworkError
+from hybridlat.onnx_io.checks import check_network
+from hybridlat.onnx_io.values import (
+    Value,
+    attributes_of,
+    constant_of,
+    dtype_name,
+    fold_node,
+    keeps_float_values,
+    since_version,
+)
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile, Shapes
+
+CONTROL_FLOW = ("If", "Loop", "Scan")
+OLDEST_OPSET = 7
+_SMALL_ELEMENTS = 16
+
+
+def validate(model: ModelProto, label: str) -> None:
+    """NetworkError unless this is a whole model of a kind that can be read."""
+    graph = model.graph
+    if not graph.node:
+        raise NetworkError(f"{label} holds no operators: it is not an ONNX model, or an empty one")
+    if not graph.output:
+        raise NetworkError(f"{label} has no outputs")
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    newest = onnx.defs.onnx_opset_version()
+    if opset is None and any(n.domain in ("", "ai.onnx") for n in graph.node):
+        raise NetworkError(f"{label} does not say which ONNX opset it uses")
+    if opset is not None and not OLDEST_OPSET <= opset <= newest:
+        raise NetworkError(
+            f"{label} uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
+            "convert it with onnx.version_converter"
+        )
+    for node in graph.node:
+        if node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx"):
+            raise NetworkError(
+                f"{label} has control flow ({node.op_type} {node.name!r}): its latency depends on "
+                "data; export the network with the branch fixed"
+            )
+
+
+def strip(model: ModelProto) -> ModelProto:
+    """A copy without weights: only small tensors and integers keep their values."""
+    lean = ModelProto()
+    lean.ir_version = model.ir_version
+    lean.opset_import.extend(model.opset_import)
+    graph = lean.graph
+    graph.name = model.graph.name or "network"
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    for tensor in model.graph.initializer:
+        graph.initializer.append(_lean_tensor(tensor))
+    for sparse in model.graph.sparse_initializer:
+        graph.initializer.append(
+            TensorProto(
+                name=sparse.values.name, dims=sparse.dims, data_type=sparse.values.data_type
+            )
+        )
+    graph.node.extend(model.graph.node)
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    attribute.t.CopyFrom(_lean_tensor(attribute.t))
+    if model.functions:
+        lean.functions.extend(model.functions)
+        from onnx import inliner
+
+        lean = inliner.inline_local_functions(lean)
+    known = {d.domain for d in lean.opset_import} & {"", "ai.onnx", "ai.onnx.ml"}
+    foreign = {o for n in lean.graph.node if n.domain not in known for o in n.output}
+    lean.graph.value_info.extend(v for v in model.graph.value_info if v.name in foreign)
+    return lean
+
+
+def _lean_tensor(tensor: TensorProto) -> TensorProto:
+    elements = 1
+    for dim in tensor.dims:
+        elements *= dim
+    is_integer = tensor.data_type in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+    external = tensor.data_location == TensorProto.EXTERNAL
+    if not external and (elements <= _SMALL_ELEMENTS or (is_integer and elements <= 65_536)):
+        return tensor
+    return TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+
+
+def unique_names(model: ModelProto) -> tuple[str, ...]:
+    """Names of the nodes in file order; missing and repeated ones get a number."""
+    counts = Counter(node.name for node in model.graph.node)
+    taken = {name for name, count in counts.items() if count == 1 and name}
+    names = []
+    for position, node in enumerate(model.graph.node):
+        name = node.name
+        if not name or counts[name] > 1:
+            name = f"{node.name or node.op_type}_{position}"
+            while name in taken:
+                name += "_"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def structure_digest(model: ModelProto) -> bytes:
+    """Digest of everything but names: operators, links, attributes, types, structural values."""
+    number: dict[str, int] = {"": -1}
+    digest = hashlib.sha256()
+    parts: list[object] = [(o.domain, o.version) for o in model.opset_import]
+    blobs: list[bytes] = []
+    for info in model.graph.input:
+        number.setdefault(info.name, len(number))
+        blobs.append(info.type.SerializeToString(deterministic=True))
+    float_users = {
+        name: node
+        for node in model.graph.node
+        for name in node.input
+        if node.op_type not in ("Identity",)
+    }
+    for tensor in model.graph.initializer:
+        number.setdefault(tensor.name, len(number))
+        parts.append((number[tensor.name], tensor.data_type, tuple(tensor.dims)))
+        user = float_users.get(tensor.name)
+        is_float = dtype_name(tensor.data_type).startswith(("float", "bfloat", "double"))
+        if not is_float or user is None or keeps_float_values(user.op_type, tensor.dims):
+            lean = TensorProto()
+            lean.CopyFrom(tensor)
+            lean.ClearField("name")
+            lean.ClearField("doc_string")
+            blobs.append(lean.SerializeToString(deterministic=True))
+    for node in model.graph.node:
+        sources = tuple([number.setdefault(i, len(number)) for i in node.input])
+        results = tuple([number.setdefault(o, len(number)) for o in node.output])
+        parts.append((node.op_type, node.domain, sources, results))
+        for attribute in node.attribute:
+            blobs.append(attribute.SerializeToString(deterministic=True))
+        blobs.append(b"|")
+    for info in model.graph.output:
+        parts.append(number.get(info.name, -2))
+    digest.update(repr(parts).encode())
+    for blob in blobs:
+        digest.update(len(blob).to_bytes(4, "little"))
+        digest.update(blob)
+    return digest.digest()
+
+
+def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
+    """Bind, infer, fold; see :meth:`hybridlat.onnx_io.OnnxFile.network`."""
+    model = ModelProto()
+    model.CopyFrom(file.model)
+    names = unique_names(model)
+    for node, name in zip(model.graph.node, names, strict=True):
+        node.name = name
+    _sort(model, file.name)
+    _bind(model, file.name, batch, shapes)
+    folded: list[str] = []
+    for _ in range(8):
+        model = _infer(model, file.name)
+        gone = _fold(model, file.name)
+        folded.extend(gone)
+        if not gone or not _unknown(model):
+            break
+    network = _assemble(model, file.name, tuple(folded))
+    check_network(network)
+    return network
+
+
+def _sort(model: ModelProto, label: str) -> None:
+    """Put the nodes in topological order; NetworkError for cycles, unknown and repeated tensors."""
+    made: dict[str, int] = {}
+    for position, node in enumerate(model.graph.node):
+        for out in node.output:
+            if out and out in made:
+                raise NetworkError(f"{label}: the tensor {out!r} is made by two operators")
+            if out:
+                made[out] = position
+    given = {i.name for i in model.graph.input} | {i.name for i in model.graph.initializer}
+    state = [0] * len(model.graph.node)
+    order: list[int] = []
+    for start in range(len(model.graph.node)):
+        stack = [start]
+        while stack:
+            position = stack[-1]
+            if state[position] == 2:
+                stack.pop()
+                continue
+            state[position] = 1
+            pending = []
+            for name in model.graph.node[position].input:
+                if not name or (name in given and name not in made):
+                    continue
+                if name not in made:
+                    node = model.graph.node[position]
+                    raise NetworkError(
+                        f"{label}: {node.op_type} {node.name!r} reads the tensor {name!r}, which "
+                        "nothing makes"
+                    )
+                source = made[name]
+                if state[source] == 1:
+                    raise NetworkError(f"{label}: the graph has a cycle through {name!r}")
+                if state[source] == 0:
+                    pending.append(source)
+            if pending:
+                stack.append(pending[0])
+            else:
+                state[position] = 2
+                order.append(position)
+                stack.pop()
+    for info in model.graph.output:
+        if info.name not in made and info.name not in given:
+            raise NetworkError(f"{label}: the output {info.name!r} is made by no operator")
+    if order != sorted(order):
+        nodes = [model.graph.node[i] for i in order]
+        copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
+
+
+def _bind(model: ModelProto, label: str, batch: int | None, shapes: Shapes) -> None:
+    """Give every graph input a static shape."""
+    initialized = {i.name for i in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in initialized]
+    kept = list(inputs)
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    inputs = list(model.graph.input)
+    unknown = set(shapes) - {i.name for i in inputs}
+    if unknown:
+        raise NetworkError(
+            f"{label} has no input {sorted(unknown)[0]!r}: its inputs are "
+            + ", ".join(repr(i.name) for i in inputs)
+        )
+    for info in inputs:
+        if not info.type.HasField("tensor_type"):
+            raise NetworkError(f"{label}: the input {info.name!r} is not a tensor")
+        dims = info.type.tensor_type.shape.dim
+        if info.name in shapes:
+            wanted = shapes[info.name]
+            if info.type.tensor_type.HasField("shape") and len(wanted) != len(dims):
+                raise NetworkError(
+                    f"{label}: the input {info.name!r} has {len(dims)} sizes, "
+                    f"but --shape gives {len(wanted)}"
+                )
+            del dims[:]
+            for size in wanted:
+                dims.add().dim_value = size
+        elif not info.type.tensor_type.HasField("shape"):
+            raise NetworkError(
+                f"{label}: the input {info.name!r} has no shape: "
+                f"give it with --shape {info.name}:1x3x224x224"
+            )
+        if batch is not None and dims and info.name not in shapes:
+            dims[0].dim_value = batch
+        for axis, dim in enumerate(dims):
+            if not dim.HasField("dim_value") or (axis == 0 and dim.dim_value in (0, -1)):
+                if axis == 0:
+                    dim.dim_value = batch if batch is not None else 1
+                else:
+                    example = "x".join(
+                        str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?"
+                        for d in dims
+                    )
+                    raise NetworkError(
+                        f"{label}: the size {dim.dim_param or '?'!r} of the input {info.name!r} "
+                        f"({example}) is open: give it with --shape {info.name}:1x3x224x224"
+                    )
+            if dim.dim_value <= 0:
+                raise NetworkError(
+                    f"{label}: the input {info.name!r} has the size {dim.dim_value} at axis {axis}"
+                )
+    for info in model.graph.output:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+
+
+def _infer(model: ModelProto, label: str) -> ModelProto:
+    try:
+        inferred: ModelProto = shape_inference.infer_shapes(
+            model, check_type=True, strict_mode=True, data_prop=True
+        )
+    except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        detail = lines[-1] if lines else type(error).__name__
+        raise NetworkError(f"{label}: the shapes do not fit together: {detail[:300]}") from error
+    except RuntimeError as error:
+        raise NetworkError(f"{label}: the graph cannot be checked: {str(error)[:300]}") from error
+    return inferred
+
+
+def _types(model: ModelProto) -> dict[str, TensorType]:
+    found: dict[str, TensorType] = {}
+    for info in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        tensor = info.type.tensor_type
+        if not info.type.HasField("tensor_type") or not tensor.HasField("shape"):
+            continue
+        if all(d.HasField("dim_value") for d in tensor.shape.dim):
+            shape = tuple(d.dim_value for d in tensor.shape.dim)
+            found[info.name] = TensorType(dtype_name(tensor.elem_type), shape)
+    return found
+
+
+def _unknown(model: ModelProto) -> bool:
+    types = _types(model)
+    return any(out and out not in types for node in model.graph.node for out in node.output)
+
+
+def _fold(model: ModelProto, label: str) -> list[str]:
+    """Replace nodes that only compute constants by initializers; names of the nodes that went."""
+    types = _types(model)
+    values: dict[str, Value] = {i.name: Value.of_tensor(i) for i in model.graph.initializer}
+    kept: list[NodeProto] = []
+    gone: list[str] = []
+    made: list[TensorProto] = []
+    for node in model.graph.node:
+        result = fold_node(node, values, types, label)
+        if result is None:
+            kept.append(node)
+            continue
+        gone.append(node.name)
+        for name, value in result.items():
+            values[name] = value
+            made.append(value.to_tensor(name))
+    if gone:
+        copies = [NodeProto.FromString(n.SerializeToString()) for n in kept]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
+        model.graph.initializer.extend(made)
+        made_names = {t.name for t in made}
+        infos = [v for v in model.graph.value_info if v.name not in made_names]
+        del model.graph.value_info[:]
+        if infos:
+            model.graph.value_info.extend(infos)
+    return gone
+
+
+def _assemble(model: ModelProto, label: str, folded: tuple[str, ...]) -> Network:
+    graph = model.graph
+    types = _types(model)
+    opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
+    tensors = {t.name: t for t in graph.initializer}
+    users: dict[str, str] = {}
+    nodes: list[Node] = []
+    activations: dict[str, TensorType] = {}
+    for info in graph.input:
+        if info.name not in types:
+            raise NetworkError(f"{label}: the shape of the input {info.name!r} is unknown")
+        activations[info.name] = types[info.name]
+    for proto in graph.node:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        for name in proto.input:
+            if name in tensors and users.get(name) != "weight":
+                dims = tensors[name].dims
+                users[name] = "value" if keeps_float_values(proto.op_type, dims) else "weight"
+        for name in proto.output:
+            if not name:
+                continue
+            if name not in types:
+                where = f"{proto.op_type} {proto.name!r}"
+                if domain:
+                    where += f" of the domain {domain!r}"
+                raise NetworkError(
+                    f"{label}: the shape of {name!r}, made by {where}, cannot be worked out: "
+                    "run onnx.shape_inference on the file, or give the sizes it hangs on with "
+                    "--shape"
+                )
+            activations[name] = types[name]
+        nodes.append(
+            Node(
+                name=proto.name,
+                op=proto.op_type,
+                domain=domain,
+                version=since_version(proto.op_type, domain, opsets),
+                inputs=tuple(proto.input),
+                outputs=tuple(proto.output),
+                attributes=attributes_of(proto, domain, opsets),
+            )
+        )
+    constants: dict[str, Constant] = {
+        name: constant_of(tensors[name], use == "value") for name, use in users.items()
+    }
+    outputs = tuple(dict.fromkeys(o.name for o in graph.output if o.name in activations))
+    if not outputs or not nodes:
+        raise NetworkError(f"{label} computes nothing but constants")
+    inputs = tuple(i.name for i in graph.input)
+    return Network(label, tuple(nodes), inputs, outputs, activations, constants, folded)

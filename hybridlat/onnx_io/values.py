@@ -1,0 +1,287 @@
+"""Tensors and attributes of a file as plain values, and the folding of constant operators."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
+
+from hybridlat.core.network import AttributeValue, Constant, TensorType
+from hybridlat.errors import NetworkError
+
+SMALL_ELEMENTS = 16
+INTEGERS = ("int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
+# Float inputs of these operators say what is computed, whatever their size up to SMALL_ELEMENTS.
+STRUCTURAL_OPS = ("Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand")
+# A single float given to these is a parameter that was learned, not part of the computation.
+LEARNED_OPS = (
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization",
+    "InstanceNormalization", "LayerNormalization", "GroupNormalization", "Einsum",
+)  # fmt: skip
+
+
+@functools.cache
+def dtype_name(data_type: int) -> str:
+    """``float32`` for TensorProto.FLOAT and so on; NetworkError for an undefined type."""
+    try:
+        name = str(TensorProto.DataType.Name(data_type)).lower()
+    except ValueError:
+        raise NetworkError(f"{data_type} is not a tensor type of ONNX") from None
+    if name == "undefined":
+        raise NetworkError("a tensor has no element type")
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+@functools.cache
+def data_type(dtype: str) -> int:
+    """The inverse of :func:`dtype_name`."""
+    name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
+    return int(TensorProto.DataType.Value(name))
+
+
+def keeps_float_values(op: str, dims: Sequence[int]) -> bool:
+    """Whether a float constant read by ``op`` is structural: a bound, a scale, an exponent."""
+    elements = math.prod(dims)
+    if op in STRUCTURAL_OPS:
+        return elements <= SMALL_ELEMENTS
+    return elements == 1 and op not in LEARNED_OPS
+
+
+@dataclass(frozen=True)
+class Value:
+    """A constant tensor; ``array`` None where the values were left in the file (a weight)."""
+
+    type: TensorType
+    array: NDArray[Any] | None
+
+    @classmethod
+    def of_tensor(cls, tensor: TensorProto) -> Value:
+        type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
+        return cls(type_, tensor_array(tensor, type_))
+
+    @classmethod
+    def of_array(cls, array: NDArray[Any]) -> Value:
+        dtype = dtype_name(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+        return cls(TensorType(dtype, array.shape), array)
+
+    def to_tensor(self, name: str) -> TensorProto:
+        is_weight = self.type.elements > SMALL_ELEMENTS and self.type.dtype not in INTEGERS
+        if self.array is None or is_weight:
+            return TensorProto(
+                name=name, dims=self.type.shape, data_type=data_type(self.type.dtype)
+            )
+        return numpy_helper.from_array(np.ascontiguousarray(self.array), name)
+
+
+def tensor_array(tensor: TensorProto, type_: TensorType) -> NDArray[Any] | None:
+    """The values of a tensor, None when they were stripped or lie in another file."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return None
+    has_data = bool(
+        tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data
+        or tensor.double_data or tensor.uint64_data or tensor.string_data
+    )  # fmt: skip
+    if not has_data and type_.elements:
+        return None
+    if type_.dtype == "string":
+        return None
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise NetworkError(f"the constant {tensor.name!r} is damaged: {error}") from error
+
+
+def constant_of(tensor: TensorProto, keep_float: bool) -> Constant:
+    """The core's view of a constant: values where they decide what is computed."""
+    type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
+    is_float = type_.dtype not in INTEGERS
+    if is_float and not keep_float:
+        return Constant(type_)
+    if not is_float and type_.dtype not in ("int64", "int32", "bool") and type_.elements > 1:
+        return Constant(type_)  # quantised weights
+    array = tensor_array(tensor, type_)
+    if array is None:
+        return Constant(type_)
+    if is_float:
+        return Constant(type_, tuple(float(v) for v in array.reshape(-1)))
+    return Constant(type_, tuple(int(v) for v in array.reshape(-1)))
+
+
+@functools.cache
+def _schema(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def since_version(op: str, domain: str, opsets: Mapping[str, int]) -> int:
+    """Opset version in which ``op`` last changed, as its file means it; 1 for unknown domains."""
+    schema = _schema(op, domain, opsets.get(domain, 1))
+    return schema.since_version if schema else 1
+
+
+@functools.cache
+def _defaults(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue]:
+    schema = _schema(op, domain, opset)
+    if schema is None:
+        return {}
+    found: dict[str, AttributeValue] = {}
+    for name, attribute in schema.attributes.items():
+        if attribute.default_value.type:
+            value = attribute_value(attribute.default_value)
+            if value is not None:
+                found[name] = value
+    return found
+
+
+_WINDOW_OPS = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
+_WINDOW_DEFAULTS: Mapping[str, tuple[AttributeValue, ...]] = {
+    "auto_pad": ("NOTSET",), "group": (1,), "ceil_mode": (0,), "storage_order": (0,),
+    "count_include_pad": (0,), "dilations": ((1, 1), (1,), (1, 1, 1)),
+    "strides": ((1, 1), (1,), (1, 1, 1)),
+    "pads": ((0, 0), (0, 0, 0, 0), (0,) * 6),
+}  # fmt: skip
+
+
+def attributes_of(
+    node: NodeProto, domain: str, opsets: Mapping[str, int]
+) -> tuple[tuple[str, AttributeValue], ...]:
+    """Attributes sorted by name, without those that only spell out a default.
+
+    Exporters differ in what they spell out; a cell must not differ by it.
+    """
+    defaults = _defaults(node.op_type, domain, opsets.get(domain, 1))
+    found: dict[str, AttributeValue] = {}
+    for attribute in node.attribute:
+        value = attribute_value(attribute)
+        if value is None:
+            raise NetworkError(
+                f"{node.op_type} {node.name!r} has the attribute {attribute.name!r} of a kind "
+                "that cannot be read (a graph or a sparse tensor)"
+            )
+        if attribute.name in defaults and defaults[attribute.name] == value:
+            continue
+        if node.op_type in _WINDOW_OPS and value in _WINDOW_DEFAULTS.get(attribute.name, ()):
+            continue
+        if attribute.name == "kernel_shape" and node.op_type in ("Conv", "FusedConv"):
+            continue  # the weight's shape says it
+        found[attribute.name] = value
+    return tuple(sorted(found.items()))
+
+
+def attribute_value(attribute: AttributeProto) -> AttributeValue | None:
+    """A plain value; tensors become ``tensor:<base64>`` text; None for graphs."""
+    kind = attribute.type
+    if kind == AttributeProto.INT:
+        return int(attribute.i)
+    if kind == AttributeProto.FLOAT:
+        return float(attribute.f)
+    if kind == AttributeProto.STRING:
+        return attribute.s.decode("utf-8", "backslashreplace")
+    if kind == AttributeProto.INTS:
+        return tuple(attribute.ints)
+    if kind == AttributeProto.FLOATS:
+        return tuple(float(v) for v in attribute.floats)
+    if kind == AttributeProto.STRINGS:
+        return tuple(v.decode("utf-8", "backslashreplace") for v in attribute.strings)
+    if kind == AttributeProto.TENSOR:
+        lean = TensorProto()
+        lean.CopyFrom(attribute.t)
+        lean.ClearField("name")
+        data = lean.SerializeToString(deterministic=True)
+        return "tensor:" + base64.b64encode(data).decode()
+    return None
+
+
+def attribute_proto(name: str, value: AttributeValue) -> AttributeProto:
+    """The inverse of :func:`attribute_value`."""
+    if isinstance(value, str) and value.startswith("tensor:"):
+        tensor = TensorProto.FromString(base64.b64decode(value.removeprefix("tensor:")))
+        return onnx.helper.make_attribute(name, tensor)
+    if isinstance(value, tuple) and not value:
+        return onnx.helper.make_attribute(name, [], attr_type=AttributeProto.INTS)
+    return onnx.helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
+
+
+def fold_node(
+    node: NodeProto, values: Mapping[str, Value], types: Mapping[str, TensorType], label: str
+) -> dict[str, Value] | None:
+    """What ``node`` computes if that is constant (values, or a weight of known type), else None."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Constant":
+        return {node.output[0]: _constant_node(node, label)}
+    if node.op_type in ("Shape", "Size") and node.input[0] in types:
+        return _evaluate_shape(node, types[node.input[0]])
+    sources = [values.get(name) for name in node.input if name]
+    if not sources or any(source is None for source in sources):
+        return None
+    known = all(source is not None and source.array is not None for source in sources)
+    if known and all(types[o].elements <= 65_536 for o in node.output if o in types):
+        result = _evaluate(node, [values[n].array if n else None for n in node.input])
+        if result is not None:
+            return result
+    if all(name in types for name in node.output if name):
+        return {name: Value(types[name], None) for name in node.output if name}
+    if node.op_type == "ConstantOfShape" and known:
+        source = sources[0]
+        assert source is not None and source.array is not None
+        shape = tuple(int(d) for d in source.array.reshape(-1))
+        dtype = "float32"
+        for attribute in node.attribute:
+            if attribute.name == "value":
+                dtype = dtype_name(attribute.t.data_type)
+        return {node.output[0]: Value(TensorType(dtype, shape), None)}
+    return None
+
+
+def _constant_node(node: NodeProto, label: str) -> Value:
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            return Value.of_tensor(attribute.t)
+        if attribute.name == "value_int":
+            return Value.of_array(np.array(attribute.i, dtype=np.int64))
+        if attribute.name == "value_ints":
+            return Value.of_array(np.array(attribute.ints, dtype=np.int64))
+        if attribute.name == "value_float":
+            return Value.of_array(np.array(attribute.f, dtype=np.float32))
+        if attribute.name == "value_floats":
+            return Value.of_array(np.array(attribute.floats, dtype=np.float32))
+    raise NetworkError(f"{label}: the Constant {node.name!r} has no value that can be read")
+
+
+def _evaluate_shape(node: NodeProto, type_: TensorType) -> dict[str, Value]:
+    if node.op_type == "Size":
+        return {node.output[0]: Value.of_array(np.array(type_.elements, dtype=np.int64))}
+    limits = {a.name: a.i for a in node.attribute}
+    dims = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]
+    return {node.output[0]: Value.of_array(np.array(dims, dtype=np.int64))}
+
+
+def _evaluate(node: NodeProto, inputs: list[NDArray[Any] | None]) -> dict[str, Value] | None:
+    """Run one operator with onnx's reference implementation; None where it cannot."""
+    from onnx.reference import ReferenceEvaluator
+
+    if any(name and array is None for name, array in zip(node.input, inputs, strict=True)):
+        return None
+    feeds = {n: a for n, a in zip(node.input, inputs, strict=True) if n and a is not None}
+    try:
+        results = ReferenceEvaluator(node).run(None, feeds)
+    except Exception:  # the reference has gaps; the node then stays and the engine folds it
+        return None
+    found: dict[str, Value] = {}
+    for name, array in zip((o for o in node.output if o), results, strict=False):
+        try:
+            found[name] = Value.of_array(np.asarray(array))
+        except (KeyError, ValueError):
+            return None
+    return found

@@ -1,0 +1,135 @@
+"""From a Network, cell or kernel to a model: architecture only, or with seeded random weights."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from hybridlat.core.network import Constant, Network, TensorType
+from hybridlat.onnx_io.values import INTEGERS, attribute_proto, data_type
+
+_POOL_ELEMENTS = 1 << 20
+SMALL_ELEMENTS = 16
+
+
+def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
+    """A model that computes ``network``; see :func:`hybridlat.onnx_io.to_onnx`."""
+    opsets: dict[str, int] = {"": 1}
+    for node in network.nodes:
+        opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
+    if opsets[""] == 1:
+        opsets[""] = 13
+    nodes: list[NodeProto] = []
+    tensors: list[TensorProto] = []
+    positive = _positive_constants(network)
+    for place, (name, constant) in enumerate(network.constants.items()):
+        if seed is None and constant.values is None and constant.type.elements > SMALL_ELEMENTS:
+            shape = np.array(constant.type.shape, dtype=np.int64)
+            tensors.append(numpy_helper.from_array(shape, f"{name}__shape"))
+            value = TensorProto(dims=[1], data_type=data_type(constant.type.dtype))
+            value.raw_data = b"\0" * max(1, constant.type.bytes // constant.type.elements)
+            if constant.type.dtype == "float32":
+                value = numpy_helper.from_array(np.array([0.01], dtype=np.float32))
+            nodes.append(
+                helper.make_node("ConstantOfShape", [f"{name}__shape"], [name], value=value)
+            )
+            opsets[""] = max(opsets[""], 9)
+        else:
+            number = (seed or 0) * 1009 + place
+            tensors.append(_tensor(name, constant, number, name in positive))
+    for node in network.nodes:
+        proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)
+        proto.input.extend(node.inputs)
+        proto.output.extend(node.outputs)
+        proto.attribute.extend(attribute_proto(key, value) for key, value in node.attributes)
+        nodes.append(proto)
+    graph = helper.make_graph(
+        nodes,
+        network.name or "network",
+        [_info(name, network.types[name]) for name in network.inputs],
+        [_info(name, network.types[name]) for name in network.outputs],
+        initializer=tensors,
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    model: ModelProto = helper.make_model(
+        graph, opset_imports=imports, producer_name="hybridlat", ir_version=ir_version
+    )
+    return model
+
+
+def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
+    info: onnx.ValueInfoProto = helper.make_tensor_value_info(
+        name, data_type(type_.dtype), list(type_.shape)
+    )
+    return info
+
+
+def _positive_constants(network: Network) -> set[str]:
+    """Constants that must be positive: variances, and what is divided by or taken a root of."""
+    found: set[str] = set()
+    for node in network.nodes:
+        if node.op == "BatchNormalization":
+            found.add(node.inputs[4])
+        elif node.op == "Div":
+            found.update(node.inputs[1:2])
+        elif node.op in ("Sqrt", "Log", "Pow"):
+            found.update(node.inputs[:1])
+    return found
+
+
+def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:
+    type_ = constant.type
+    if constant.values is not None:
+        return helper.make_tensor(
+            name, data_type(type_.dtype), list(type_.shape), list(constant.values)
+        )
+    tensor = TensorProto(name=name, dims=type_.shape, data_type=data_type(type_.dtype))
+    tensor.raw_data = random_array(type_, seed, positive).tobytes()
+    return tensor
+
+
+@functools.cache
+def _pool() -> NDArray[np.float32]:
+    """Standard normal numbers kept off zero, shared by all weights: drawing them anew is slow."""
+    rng = np.random.default_rng(20240229)
+    numbers = rng.standard_normal(_POOL_ELEMENTS, dtype=np.float32)
+    return np.where(np.abs(numbers) < 1e-3, np.float32(1e-3), numbers).astype(np.float32)
+
+
+def random_array(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any]:
+    """Seeded values for a weight or an input.
+
+    Matrices and filters are scaled by sqrt(2 / fan-in), so that activations neither overflow nor
+    fade into denormals; vectors lie around one if they must be positive, else around zero.
+    """
+    count = type_.elements
+    if type_.dtype in INTEGERS:
+        rng = np.random.default_rng(seed)
+        high = 2 if type_.dtype in ("int64", "int32", "bool") else 100
+        item = np.dtype("bool" if type_.dtype == "bool" else type_.dtype)
+        drawn: NDArray[Any] = rng.integers(0, high, size=type_.shape).astype(item)
+        return drawn * 0 if high == 2 else drawn
+    pool = _pool()
+    start = (seed * 7919) % _POOL_ELEMENTS
+    values: NDArray[Any] = np.resize(np.roll(pool, -start) if count > 4096 else pool[start:], count)
+    if positive:
+        values = 0.5 + np.abs(values)
+    elif len(type_.shape) >= 2:
+        fan_in = math.prod(type_.shape[1:]) if len(type_.shape) > 2 else type_.shape[0]
+        values = values * np.float32(math.sqrt(2.0 / max(1, fan_in)))
+    else:
+        values = values * np.float32(0.1)
+    return _cast(values, type_.dtype).reshape(type_.shape)
+
+
+def _cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    if dtype in ("float32", "float64", "float16"):
+        return values.astype(dtype)
+    wide = helper.tensor_dtype_to_np_dtype(data_type(dtype))
+    return values.astype(wide)
