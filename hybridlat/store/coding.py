@@ -1,0 +1,58 @@
+"""How hashes and records are written into a store's database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from hybridlat.errors import StoreError
+
+T = TypeVar("T")
+
+
+def key(hash_: str) -> bytes:
+    """The 16 bytes that a hash is stored as; StoreError for what is no hash."""
+    try:
+        key = bytes.fromhex(hash_)
+    except ValueError:
+        key = b""
+    if len(key) != 16:
+        raise StoreError(f"{hash_[:60]!r} is not a signature hash: it has 32 hex digits")
+    return key
+
+
+def digest(key: str) -> bytes:
+    """The 16 bytes that a cache key is stored as."""
+    return hashlib.sha256(key.encode()).digest()[:16]
+
+
+def packed(body: Mapping[str, object]) -> bytes:
+    """A record as it is stored: compressed JSON."""
+    return zlib.compress(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+
+
+def unpacked(body: bytes) -> object:
+    """The JSON of a stored record; ValueError where it is damaged."""
+    try:
+        return json.loads(zlib.decompress(body))
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"a record cannot be unpacked ({error})") from error
+
+
+def decoded(read: Callable[[object], T], body: bytes, url: str) -> T:
+    """A stored record read back; StoreError where it is damaged."""
+    try:
+        return read(unpacked(body))
+    except ValueError as error:
+        raise StoreError(
+            f"a record of the store {url} is damaged: {error} (`hybridlat store check` lists all)"
+        ) from error
+
+
+def refuse(problems: tuple[str, ...], what: str) -> None:
+    """StoreError with the first problem, if there is one."""
+    if problems:
+        raise StoreError(f"the store takes no {what} in which {problems[0]}")

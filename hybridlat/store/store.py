@@ -1,0 +1,278 @@
+"""The store: append-only measurements behind an SQLAlchemy URL, SQLite by default.
+
+Records are never edited or removed, and the same record added twice is stored once. Several
+processes may write at once; each call of an ``add`` is one short transaction, so a process that is
+killed loses at most the call it was in. SQLAlchemy is loaded when a store is first used, and a
+SQLite file that does not exist yet reads as an empty store and is made by the first write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hybridlat.core.measurement import Breakdown, Kind, Measurement
+from hybridlat.core.target import Target
+from hybridlat.errors import StoreError
+from hybridlat.store import coding
+from hybridlat.store.known import Known, TargetStats, combine
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from hybridlat.packs import ImportCounts
+    from hybridlat.store.check import Finding
+    from hybridlat.store.engine import Database
+
+
+def default_url() -> str:
+    """``HYBRIDLAT_STORE``, else a SQLite file in the user's data folder."""
+    given = os.environ.get("HYBRIDLAT_STORE", "").strip()
+    if given:
+        return given
+    import platformdirs
+
+    folder = platformdirs.user_data_path("hybridlat", appauthor=False)
+    return f"sqlite:///{folder / 'store.db'}"
+
+
+class Store:
+    """Measurements, breakdowns and signature texts at ``url``.
+
+    ``url`` is an SQLAlchemy URL or the path of a SQLite file; without one, ``default_url()``.
+    Every method raises StoreError, in one sentence, where the database cannot be used.
+    """
+
+    def __init__(self, url: str | Path | None = None) -> None:
+        text = str(url) if url is not None else default_url()
+        self.url = text if ":" in text[2:] else f"sqlite:///{Path(text).expanduser()}"
+        self._database: Database | None = None
+
+    # ---- writing -------------------------------------------------------------------------------
+
+    def add_signatures(self, texts: Mapping[str, str]) -> None:
+        """Keep the texts that hashes stand for; those already there are left as they are."""
+        rows: dict[bytes, dict[str, object]] = {
+            coding.key(h): {"hash": coding.key(h), "text": text} for h, text in texts.items()
+        }
+        if rows:
+            self._insert("SIGNATURE", "hash", rows)
+
+    def add(self, measurements: Iterable[Measurement]) -> int:
+        """Append records in one transaction; how many were new. StoreError for an unsound one."""
+        records = {coding.key(m.id): m for m in measurements}
+        for record in records.values():
+            coding.refuse(record.problems(), "measurement")
+        if not records:
+            return 0
+        from hybridlat.store import tables as t
+        from hybridlat.store.engine import insert_missing
+
+        database = self._opened()
+        bodies: dict[bytes, dict[str, object]] = {
+            key: {"id": key, "body": coding.packed(m.to_json())} for key, m in records.items()
+        }
+
+        def work(connection: sa.Connection) -> int:
+            new = insert_missing(connection, t.PAYLOAD, "id", bodies)
+            targets = {records[key].target for key in new}
+            ids = {target: database.made_target_id(connection, target) for target in targets}
+            rows = [
+                {
+                    "target_id": ids[m.target],
+                    "kind": t.KIND_CODES[m.kind],
+                    "signature": coding.key(m.signature),
+                    "id": key,
+                    "latency_us": m.latency_us,
+                    "spread_share": m.spread_share,
+                    "measured_at": m.measured_at[:40],
+                    "failure": m.failure,
+                }
+                for key, m in ((key, records[key]) for key in new)
+            ]
+            if rows:
+                connection.execute(t.MEASUREMENT.insert(), rows)
+            return len(rows)
+
+        return database.write(work)
+
+    def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
+        """Append breakdowns in one transaction; how many were new."""
+        found = {coding.key(b.id): b for b in breakdowns}
+        for item in found.values():
+            coding.refuse(item.problems(), "breakdown")
+        if not found:
+            return 0
+        from hybridlat.store import tables as t
+        from hybridlat.store.engine import insert_missing
+
+        database = self._opened()
+        bodies = {key: coding.packed(b.to_json()) for key, b in found.items()}
+
+        def work(connection: sa.Connection) -> int:
+            rows: dict[bytes, dict[str, object]] = {
+                key: {
+                    "id": key,
+                    "target_id": database.made_target_id(connection, b.target),
+                    "network": b.network[:255],
+                    "body": bodies[key],
+                }
+                for key, b in found.items()
+            }
+            return len(insert_missing(connection, t.BREAKDOWN, "id", rows))
+
+        return database.write(work)
+
+    def cache_put(self, key: str, text: str) -> None:
+        """Keep ``text`` under ``key`` for later processes; what is there already stays."""
+        digest = coding.digest(key)
+        self._insert("CACHE", "key", {digest: {"key": digest, "text": text}})
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def latencies(
+        self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
+    ) -> dict[str, Known]:
+        """What is known of each hash; a hash without a record is left out."""
+        keys = {coding.key(h): h for h in hashes}
+        if not keys or self._absent():
+            return {}
+        from hybridlat.store import reading
+
+        found = reading.look_up(self._opened(), target, kind, list(keys))
+        return {keys[key]: combine(rows) for key, rows in found.items()}
+
+    def measurements(
+        self,
+        target: Target | None = None,
+        kind: Kind | None = None,
+        signature: str | None = None,
+    ) -> Iterator[Measurement]:
+        """The records, in an order that depends on nothing but themselves."""
+        if not self._absent():
+            from hybridlat.store import reading
+
+            key = None if signature is None else coding.key(signature)
+            for body in reading.measurement_bodies(self._opened(), target, kind, key):
+                yield coding.decoded(Measurement.from_json, body, self.url)
+
+    def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
+        """The breakdowns, in an order that depends on nothing but themselves."""
+        if not self._absent():
+            from hybridlat.store import reading
+
+            for body in reading.breakdown_bodies(self._opened(), target):
+                yield coding.decoded(Breakdown.from_json, body, self.url)
+
+    def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
+        """The texts of those hashes whose text is kept."""
+        keys = [coding.key(h) for h in hashes]
+        if self._absent():
+            return {}
+        from hybridlat.store import reading
+
+        return reading.signature_texts(self._opened(), keys)
+
+    def cache_get(self, key: str) -> str | None:
+        """The text kept under ``key`` by ``cache_put``, else None."""
+        if self._absent():
+            return None
+        from hybridlat.store import reading
+
+        return reading.cached(self._opened(), coding.digest(key))
+
+    def targets(self) -> list[Target]:
+        """Targets with records or breakdowns, sorted."""
+        if self._absent():
+            return []
+        from hybridlat.store import reading
+
+        return reading.targets(self._opened())
+
+    def stats(self) -> list[TargetStats]:
+        """What the store holds of each target."""
+        if self._absent():
+            return []
+        from hybridlat.store import reading
+
+        return reading.stats(self._opened())
+
+    def check(self) -> list[Finding]:
+        """Everything that is wrong with the store; an empty list when it is sound."""
+        if self._absent():
+            return []
+        from hybridlat.store import check
+
+        return check.check_database(self._opened())
+
+    # ---- packs ---------------------------------------------------------------------------------
+
+    def export(
+        self,
+        folder: str | Path,
+        target: Target | None = None,
+        *,
+        format: Literal["jsonl", "parquet"] = "jsonl",
+        source: str = "",
+        licence: str = "",
+    ) -> list[Path]:
+        """Write one pack per target (or of ``target``) below ``folder``; the packs' folders.
+
+        ``source`` and ``licence`` say where the records come from. Parquet needs pyarrow
+        (MissingExtra).
+        """
+        from hybridlat import packs
+
+        held = self.targets()
+        if target is not None and target not in held:
+            known = ", ".join(map(str, held)) or "none at all"
+            raise StoreError(f"the store has no records of {target}: it has {known}")
+        return [
+            packs.write_pack(
+                self, item, Path(folder) / item.folder, format, source=source, licence=licence
+            )
+            for item in ([target] if target is not None else held)
+        ]
+
+    def import_(self, path: str | Path) -> ImportCounts:
+        """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
+        from hybridlat import packs
+
+        return packs.import_into(self, Path(path))
+
+    # ---- plumbing ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the connections back; the store opens itself again when used."""
+        if self._database is not None:
+            self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _absent(self) -> bool:
+        """True for a SQLite file that nobody made yet: told without loading SQLAlchemy."""
+        scheme, _, rest = self.url.partition(":///")
+        path = rest.partition("?")[0]
+        if scheme.partition("+")[0] != "sqlite" or path in ("", ":memory:"):
+            return False
+        return not path.startswith("file:") and not Path(path).exists()
+
+    def _opened(self) -> Database:
+        if self._database is None:
+            from hybridlat.store.engine import Database
+
+            self._database = Database(self.url)
+        return self._database
+
+    def _insert(self, table: str, key: str, rows: dict[bytes, dict[str, object]]) -> None:
+        from hybridlat.store import tables
+        from hybridlat.store.engine import insert_missing
+
+        chosen = getattr(tables, table)
+        self._opened().write(lambda connection: insert_missing(connection, chosen, key, rows))
