@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hybridlat.core.network import Network
+from hybridlat.core.network import Network, TensorType
 from hybridlat.errors import NetworkError
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Shapes = Mapping[str, tuple[int, ...]]
@@ -144,3 +145,39 @@ def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
         )
     data: bytes = build(network, seed, ir_version).SerializeToString()
     return data
+
+
+def assemble(model: onnx.ModelProto, name: str, types: Mapping[str, TensorType]) -> Network:
+    """The network of an engine's own graph, whose tensor types the engine has told."""
+    from hybridlat.onnx_io.reading import assemble as assemble_
+
+    return assemble_(model, name, (), dict(types))
+
+
+def with_outputs(path: Path, names: Sequence[str]) -> Path:
+    """A copy of the model beside ``path`` that gives out the tensors ``names`` too."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    copy = path.with_name("exposed.onnx")
+    copy.write_bytes(model.SerializeToString())
+    return copy
+
+
+def random_array(type_: TensorType, seed: int) -> NDArray[Any]:
+    """Seeded random values for an input, of a scale that keeps activations ordinary."""
+    from hybridlat.onnx_io.writing import random_input
+
+    return random_input(type_, seed)
+
+
+def zeros(type_: TensorType) -> NDArray[Any]:
+    """A buffer for a result of this type."""
+    import numpy
+    import onnx
+
+    from hybridlat.onnx_io.values import data_type
+
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
+    return numpy.zeros(type_.shape, dtype)

@@ -173,7 +173,7 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
         folded.extend(gone)
         if not gone or not _unknown(model):
             break
-    network = _assemble(model, file.name, tuple(folded))
+    network = assemble(model, file.name, tuple(folded), _types(model))
     check_network(network)
     return network
 
@@ -346,9 +346,11 @@ def _fold(model: ModelProto, label: str) -> list[str]:
     return gone
 
 
-def _assemble(model: ModelProto, label: str, folded: tuple[str, ...]) -> Network:
+def assemble(
+    model: ModelProto, label: str, folded: tuple[str, ...], types: dict[str, TensorType]
+) -> Network:
+    """The network of a model whose tensors all have a known type."""
     graph = model.graph
-    types = _types(model)
     opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     tensors = {t.name: t for t in graph.initializer}
     users: dict[str, str] = {}

@@ -128,6 +128,15 @@ def random_array(type_: TensorType, seed: int, positive: bool = False) -> NDArra
     return _cast(values, type_.dtype).reshape(type_.shape)
 
 
+def random_input(type_: TensorType, seed: int) -> NDArray[Any]:
+    """Seeded values of unit scale for an input: what comes out of a normalised layer."""
+    if type_.dtype in INTEGERS:
+        return random_array(type_, seed)
+    start = (seed * 7919) % _POOL_ELEMENTS
+    values = np.resize(np.roll(_pool(), -start), type_.elements)
+    return _cast(values, type_.dtype).reshape(type_.shape)
+
+
 def _cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     if dtype in ("float32", "float64", "float16"):
         return values.astype(dtype)

@@ -1,0 +1,61 @@
+"""What this machine is: the device name of its CPU, and the environment a record keeps."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+
+@functools.cache
+def _cpuinfo() -> Mapping[str, str]:
+    """First processor of /proc/cpuinfo; empty where there is none (not Linux)."""
+    found: dict[str, str] = {}
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return found
+    for line in text.split("\n\n", 1)[0].splitlines():
+        key, _, value = line.partition(":")
+        found[key.strip()] = value.strip()
+    return found
+
+
+@functools.cache
+def cpu_device() -> str:
+    """A short name for this machine's CPU: ``xeon-8481c``, ``epyc-9b14``, ``epyc-26-2``.
+
+    Vendors' noise words are dropped. A name that says no model (a virtual machine's plain
+    "AMD EPYC") gets the processor's family and model number, which tell the generation.
+    """
+    info = _cpuinfo()
+    text = info.get("model name") or platform.processor() or platform.machine() or "cpu"
+    text = re.sub(r"\((r|tm|c)\)|@.*|\b\d+-core\b", " ", text.lower())
+    noise = {"intel", "amd", "cpu", "processor", "platinum", "gold", "silver", "core", "with"}
+    words = [w for w in re.findall(r"[a-z0-9]+", text) if w not in noise]
+    if not any(any(c.isdigit() for c in word) for word in words):
+        words += [info.get("cpu family", ""), info.get("model", "")]
+    return "-".join(word for word in words if word) or "cpu"
+
+
+def cpu_environment() -> Mapping[str, str]:
+    """CPU, cores seen, clock now, caches, system: what a record must know of this machine."""
+    info = _cpuinfo()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = {
+        "cpu": info.get("model name", platform.processor()),
+        "cpu_family_model": f"{info.get('cpu family', '?')}-{info.get('model', '?')}",
+        "cores": str(cores),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+    if "cpu MHz" in info:
+        found["clock_mhz"] = info["cpu MHz"]
+    if "cache size" in info:
+        found["cache"] = info["cache size"]
+    if "hypervisor" in info.get("flags", "").split():
+        found["virtual_machine"] = "yes"
+    return found
