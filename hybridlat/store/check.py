@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridlat.core.measurement import Breakdown, Measurement
 from hybridlat.core.signature import hash_of, read
+from hybridlat.errors import StoreError
+from hybridlat.store.known import Row
 
 if TYPE_CHECKING:
     from hybridlat.store.engine import Database
@@ -176,3 +179,35 @@ def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[Finding]
         return [Finding(where, str(error))]
     orphans.see(item)
     return [] if item.id == key.hex() else [Finding(where, f"its content hashes to {item.id}")]
+
+
+def check_pack(folder: str | Path) -> list[Finding]:
+    """Every finding in a pack: its files, texts, records, breakdowns, orphans and look-up."""
+    from hybridlat.packs import LOOKUP_FILE, PackLookup
+    from hybridlat.store.exchange import lookup_of
+
+    try:
+        pack = PackLookup(folder)
+    except StoreError as error:
+        return [Finding(str(folder), str(error))]
+    found = [Finding(name, problem) for name, problem in pack.altered_files().items()]
+    orphans = Orphans()
+    rows: dict[tuple[str, str], list[Row]] = {}
+    try:
+        for hash_, text in pack.all_signature_texts():
+            orphans.texts.add(hash_)
+            found += [Finding(f"signature {hash_}", p) for p in check_text(hash_, text)]
+        for record in pack.measurements():
+            if record.target != pack.target:
+                found.append(Finding(f"record {record.id}", f"it is of {record.target}"))
+            found += [Finding(f"record {record.id}", doubt) for doubt in doubts(record)]
+            row = (record.latency_us, record.spread_share, record.measured_at, record.failure)
+            rows.setdefault((record.kind, record.signature), []).append(row)
+            orphans.see(record)
+        for item in pack.breakdowns():
+            orphans.see(item)
+        if pack.lookup_table() != lookup_of(rows):
+            found.append(Finding(LOOKUP_FILE, "it does not say what the records say"))
+    except StoreError as error:
+        found.append(Finding(str(folder), str(error)))
+    return found + orphans.findings()

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from hybridlat.core.target import Target
 
+#: latency_us, spread_share, measured_at and failure of one record.
+Row = tuple[float | None, float, str, str | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -45,8 +48,8 @@ class TargetStats:
     bytes: int
 
 
-def combine(records: Iterable[tuple[float | None, float, str, str | None]]) -> Known:
-    """One answer from (latency_us, spread_share, measured_at, failure) of one thing's records."""
+def combine(records: Iterable[Row]) -> Known:
+    """One answer from the records of one thing."""
     found = list(records)
     good = [(latency, spread) for latency, spread, _, _ in found if latency is not None]
     if not good:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from hybridlat.core.measurement import Kind
 from hybridlat.core.target import Target
 from hybridlat.store.engine import Database, chunks
-from hybridlat.store.known import TargetStats
+from hybridlat.store.known import Row, TargetStats
 from hybridlat.store.tables import (
     BREAKDOWN,
     CACHE,
@@ -20,7 +20,6 @@ from hybridlat.store.tables import (
     TARGET,
 )
 
-Row = tuple[float | None, float, str, str | None]
 _PAGE = 500
 
 

@@ -22,9 +22,9 @@ from hybridlat.store.known import Known, TargetStats, combine
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from hybridlat.packs import ImportCounts
     from hybridlat.store.check import Finding
     from hybridlat.store.engine import Database
+    from hybridlat.store.exchange import ImportCounts
 
 
 def default_url() -> str:
@@ -52,13 +52,12 @@ class Store:
 
     # ---- writing -------------------------------------------------------------------------------
 
-    def add_signatures(self, texts: Mapping[str, str]) -> None:
-        """Keep the texts that hashes stand for; those already there are left as they are."""
+    def add_signatures(self, texts: Mapping[str, str]) -> int:
+        """Keep the texts that hashes stand for; how many were new. Those there stay as they are."""
         rows: dict[bytes, dict[str, object]] = {
             coding.key(h): {"hash": coding.key(h), "text": text} for h, text in texts.items()
         }
-        if rows:
-            self._insert("SIGNATURE", "hash", rows)
+        return self._insert("SIGNATURE", "hash", rows) if rows else 0
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
@@ -223,14 +222,14 @@ class Store:
         ``source`` and ``licence`` say where the records come from. Parquet needs pyarrow
         (MissingExtra).
         """
-        from hybridlat import packs
+        from hybridlat.store import exchange
 
         held = self.targets()
         if target is not None and target not in held:
             known = ", ".join(map(str, held)) or "none at all"
             raise StoreError(f"the store has no records of {target}: it has {known}")
         return [
-            packs.write_pack(
+            exchange.write_pack(
                 self, item, Path(folder) / item.folder, format, source=source, licence=licence
             )
             for item in ([target] if target is not None else held)
@@ -238,9 +237,9 @@ class Store:
 
     def import_(self, path: str | Path) -> ImportCounts:
         """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
-        from hybridlat import packs
+        from hybridlat.store import exchange
 
-        return packs.import_into(self, Path(path))
+        return exchange.import_into(self, Path(path))
 
     # ---- plumbing ------------------------------------------------------------------------------
 
@@ -270,9 +269,9 @@ class Store:
             self._database = Database(self.url)
         return self._database
 
-    def _insert(self, table: str, key: str, rows: dict[bytes, dict[str, object]]) -> None:
+    def _insert(self, table: str, key: str, rows: dict[bytes, dict[str, object]]) -> int:
         from hybridlat.store import tables
         from hybridlat.store.engine import insert_missing
 
         chosen = getattr(tables, table)
-        self._opened().write(lambda connection: insert_missing(connection, chosen, key, rows))
+        return len(self._opened().write(lambda c: insert_missing(c, chosen, key, rows)))
