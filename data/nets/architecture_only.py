@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 LARGEST_KEPT = 16
@@ -81,7 +82,7 @@ def strip(model: ModelProto) -> ModelProto:
         producer_version=model.producer_version,
     )
     for item in (*stripped.graph.node, *stripped.graph.input, *stripped.graph.output):
-        item.doc_string = ""
+        item.ClearField("doc_string")
         del item.metadata_props[:]
     return stripped
 

@@ -1,13 +1,14 @@
 """Make the architecture-only networks of this folder: `python data/nets/make_nets.py [NAME ...]`.
 
 Without names all are made. The README's table is written anew each time, from the files.
-Packages: torch 2.13, timm 1.0 (with --no-deps: torchvision is replaced by a stub below), onnx,
-onnxscript, onnxruntime, and what timm imports: pyyaml, huggingface_hub, safetensors. All on the CPU.
-Nothing is downloaded: networks have random weights, which are dropped again.
+Packages, all for the CPU: torch 2.13, onnx, onnxscript, onnxruntime; timm 1.0 (with --no-deps:
+torchvision is replaced by a stub below) and what it imports, pyyaml, huggingface_hub, safetensors
+and pillow. Nothing is downloaded: networks have random weights, which are dropped again.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -71,9 +72,8 @@ def network(recipe: Recipe) -> torch.nn.Module:
 
     torch.manual_seed(0)
     if recipe.source == "own":
-        import own_networks
-
-        model: torch.nn.Module = getattr(own_networks, recipe.model)()
+        module, name = recipe.model.split(":")
+        model: torch.nn.Module = getattr(importlib.import_module(module), name)()
     else:
         if importlib.util.find_spec("torchvision") is None:
             sys.meta_path.append(_TorchvisionStub())

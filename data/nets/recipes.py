@@ -12,9 +12,9 @@ class Recipe:
     name: str
     family: str
     source: str
-    """`timm`, `own` (own_networks.py) or `onnx` (the light models of its test data)."""
+    """`timm`, `own` (own_*.py here) or `onnx` (the light models of its test data)."""
     model: str
-    """What the source calls it."""
+    """What the source calls it: for `own`, module:name."""
     exporter: str
     """`torchscript` or `dynamo`, the two of PyTorch; `caffe2` made the light models."""
     opset: int
@@ -49,6 +49,19 @@ def _timm(
         symbolic_batch,
         merge_branches,
     )
+
+
+def _own(
+    name: str,
+    family: str,
+    model: str,
+    exporter: str,
+    opset: int,
+    image: tuple[int, int],
+    *,
+    symbolic_batch: bool = False,
+) -> Recipe:
+    return Recipe(name, family, "own", model, exporter, opset, image, symbolic_batch)
 
 
 OLD, NEW = "torchscript", "dynamo"
@@ -87,8 +100,8 @@ RECIPES = (
     _timm("skresnet18", "selective kernels", NEW, 18),
     _timm("resnest14d", "split attention", OLD, 13),
     _timm("regnetx_008", "RegNet", OLD, 13, symbolic_batch=True),
-    _timm("regnety_008", "RegNet, squeeze-excite", NEW, 18),
-    _timm("convnext_atto", "ConvNeXt", NEW, 20, symbolic_batch=True),
+    _timm("regnety_008", "RegNet, squeeze-excite", NEW, 18, symbolic_batch=True),
+    _timm("convnext_atto", "ConvNeXt", NEW, 20),
     _timm("convnext_tiny", "ConvNeXt", OLD, 17),
     _timm("repvgg_a0", "merged branches", OLD, 13, merge_branches=True),
     _timm("repvgg_a1", "parallel branches", NEW, 18),
@@ -98,11 +111,28 @@ RECIPES = (
     _timm("cspresnet50", "cross-stage partial", NEW, 18),
     _timm("darknet53", "residual, leaky", OLD, 13, image=256),
     _timm("ese_vovnet19b_dw", "one-shot aggregation", OLD, 17),
-    _timm("dla34", "layer aggregation", OLD, 13),
+    _timm("dla34", "layer aggregation", NEW, 19),
     _timm("dpn68", "dual path", NEW, 18),
-    _timm("selecsls42b", "selective skips", OLD, 15),
+    _timm("selecsls42b", "selective skips", OLD, 16),
     _timm("xception41", "depthwise separable", OLD, 13, image=299),
     _timm("fasternet_t0", "partial convolution", NEW, 21),
     _timm("starnet_s1", "element-wise product", NEW, 18),
-    _timm("hgnetv2_b0", "one-shot aggregation", OLD, 16),
+    _timm("hgnetv2_b0", "one-shot aggregation", NEW, 18),
+    _own(
+        "shufflenet_v2",
+        "channel shuffle",
+        "own_networks:shufflenet_v2",
+        NEW,
+        18,
+        (224, 224),
+        symbolic_batch=True,
+    ),
+    _own("unet", "U-Net", "own_networks:UNet", OLD, 17, (256, 256)),
+    _own("deeplab_resnet18", "segmentation", "own_networks:DeepLab", OLD, 13, (256, 256)),
+    _own("fcn_mobilenetv2", "segmentation", "own_networks:FullyConvolutional", NEW, 18, (256, 320)),
+    _own("super_resolution", "restoration", "own_networks:SuperResolution", OLD, 17, (96, 96)),
+    _own("style_transfer", "image to image", "own_networks:StyleTransfer", NEW, 18, (160, 160)),
+    _own("ssdlite_mobilenetv2", "detector", "own_detectors:SsdLite", OLD, 12, (320, 320)),
+    _own("fpn_resnet18", "detector", "own_detectors:FeaturePyramid", NEW, 18, (256, 256)),
+    _own("yolo_cross_stage", "detector", "own_detectors:OneStage", OLD, 13, (320, 320)),
 )

@@ -1,0 +1,199 @@
+"""The networks that the project ships: complete, small, and free of weights and of traces."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from google.protobuf.message import Message
+from onnx import ModelProto, TensorProto, helper
+
+FOLDER = Path(__file__).parents[2] / "data" / "nets"
+FILES = sorted(FOLDER.glob("*.onnx"))
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+A_PATH = re.compile(r"^(file:)?/(work|root|home|usr|opt|tmp|mnt|Users)/|^[A-Za-z]:\\|\.py\b")
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+architecture_only = load("architecture_only")
+recipes = load("recipes")
+
+
+def texts(message: Message) -> Iterator[str]:
+    """Every text anywhere in a message, bytes that are text included."""
+    for field, value in message.ListFields():
+        for item in value if field.is_repeated else [value]:
+            if isinstance(item, Message):
+                yield from texts(item)
+            elif isinstance(item, str):
+                yield item
+            elif isinstance(item, bytes) and field.name != "raw_data":
+                yield item.decode("latin-1")
+
+
+def symbolic(model: ModelProto) -> bool:
+    return any(d.HasField("dim_param") for d in model.graph.input[0].type.tensor_type.shape.dim)
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    found = request.param
+    assert isinstance(found, Path)
+    return found
+
+
+def test_files_recipes_and_table_name_the_same_networks() -> None:
+    names = sorted(recipe.name for recipe in recipes.RECIPES)
+    assert len(set(names)) == len(names) >= 30
+    assert [path.stem for path in FILES] == names
+    listed = re.findall(r"^\| (\S+)\.onnx \|", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert listed == names
+
+
+def test_networks_cover_exporters_opsets_and_symbolic_batches() -> None:
+    models = [onnx.load(path) for path in FILES]
+    assert {recipe.exporter for recipe in recipes.RECIPES} >= {"torchscript", "dynamo"}
+    assert len({entry.version for model in models for entry in model.opset_import}) >= 5
+    assert sum(symbolic(model) for model in models) >= 4
+
+
+def test_network_is_valid_and_all_its_shapes_are_known(path: Path) -> None:
+    model = onnx.load(path)
+    assert model.ir_version >= 4
+    for batch in (1, 3) if symbolic(model) else (1,):
+        bound = architecture_only.bind(model, batch)
+        onnx.checker.check_model(bound, full_check=True)
+        inferred = onnx.shape_inference.infer_shapes(bound, strict_mode=True, data_prop=True)
+        shapes = {
+            value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            for value in (*inferred.graph.value_info, *inferred.graph.output)
+            if value.type.tensor_type.HasField("shape")
+        }
+        for node in inferred.graph.node:
+            for name in node.output:
+                assert name in shapes, f"{node.op_type} {node.name} makes {name}"
+                assert all(extent > 0 for extent in shapes[name])
+        for value in bound.graph.output:
+            assert shapes[value.name][0] == batch
+
+
+def test_network_has_no_weights(path: Path) -> None:
+    model = onnx.load(path)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = [a.t for node in model.graph.node for a in node.attribute if a.HasField("t")]
+    for tensor in (*tensors.values(), *constants):
+        assert not tensor.external_data
+        assert tensor.data_type not in FLOATS or math.prod(tensor.dims) <= 16, tensor.name
+    weights = [node for node in model.graph.node if node.op_type == "ConstantOfShape"]
+    assert weights
+    for node in weights:
+        assert tensors[node.input[0]].data_type == TensorProto.INT64
+    inputs = {value.name for value in model.graph.input}
+    assert inputs.isdisjoint(tensors)
+    assert len(inputs) == 1
+
+
+def test_file_is_small_and_says_nothing_of_where_it_was_made(path: Path) -> None:
+    assert path.stat().st_size < 300_000
+    model = onnx.load(path)
+    graph = model.graph
+    assert not model.functions
+    assert not graph.value_info
+    for part in (model, graph, *graph.node):
+        assert not part.metadata_props
+        assert not part.doc_string
+    assert [text for text in texts(model) if A_PATH.search(text)] == []
+
+
+def test_half_of_the_files_are_very_small() -> None:
+    sizes = sorted(path.stat().st_size for path in FILES)
+    assert sizes[len(sizes) // 2] < 60_000
+
+
+@pytest.mark.parametrize("name", ["mobilenetv3_small_100", "shufflenet", "shufflenet_v2"])
+def test_network_runs(name: str) -> None:
+    model = architecture_only.bind(onnx.load(FOLDER / f"{name}.onnx"))
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (value,) = session.get_inputs()
+    (result,) = session.run(None, {value.name: np.ones(value.shape, np.float32)})
+    assert isinstance(result, np.ndarray)
+    assert result.shape == (1, 1000)
+
+
+def small_model() -> ModelProto:
+    """A convolution with everything that stripping must remove, and what it must keep."""
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 8, 8])
+    result = helper.make_tensor_value_info("result", TensorProto.FLOAT, ["batch", 4, 6, 6])
+    random = np.random.default_rng(0)
+    tensors = [
+        onnx.numpy_helper.from_array(random.random((4, 3, 3, 3), np.float32), "weight"),
+        onnx.numpy_helper.from_array(np.array([1, 2, 3, 4], np.float32), "bias"),
+        onnx.numpy_helper.from_array(np.arange(40), "indices"),
+        onnx.numpy_helper.from_array(np.ones(99, np.float32), "unused"),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["image", "weight", "bias"], ["map"], doc_string="/home/x.py"),
+        helper.make_node("Dropout", ["map"], ["kept", "mask"]),
+        helper.make_node("Gather", ["large", "indices"], ["picked"], axis=0),
+        helper.make_node("ReduceMax", ["picked"], ["largest"], keepdims=0),
+        helper.make_node("Add", ["kept", "largest"], ["result"]),
+    ]
+    constant = helper.make_node(
+        "Constant", [], ["large"], value=onnx.numpy_helper.from_array(np.ones(50, np.float32))
+    )
+    inputs = [image, helper.make_tensor_value_info("weight", TensorProto.FLOAT, [4, 3, 3, 3])]
+    graph = helper.make_graph([constant, *nodes], "g", inputs, [result], tensors)
+    model = helper.make_model(graph, ir_version=3, opset_imports=[helper.make_opsetid("", 9)])
+    helper.set_model_props(model, {"path": "/home/someone"})
+    return model
+
+
+def test_strip_keeps_the_architecture_and_small_values_only() -> None:
+    model = architecture_only.strip(small_model())
+    onnx.checker.check_model(architecture_only.bind(model), full_check=True)
+    tensors = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    assert set(tensors) == {"weight__SHAPE", "bias", "indices", "large__SHAPE"}
+    assert tensors["weight__SHAPE"].tolist() == [4, 3, 3, 3]
+    assert tensors["bias"].tolist() == [1, 2, 3, 4]
+    assert tensors["indices"].tolist() == list(range(40))
+    assert [value.name for value in model.graph.input] == ["image"]
+    assert not model.metadata_props
+    assert [list(n.output) for n in model.graph.node if n.op_type == "Dropout"] == [["kept"]]
+    assert [n.op_type for n in model.graph.node].count("Constant") == 0
+    assert b"/home" not in model.SerializeToString()
+
+
+def test_facts_count_nodes_parameters_and_operations() -> None:
+    found = architecture_only.facts(architecture_only.strip(small_model()))
+    assert found.inputs == "batchx3x8x8"
+    assert found.opset == 9
+    assert found.nodes == 5
+    assert found.parameters == 4 * 27 + 4 + 50
+    assert found.flop == 2 * (4 * 6 * 6) * 27
+
+
+def test_value_whose_shape_depends_on_data_is_an_error() -> None:
+    model = small_model()
+    model.graph.node.append(helper.make_node("NonZero", ["map"], ["positions"]))
+    with pytest.raises(ValueError, match=r"no static shape for 1 values.*positions"):
+        architecture_only.shapes(architecture_only.strip(model))
