@@ -59,6 +59,11 @@ class Estimate:
         """True when every cell has a latency."""
         return all(cell.source != "unsupported" for cell in self.cells)
 
+    @property
+    def trusted(self) -> bool:
+        """True when every cell has a latency and the interval is within the tolerance."""
+        return self.latency_us is not None and self.supported and self.within_tolerance
+
     def to_json(self) -> dict[str, object]:
         """The fixed JSON object of ``predict --json`` (format 1)."""
         return {

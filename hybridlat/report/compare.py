@@ -1,0 +1,197 @@
+"""Networks side by side: which is faster, by how much, and which cells make the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hybridlat.core.estimate import Estimate
+from hybridlat.report.labels import short_chain
+from hybridlat.report.terminal import SOURCE_STYLE, notes
+from hybridlat.report.units import (
+    half_width_share,
+    latency_text,
+    percent_text,
+    plus_minus_text,
+    scale_for,
+)
+
+COMPARISON_FORMAT = 1
+ROWS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CellDifference:
+    """One cell over all networks: ``count`` uses in each, taking ``total_us`` (None: unknown).
+
+    ``difference_us`` is the largest total minus the smallest: how far this cell alone moves the
+    networks apart.
+    """
+
+    signature: str
+    ops: tuple[str, ...]
+    count: tuple[int, ...]
+    total_us: tuple[float | None, ...]
+
+    @property
+    def difference_us(self) -> float:
+        known = [total for total in self.total_us if total is not None]
+        return max(known) - min(known) if known else 0.0
+
+
+def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
+    """Every cell of any of the networks, the one that tells them apart most first."""
+    ops: dict[str, tuple[str, ...]] = {}
+    tables = []
+    for estimate in estimates:
+        table = {cell.signature: cell for cell in estimate.cells}
+        tables.append(table)
+        for signature, cell in table.items():
+            ops.setdefault(signature, cell.ops)
+    rows = []
+    for signature, labels in ops.items():
+        cells = [table.get(signature) for table in tables]
+        totals = tuple(
+            0.0 if cell is None
+            else None if cell.latency_us is None
+            else cell.count * cell.latency_us
+            for cell in cells
+        )  # fmt: skip
+        counts = tuple(0 if cell is None else cell.count for cell in cells)
+        rows.append(CellDifference(signature, labels, counts, totals))
+    return tuple(sorted(rows, key=lambda row: -row.difference_us))
+
+
+def speed_up(first: Estimate, other: Estimate) -> float | None:
+    """How many times faster ``other`` is than ``first``; None where either has no latency."""
+    if not first.latency_us or not other.latency_us:
+        return None
+    return first.latency_us / other.latency_us
+
+
+def distinguishable(first: Estimate, other: Estimate) -> bool:
+    """True when the intervals of the two latencies do not overlap."""
+    if first.interval_us is None or other.interval_us is None:
+        return False
+    low, high = sorted((first.interval_us, other.interval_us))
+    return low[1] < high[0]
+
+
+def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
+    """``compare --json`` (format 1): the estimates, speed-ups over the first, the differences."""
+    first = estimates[0]
+    return {
+        "format": COMPARISON_FORMAT,
+        "networks": [estimate.to_json() for estimate in estimates],
+        "speed_up": [speed_up(first, estimate) for estimate in estimates],
+        "distinguishable": [distinguishable(first, estimate) for estimate in estimates],
+        "differences": [
+            {
+                "signature": row.signature,
+                "ops": list(row.ops),
+                "count": list(row.count),
+                "total_us": list(row.total_us),
+                "difference_us": row.difference_us,
+            }
+            for row in cell_differences(estimates)
+            if row.difference_us > 0
+        ],
+    }
+
+
+def print_comparison(
+    console: Console, estimates: Sequence[Estimate], *, every_cell: bool = False
+) -> None:
+    """The networks in a table, then the cells that set them apart, the largest first."""
+    console.print(_networks_table(estimates))
+    rows = [row for row in cell_differences(estimates) if row.difference_us > 0]
+    if rows:
+        console.print()
+        console.print(_cells_table(estimates, rows, console.width, every_cell))
+    for letter, estimate in _lettered(estimates):
+        for note in notes(estimate):
+            console.print(Text(f"{letter}: ", "bold") + note)
+
+
+def _lettered(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
+    """A, B, … and after Z by number: short names for columns."""
+    return [
+        (chr(ord("A") + i) if i < 26 else str(i + 1), estimate)
+        for i, estimate in enumerate(estimates)
+    ]
+
+
+def _networks_table(estimates: Sequence[Estimate]) -> Table:
+    first = estimates[0]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    table.add_column("network", overflow="fold")
+    for title in ("latency", "±", "against A", "measured"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for letter, estimate in _lettered(estimates):
+        width = half_width_share(estimate.latency_us, estimate.interval_us)
+        table.add_row(
+            Text(letter, "bold"),
+            Text(estimate.network, "bold" if estimate.trusted else "bold red"),
+            Text(latency_text(estimate.latency_us), "bold cyan"),
+            plus_minus_text(width).removeprefix("±"),
+            "" if estimate is first else _against(first, estimate),
+            percent_text(estimate.measured_share, 0),
+        )
+    table.caption = None if len({e.target for e in estimates}) > 1 else f"on {first.target}"
+    table.caption_justify = "left"
+    return table
+
+
+def _against(first: Estimate, other: Estimate) -> Text:
+    factor = speed_up(first, other)
+    if factor is None:
+        return Text("–")
+    if not distinguishable(first, other):
+        return Text("same within intervals", "dim")
+    faster = factor >= 1
+    text = f"{factor if faster else 1 / factor:.2f}× {'faster' if faster else 'slower'}"
+    return Text(text, "green" if faster else "red")
+
+
+def _cells_table(
+    estimates: Sequence[Estimate], rows: Sequence[CellDifference], width: int, every_cell: bool
+) -> Table:
+    limit = len(rows) if every_cell or len(rows) == ROWS + 1 else ROWS
+    shown = rows[:limit]
+    scale = scale_for(total for row in rows for total in row.total_us)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for letter, _ in _lettered(estimates):
+        table.add_column(f"{letter} [{scale.name}]", justify="right", no_wrap=True)
+    pair = len(estimates) == 2
+    if pair:
+        table.add_column("B − A", justify="right", no_wrap=True)
+    column_width = 19 if width >= 100 else 15
+    cell_width = max(12, width - column_width * len(estimates) - (12 if pair else 0))
+    table.add_column("cells that make the difference", no_wrap=True, overflow="ellipsis")
+    for row in shown:
+        cells = [
+            Text("–", "dim") if count == 0
+            else Text("unknown", SOURCE_STYLE["unsupported"]) if total is None
+            else Text(f"{scale.number(total)} ×{count}")
+            for total, count in zip(row.total_us, row.count, strict=True)
+        ]  # fmt: skip
+        if pair:
+            cells.append(_signed(row, scale.unit_us))
+        table.add_row(*cells, Text(short_chain(row.ops, cell_width)))
+    if limit < len(rows):
+        left = [Text("")] * (len(estimates) + pair)
+        table.add_row(*left, Text(f"{len(rows) - limit} more (--all shows them)", "dim"))
+    return table
+
+
+def _signed(row: CellDifference, unit_us: float) -> Text:
+    first, second = row.total_us
+    if first is None or second is None:
+        return Text("unknown", "dim")
+    value = (second - first) / unit_us
+    return Text(f"{value:+,.{2 if abs(value) < 10 else 1}f}", "red" if value > 0 else "green")

@@ -1,0 +1,84 @@
+"""How quantities are written for people: latencies in the unit that fits, shares in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit of time for one text or one column: ``unit_us`` microseconds make one ``name``."""
+
+    name: str
+    unit_us: float
+
+    def number(self, latency_us: float, decimals: int | None = None) -> str:
+        """The number alone; three significant digits unless ``decimals`` says otherwise."""
+        value = latency_us / self.unit_us
+        return f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
+
+    def text(self, latency_us: float) -> str:
+        """The number with its unit: ``8.12 ms``."""
+        return f"{self.number(latency_us)} {self.name}"
+
+
+MICROSECONDS = Scale("µs", 1.0)
+MILLISECONDS = Scale("ms", 1e3)
+SECONDS = Scale("s", 1e6)
+
+
+def scale_for(latencies_us: Iterable[float | None]) -> Scale:
+    """The unit in which the largest of these reads best."""
+    largest_us = max((abs(v) for v in latencies_us if v is not None), default=0.0)
+    if largest_us >= 999_500:  # what would be written as 1,000 ms is 1.00 s
+        return SECONDS
+    return MILLISECONDS if largest_us >= 999.5 else MICROSECONDS
+
+
+def latency_text(latency_us: float | None) -> str:
+    """``8.12 ms``, ``812 µs``; a dash where there is none."""
+    return "–" if latency_us is None else scale_for([latency_us]).text(latency_us)
+
+
+def interval_text(interval_us: tuple[float, float] | None) -> str:
+    """``7.99 – 8.26 ms``, both ends in one unit and with as many decimals as the larger needs."""
+    if interval_us is None:
+        return "–"
+    low_us, high_us = interval_us
+    scale = scale_for(interval_us)
+    decimals = _decimals(high_us / scale.unit_us)
+    return f"{scale.number(low_us, decimals)} – {scale.number(high_us, decimals)} {scale.name}"
+
+
+def half_width_share(
+    latency_us: float | None, interval_us: tuple[float, float] | None
+) -> float | None:
+    """Half of the interval's width over the latency (0..), None where either is missing."""
+    if not latency_us or interval_us is None:
+        return None
+    return (interval_us[1] - interval_us[0]) / 2 / latency_us
+
+
+def percent_text(share: float | None, decimals: int = 1) -> str:
+    """``7.0 %`` for 0.07; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.{decimals}f} %"
+
+
+def plus_minus_text(share: float | None) -> str:
+    """``±1.3 %`` for a half width of 0.013; whole percents from ten up."""
+    if share is None:
+        return "–"
+    return f"±{100 * share:.{0 if share >= 0.0995 else 1}f} %"
+
+
+def count_text(number: int, noun: str) -> str:
+    """``1 cell``, ``3 cells``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that show three significant digits, as the rounded number will be read."""
+    if abs(value) >= 99.95:
+        return 0
+    return 1 if abs(value) >= 9.995 else 2
