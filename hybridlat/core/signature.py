@@ -51,7 +51,31 @@ def _digest(*parts: object) -> bytes:
 
 
 def _canonical(network: Network) -> tuple[list[int], list[str]]:
-    """Order of nodes and of graph inputs by structure: a hash from above and one from below."""
+    """Order of nodes and of graph inputs by structure alone."""
+    nodes, inputs = _colours(network)
+    if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
+        _tell_apart(network, nodes, inputs)
+    ordered_inputs = sorted(network.inputs, key=inputs.__getitem__)
+
+    producer = network.producers()
+    waiting = [len({producer[i] for i in n.inputs if i in producer}) for n in network.nodes]
+    readers = network.consumers()
+    heap = [(nodes[i], i) for i, count in enumerate(waiting) if count == 0]
+    heapq.heapify(heap)
+    order: list[int] = []
+    while heap:
+        _, position = heapq.heappop(heap)
+        order.append(position)
+        freed = {r for o in network.nodes[position].outputs if o for r in readers.get(o, ())}
+        for reader in freed:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(heap, (nodes[reader], reader))
+    return order, ordered_inputs
+
+
+def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
+    """A hash of each node and graph input: of all it is made from, then of all it is made into."""
     above: dict[str, bytes] = {n: _digest(str(network.types[n])) for n in network.inputs}
     for name, constant in network.constants.items():
         above[name] = _digest("c", str(constant.type), constant.values)
@@ -69,33 +93,70 @@ def _canonical(network: Network) -> tuple[list[int], list[str]]:
     below: dict[str, list[bytes]] = {}
     for name in network.outputs:
         below.setdefault(name, []).append(b"out")
-    node_key: list[bytes] = [b""] * len(network.nodes)
+    colours: list[bytes] = [b""] * len(network.nodes)
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
         uses = [sorted(below.get(o, [])) for o in node.outputs]
-        node_key[position] = key = _digest(node_above[position], uses)
+        colours[position] = colour = _digest(node_above[position], uses)
         for place, name in enumerate(node.inputs):
             if name:
-                below.setdefault(name, []).append(_digest(key, place))
-    inputs = sorted(network.inputs, key=lambda n: (above[n], sorted(below.get(n, []))))
+                below.setdefault(name, []).append(_digest(colour, place))
+    return colours, {n: above[n] + b"".join(sorted(below.get(n, []))) for n in network.inputs}
 
-    producer = network.producers()
-    waiting = [len({producer[i] for i in n.inputs if i in producer}) for n in network.nodes]
-    readers = network.consumers()
-    heap = [(node_key[i], i) for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(heap)
-    order: list[int] = []
-    while heap:
-        _, position = heapq.heappop(heap)
-        order.append(position)
-        freed = {r for o in network.nodes[position].outputs if o for r in readers.get(o, ())}
-        for reader in freed:
-            made = {producer[i] for i in network.nodes[reader].inputs if i in producer}
-            if position in made:
-                waiting[reader] -= 1
-                if waiting[reader] == 0:
-                    heapq.heappush(heap, (node_key[reader], reader))
-    return order, inputs
+
+def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
+    """Make all colours different, in place.
+
+    Colours spread along the links until no more differ. What is then still alike is taken to be
+    interchangeable (two equal heads on one tensor): any one of them is set apart, and that spreads
+    again, so that what belongs to it follows.
+    """
+    while True:
+        _spread(network, nodes, inputs)
+        seen: set[bytes] = set()
+        every = [*nodes, *inputs.values()]
+        alike = {c for c in every if c in seen or seen.add(c)}  # type: ignore[func-returns-value]
+        if not alike:
+            return
+        chosen = min(alike)
+        if chosen in nodes:
+            nodes[nodes.index(chosen)] = _digest(chosen, "first")
+        else:
+            name = next(n for n in network.inputs if inputs[n] == chosen)
+            inputs[name] = _digest(chosen, "first")
+
+
+def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
+    """Mix into each colour those of the neighbours, until that tells no more of them apart."""
+    producer = {
+        out: (i, place)
+        for i, node in enumerate(network.nodes)
+        for place, out in enumerate(node.outputs)
+        if out
+    }
+    uses: dict[str, list[tuple[int, int]]] = {}
+    for i, node in enumerate(network.nodes):
+        for place, name in enumerate(node.inputs):
+            uses.setdefault(name, []).append((i, place))
+    different = 0
+    while True:
+        count = len(set(nodes)) + len(set(inputs.values()))
+        if count == different or count == len(nodes) + len(inputs):
+            return
+        different = count
+        below = {n: sorted((nodes[i], place) for i, place in found) for n, found in uses.items()}
+        origin = {n: (nodes[i], place) for n, (i, place) in producer.items()}
+
+        def tensor(name: str) -> object:
+            return origin.get(name) or inputs.get(name), below.get(name)  # noqa: B023
+
+        mixed = [
+            _digest(nodes[i], [tensor(n) for n in node.inputs], [tensor(n) for n in node.outputs])
+            for i, node in enumerate(network.nodes)
+        ]
+        for name in network.inputs:
+            inputs[name] = _digest(inputs[name], tensor(name))
+        nodes[:] = mixed
 
 
 def _shape(type_: TensorType) -> str:
@@ -136,7 +197,7 @@ def _write(network: Network) -> str:
             f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
             f"{attributes}"
         )
-    outputs = sorted((int(number[name]) for name in network.outputs))
+    outputs = sorted(int(number[name]) for name in network.outputs)
     return "\n".join([_HEADER, *head, *body, *(f"output {o}" for o in outputs)]) + "\n"
 
 
@@ -145,6 +206,13 @@ def read(text: str, name: str = "cell") -> Network:
 
     Raises ValueError for a text that is not a signature of this format.
     """
+    try:
+        return _read(text, name)
+    except (AssertionError, IndexError) as error:
+        raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
+
+
+def _read(text: str, name: str) -> Network:
     lines = text.strip().split("\n")
     if lines[0] != _HEADER:
         raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {lines[0][:60]!r}")

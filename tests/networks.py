@@ -1,0 +1,184 @@
+"""Small networks for tests, built as core values with no file and no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hybridlat.core.network import AttributeValue, Constant, Network, Node, TensorType
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Builder:
+    """Adds one operator after the other, and works out the shapes; FP32, NCHW."""
+
+    name: str = "net"
+    nodes: list[Node] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+
+    def input(self, shape: Shape, name: str = "") -> str:
+        name = name or f"in{len(self.inputs)}"
+        self.inputs.append(name)
+        self.types[name] = TensorType("float32", shape)
+        return name
+
+    def shape(self, tensor: str) -> Shape:
+        return self.types[tensor].shape
+
+    def weight(self, shape: Shape) -> str:
+        name = f"w{len(self.constants)}"
+        self.constants[name] = Constant(TensorType("float32", shape))
+        return name
+
+    def op(
+        self,
+        op: str,
+        inputs: list[str],
+        shape: Shape,
+        version: int = 1,
+        attributes: Mapping[str, AttributeValue] | None = None,
+    ) -> str:
+        out = f"v{len(self.nodes)}"
+        self.types[out] = TensorType("float32", shape)
+        given = tuple(sorted((attributes or {}).items()))
+        node = Node(f"{op}_{len(self.nodes)}", op, tuple(inputs), (out,), given, "", version)
+        self.nodes.append(node)
+        return out
+
+    def conv(
+        self, source: str, channels: int, kernel: int = 3, stride: int = 1, group: int = 1
+    ) -> str:
+        n, c, h, w = self.shape(source)
+        pad = kernel // 2
+        size = [(d + 2 * pad - kernel) // stride + 1 for d in (h, w)]
+        weight = self.weight((channels, c // group, kernel, kernel))
+        attributes: dict[str, AttributeValue] = {
+            "dilations": (1, 1),
+            "group": group,
+            "kernel_shape": (kernel, kernel),
+            "pads": (pad, pad, pad, pad),
+            "strides": (stride, stride),
+        }
+        return self.op("Conv", [source, weight], (n, channels, *size), 11, attributes)
+
+    def relu(self, source: str) -> str:
+        return self.op("Relu", [source], self.shape(source), 14)
+
+    def add(self, left: str, right: str) -> str:
+        return self.op("Add", [left, right], self.shape(left), 14)
+
+    def concat(self, sources: list[str]) -> str:
+        n, _, h, w = self.shape(sources[0])
+        channels = sum(self.shape(s)[1] for s in sources)
+        return self.op("Concat", sources, (n, channels, h, w), 13, {"axis": 1})
+
+    def pool(self, source: str, kernel: int = 2, op: str = "MaxPool") -> str:
+        n, c, h, w = self.shape(source)
+        attributes: dict[str, AttributeValue] = {
+            "kernel_shape": (kernel, kernel),
+            "strides": (kernel, kernel),
+        }
+        version = 12 if op == "MaxPool" else 11
+        return self.op(op, [source], (n, c, h // kernel, w // kernel), version, attributes)
+
+    def global_pool(self, source: str) -> str:
+        n, c, *_ = self.shape(source)
+        return self.op("GlobalAveragePool", [source], (n, c, 1, 1))
+
+    def flatten(self, source: str) -> str:
+        n, *rest = self.shape(source)
+        width = 1
+        for d in rest:
+            width *= d
+        return self.op("Flatten", [source], (n, width), 13, {"axis": 1})
+
+    def gemm(self, source: str, features: int) -> str:
+        n, width = self.shape(source)
+        operands = [source, self.weight((features, width)), self.weight((features,))]
+        return self.op("Gemm", operands, (n, features), 13, {"transB": 1})
+
+    def network(self, *outputs: str) -> Network:
+        return Network(
+            self.name,
+            tuple(self.nodes),
+            tuple(self.inputs),
+            outputs,
+            dict(self.types),
+            dict(self.constants),
+        )
+
+
+def conv_relu(channels: int = 8, size: int = 16, kernel: int = 3) -> Network:
+    """A chain of two operators: two cells where each is a kernel."""
+    b = Builder("conv_relu")
+    return b.network(b.relu(b.conv(b.input((1, 4, size, size)), channels, kernel)))
+
+
+def residual_block(channels: int = 8, size: int = 16, blocks: int = 1) -> Network:
+    """``blocks`` times relu(x + conv(relu(conv(x)))): each a cell, all alike."""
+    b = Builder("residual_block")
+    x = b.input((1, channels, size, size))
+    for _ in range(blocks):
+        x = b.relu(b.add(b.conv(b.relu(b.conv(x, channels)), channels), x))
+    return b.network(x)
+
+
+def branches(channels: int = 4, size: int = 16) -> Network:
+    """A convolution, then three branches of different kinds that are concatenated."""
+    b = Builder("branches")
+    x = b.relu(b.conv(b.input((1, 3, size, size)), channels))
+    left = b.relu(b.conv(x, channels, 1))
+    middle = b.relu(b.conv(b.conv(x, channels, 1), 2 * channels, 3))
+    return b.network(b.relu(b.concat([left, middle, x])))
+
+
+def classifier(channels: int = 8, size: int = 16, classes: int = 10) -> Network:
+    """A small whole network: stem, residual block, pooling, fully connected head."""
+    b = Builder("classifier")
+    x = b.pool(b.relu(b.conv(b.input((1, 3, size, size)), channels, stride=2)))
+    x = b.relu(b.add(b.conv(b.relu(b.conv(x, channels)), channels), x))
+    return b.network(b.gemm(b.flatten(b.global_pool(x)), classes))
+
+
+def two_outputs(size: int = 8) -> Network:
+    """A network with a head at the end and one on the way."""
+    b = Builder("two_outputs")
+    x = b.conv(b.input((1, 3, size, size)), 4)
+    y = b.relu(x)
+    return b.network(y, b.relu(b.conv(y, 4)))
+
+
+SMALL = (conv_relu, residual_block, branches, classifier, two_outputs)
+
+
+def renamed(network: Network, prefix: str = "other_") -> Network:
+    """The same network under other names of tensors and nodes."""
+
+    def new(name: str) -> str:
+        return prefix + name if name else ""
+
+    return Network(
+        prefix + network.name,
+        tuple(
+            replace(
+                node,
+                name=f"{prefix}{i}",
+                inputs=tuple(map(new, node.inputs)),
+                outputs=tuple(map(new, node.outputs)),
+            )
+            for i, node in enumerate(network.nodes)
+        ),
+        tuple(map(new, network.inputs)),
+        tuple(map(new, network.outputs)),
+        {new(n): t for n, t in network.types.items()},
+        {new(n): c for n, c in network.constants.items()},
+    )
+
+
+def in_order(network: Network, order: list[int]) -> Network:
+    """The same network with its nodes listed in another (topological) order."""
+    return replace(network, nodes=tuple(network.nodes[i] for i in order))

@@ -1,0 +1,138 @@
+"""Hypothesis strategies: random small CNNs with right shapes, and random records."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from hybridlat.core.measurement import KINDS, Breakdown, Measurement, Visit
+from hybridlat.core.network import Network
+from hybridlat.core.target import Target
+from tests.networks import Builder, in_order
+
+OPS = ("conv", "conv", "depthwise", "relu", "add", "concat", "pool")
+
+
+@st.composite
+def networks(draw: st.DrawFn, max_nodes: int = 12, ends: int = 2) -> Network:
+    """A random DAG of Conv, Relu, Add, Concat and MaxPool with right shapes.
+
+    Every tensor that nothing reads is an output, so that all nodes count; of these at most
+    ``ends`` are left, the others are joined where their shapes allow.
+    """
+    b = Builder("random")
+    size = draw(st.sampled_from((4, 8, 12)))
+    tensors = [b.input((1, draw(st.integers(1, 6)), size, size))]
+    if draw(st.booleans()) and draw(st.booleans()):
+        tensors.append(b.input((1, draw(st.integers(1, 6)), size, size)))
+    for _ in range(draw(st.integers(1, max_nodes))):
+        source = draw(st.sampled_from(tensors[-4:]))
+        op = draw(st.sampled_from(OPS))
+        shape = b.shape(source)
+        if op == "conv":
+            kernel, stride = draw(st.sampled_from((1, 3))), draw(st.sampled_from((1, 1, 2)))
+            made = b.conv(source, draw(st.integers(1, 6)), kernel, stride)
+        elif op == "depthwise":
+            made = b.conv(source, shape[1], 3, group=shape[1])
+        elif op == "add":
+            same = [t for t in tensors if b.shape(t) == shape]
+            made = b.add(source, draw(st.sampled_from(same)))
+        elif op == "concat":
+            fitting = [t for t in tensors if b.shape(t)[2:] == shape[2:]]
+            made = b.concat([source, draw(st.sampled_from(fitting))])
+        elif op == "pool" and shape[2] >= 2:
+            made = b.pool(source)
+        else:
+            made = b.relu(source)
+        tensors.append(made)
+    _join_ends(b, ends)
+    return b.network(*_unread(b))
+
+
+def _unread(b: Builder) -> list[str]:
+    read = {name for node in b.nodes for name in node.inputs}
+    return [out for node in b.nodes for out in node.outputs if out not in read]
+
+
+def _join_ends(b: Builder, ends: int) -> None:
+    """Add what has the same shape until few ends are left, then pool everything to one size."""
+    while len(unread := _unread(b)) > ends:
+        first = unread[0]
+        alike = [t for t in unread[1:] if b.shape(t) == b.shape(first)]
+        if alike:
+            b.add(first, alike[0])
+        else:
+            b.concat([b.global_pool(t) for t in unread])
+
+
+@st.composite
+def orders(draw: st.DrawFn, network: Network) -> list[int]:
+    """A random topological order of the nodes of a network."""
+    made = network.producers()
+    needs = [{made[i] for i in node.inputs if i in made} for node in network.nodes]
+    order: list[int] = []
+    left = list(range(len(network.nodes)))
+    while left:
+        ready = [i for i in left if needs[i] <= set(order)]
+        order.append(draw(st.sampled_from(ready)))
+        left.remove(order[-1])
+    return order
+
+
+@st.composite
+def reordered(draw: st.DrawFn, network: Network) -> Network:
+    """The same network, its nodes and its inputs listed in another order."""
+    moved = in_order(network, draw(orders(network)))
+    return type(moved)(
+        moved.name,
+        moved.nodes,
+        tuple(draw(st.permutations(moved.inputs))),
+        tuple(draw(st.permutations(moved.outputs))),
+        moved.types,
+        moved.constants,
+    )
+
+
+hashes = st.binary(min_size=16, max_size=16).map(bytes.hex)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+latencies = st.floats(1e-3, 1e8)
+targets = st.sampled_from(
+    ("h100/tensorrt-8.6/fp16", "fake/fake-1.0/fp32/1t", "fake/fake-1.0/fp32/2t", "v100/x/int8")
+).map(Target.parse)
+visits = st.builds(
+    Visit,
+    samples_us=st.lists(latencies, max_size=5).map(tuple),
+    drift=st.floats(0.5, 2.0),
+    process=st.integers(0, 5),
+)
+
+
+@st.composite
+def measurements(draw: st.DrawFn) -> Measurement:
+    """A sound record, a failure in about one of four."""
+    failed = draw(st.integers(0, 3)) == 0
+    return Measurement(
+        target=draw(targets),
+        signature=draw(hashes),
+        kind=draw(st.sampled_from(KINDS)),
+        latency_us=None if failed else draw(latencies),
+        spread_share=draw(st.floats(0, 2)),
+        visits=draw(st.lists(visits, max_size=3).map(tuple)),
+        overhead_us=draw(st.floats(-5, 50)),
+        protocol=draw(words),
+        environment=draw(st.dictionaries(words, words, max_size=3)),
+        measured_at=draw(st.sampled_from(("", "2026-01-01T00:00:00Z", "2026-03-04T05:06:07Z"))),
+        failure=draw(words) if failed else None,
+        labels=draw(st.dictionaries(words, words, max_size=2)),
+    )
+
+
+_counted = st.lists(st.tuples(hashes, st.integers(1, 9)), max_size=4).map(tuple)
+breakdowns = st.builds(
+    Breakdown,
+    target=targets,
+    network=words,
+    signature=hashes,
+    cells=_counted,
+    layers=_counted,
+    labels=st.dictionaries(words, words, max_size=2),
+)
