@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -106,7 +107,7 @@ def shown(url: str) -> str:
     try:
         parsed = sa.make_url(url)
     except exc.ArgumentError:
-        return url
+        return re.sub(r"//[^@/]*@", "//***@", url)
     if parsed.get_backend_name() == "sqlite" and parsed.database:
         return parsed.database
     return parsed.render_as_string(hide_password=True)
@@ -119,7 +120,7 @@ def open_engine(url: str) -> sa.Engine:
             engine = sa.create_engine(url)
         except exc.ArgumentError as error:
             raise StoreError(
-                f"{url!r} is not a store's address: write a path, or an SQLAlchemy URL such as "
+                f"{shown(url)!r} is no address of a store: write a path, or an SQLAlchemy URL like "
                 "sqlite:////data/latency.db or postgresql+psycopg://user@host/name"
             ) from error
         except ModuleNotFoundError as error:

@@ -1,0 +1,251 @@
+"""Packs: the same records in every form, the same bytes each time, and damage by name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridlat.core.measurement import Breakdown, Measurement
+from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.packs import PackLookup, packs_for, shipped_packs
+from hybridlat.store import Store
+from hybridlat.store.check import check_pack
+from hybridlat.store.exchange import ImportCounts
+from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
+from tests.strategies import breakdowns, measurements
+
+Form = Literal["jsonl", "parquet"]
+GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_1"
+
+
+@pytest.fixture
+def store() -> Store:
+    return filled(Store("sqlite://"))
+
+
+@pytest.fixture
+def pack(store: Store, tmp_path: Path) -> Path:
+    return store.export(tmp_path / "packs", TARGET, source="a test", licence="CC0-1.0")[0]
+
+
+def ids(store: Store) -> list[str]:
+    return sorted([m.id for m in store.measurements()] + [b.id for b in store.breakdowns()])
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_export_and_import_are_inverse(store: Store, tmp_path: Path, form: Form) -> None:
+    folders = store.export(tmp_path, format=form)
+    assert [f.name for f in folders] == [TARGET.folder, OTHER.folder]
+    again = Store("sqlite://")
+    assert again.import_(tmp_path) == ImportCounts(4, 7, 1, 8)
+    assert again.import_(tmp_path) == ImportCounts(0, 0, 0, 8)
+    assert ids(again) == ids(store)
+    assert again.signature_texts(HASHES) == TEXTS
+    assert [check_pack(f) for f in folders] == [[], []]
+
+
+@given(st.lists(measurements(), max_size=5), st.lists(breakdowns, max_size=2))
+@settings(max_examples=15)
+def test_any_records_survive_every_form(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Measurement], items: list[Breakdown]
+) -> None:
+    folder = tmp_path_factory.mktemp("packs")
+    with Store("sqlite://") as store:
+        store.add(records)
+        store.add_breakdowns(items)
+        for form in ("jsonl", "parquet"):
+            store.export(folder / form, format=form)
+            with Store("sqlite://") as again:
+                if store.targets():
+                    again.import_(folder / form)
+                assert ids(again) == ids(store)
+
+
+def test_the_same_records_give_the_same_bytes(store: Store, pack: Path, tmp_path: Path) -> None:
+    other = Store("sqlite://")
+    other.add_breakdowns(store.breakdowns())
+    for record in reversed(list(store.measurements())):
+        other.add([record])
+    for hash_ in sorted(TEXTS, reverse=True):
+        other.add_signatures({hash_: TEXTS[hash_]})
+    again = other.export(tmp_path / "again", TARGET, source="a test", licence="CC0-1.0")[0]
+    for file in pack.iterdir():
+        assert file.read_bytes() == (again / file.name).read_bytes(), file.name
+
+
+def test_a_pack_answers_as_its_store(store: Store, pack: Path) -> None:
+    lookup = PackLookup(pack)
+    assert lookup.info["source"] == "a test"
+    assert (lookup.info["records"], lookup.info["failures"]) == (6, 1)
+    for kind in ("cell", "network", "layer"):
+        answer = lookup.latencies(TARGET, [*HASHES, "0" * 32], kind)
+        assert answer == store.latencies(TARGET, HASHES, kind)
+    assert lookup.latencies(OTHER, HASHES) == {}
+    assert list(lookup.measurements()) == list(store.measurements(TARGET))
+    assert list(lookup.breakdowns()) == list(store.breakdowns(TARGET))
+    assert list(lookup.measurements(OTHER)) == list(lookup.breakdowns(OTHER)) == []
+    assert lookup.signature_texts(HASHES[:2]) == {h: TEXTS[h] for h in HASHES[:2]}
+
+
+def test_packs_are_found_by_target(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "packs"
+    store.export(folder)
+    shutil.copytree(folder / TARGET.folder, folder / f"{TARGET.folder}+more")
+    assert [p.folder.name for p in packs_for(TARGET, folder)] == [
+        TARGET.folder, f"{TARGET.folder}+more",
+    ]  # fmt: skip
+    assert [p.target for p in packs_for(OTHER, folder)] == [OTHER]
+    assert len(shipped_packs(folder)) == 3
+    assert packs_for(TARGET, tmp_path / "nowhere") == []
+
+
+def test_shipped_packs_are_sound() -> None:
+    for pack in shipped_packs():
+        assert packs_for(pack.target), pack.folder
+        assert pack.info["licence"], pack.folder
+        assert check_pack(pack.folder) == []
+
+
+def test_the_frozen_pack_of_format_1_reads_for_ever() -> None:
+    assert check_pack(GOLDEN) == []
+    lookup = PackLookup(GOLDEN)
+    assert lookup.target == TARGET
+    assert lookup.latencies(TARGET, HASHES)[HASHES[0]].latency_us == 10.5
+    store = Store("sqlite://")
+    assert store.import_(GOLDEN) == ImportCounts(4, 6, 1, 7)
+    assert ids(store) == json.loads((GOLDEN.parent / "pack_format_1_ids.json").read_text())
+
+
+def test_loose_files_of_records(store: Store, tmp_path: Path) -> None:
+    rows: list[object] = [{"hash": h, "text": t} for h, t in TEXTS.items()]
+    rows += [m.to_json() for m in store.measurements()]
+    rows += [b.to_json() for b in store.breakdowns()]
+    text = "\n".join(json.dumps(row) for row in rows) + "\n\n"
+    (tmp_path / "all.jsonl").write_text(text)
+    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    store.export(tmp_path / "p", TARGET, format="parquet")
+    for name in ("all.jsonl", "all.jsonl.gz"):
+        again = Store("sqlite://")
+        assert again.import_(tmp_path / name) == ImportCounts(4, 7, 1, 8)
+        assert ids(again) == ids(store)
+    again = Store("sqlite://")
+    again.import_(tmp_path / "p" / TARGET.folder / "measurements.parquet")
+    assert len(list(again.measurements())) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "named"),
+    [
+        ("no.jsonl", None, "does not exist"),
+        ("a.txt", b"x", "not something to import"),
+        ("a.jsonl", b"{", "line 1"),
+        ("a.jsonl", b"3\n", "record 1"),
+        ("a.jsonl", b'{"format": 9}\n', "upgrade"),
+        ("a.jsonl", b"\xff\xfe\n", "line"),
+        ("a.jsonl", b'{"hash": "00", "text": "x"}\n', "not its own"),
+        ("a.jsonl.gz", b"not gzip", "line 1"),
+        ("a.parquet", b"not parquet", "cannot be read as Parquet"),
+    ],
+)
+def test_what_cannot_be_imported_says_why(
+    tmp_path: Path, name: str, body: bytes | None, named: str
+) -> None:
+    if body is not None:
+        (tmp_path / name).write_bytes(body)
+    with pytest.raises(StoreError) as caught:
+        Store("sqlite://").import_(tmp_path / name)
+    assert named in str(caught.value)
+
+
+def test_folders_that_are_no_packs(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds none"):
+        Store("sqlite://").import_(tmp_path)
+    with pytest.raises(StoreError, match="is not a pack"):
+        PackLookup(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("format", 2, "upgrade hybridlat"),
+        ("format", "1", "its format reads '1'"),
+        ("target", "nothing", "nothing"),
+        ("files", [], "does not list"),
+        ("files", {"../x": {"sha256": ""}}, "outside the pack"),
+    ],
+)
+def test_damaged_pack_facts(pack: Path, key: str, value: object, named: str) -> None:
+    info = json.loads((pack / "pack.json").read_text())
+    (pack / "pack.json").write_text(json.dumps({**info, key: value}))
+    with pytest.raises(StoreError) as caught:
+        PackLookup(pack)
+    assert named in str(caught.value)
+    assert check_pack(pack) != []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lookup.json.gz", "measurements.jsonl.gz", "signatures.jsonl.gz", "breakdowns.jsonl.gz"],
+)
+@pytest.mark.parametrize("how", ["missing", "cut", "other", "text"])
+def test_damaged_files_are_named(pack: Path, name: str, how: str) -> None:
+    file = pack / name
+    body = file.read_bytes()
+    if how == "missing":
+        file.unlink()
+    else:
+        other = gzip.compress(b'{"a": 1}\n')
+        file.write_bytes({"cut": body[: len(body) // 2], "other": other, "text": b"hello"}[how])
+    assert any(name in f.where for f in check_pack(pack))
+    with pytest.raises(StoreError, match=name):
+        Store("sqlite://").import_(pack)
+    with pytest.raises(StoreError, match="is damaged"):
+        read_all(PackLookup(pack))
+
+
+def read_all(lookup: PackLookup) -> None:
+    lookup.latencies(TARGET, HASHES)
+    list(lookup.measurements())
+    list(lookup.breakdowns())
+    list(lookup.all_signature_texts())
+
+
+def test_a_look_up_that_says_something_else_is_found(pack: Path) -> None:
+    file = pack / "lookup.json.gz"
+    table = json.loads(gzip.decompress(file.read_bytes()))
+    table["cell"][HASHES[0]][0] = 1.0
+    file.write_bytes(gzip.compress(json.dumps(table).encode()))
+    assert any("does not say what the records say" in f.problem for f in check_pack(pack))
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match="pyarrow"):
+        store.export(tmp_path, format="parquet")
+
+
+def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None:
+    from hybridlat.core.target import Target
+
+    with pytest.raises(StoreError, match=r"no records of a/b/fp32: it has fake/"):
+        store.export(tmp_path, Target.parse("a/b/fp32"))
+
+
+def test_a_second_export_replaces_the_first(store: Store, pack: Path) -> None:
+    store.add([measured(HASHES[1], 21.0)])
+    store.export(pack.parent, TARGET, format="parquet")
+    assert sorted(f.name for f in pack.iterdir()) == [
+        "breakdowns.parquet", "lookup.json.gz", "measurements.parquet", "pack.json",
+        "signatures.parquet",
+    ]  # fmt: skip
+    assert PackLookup(pack).latencies(TARGET, HASHES)[HASHES[1]].latency_us == 20.5

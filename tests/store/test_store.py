@@ -1,0 +1,302 @@
+"""The store: what goes in comes out, once, and a damaged one says so."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybridlat.core.measurement import Breakdown, Measurement
+from hybridlat.errors import StoreError
+from hybridlat.store import Known, Store, default_url
+from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
+from tests.strategies import breakdowns, measurements
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "store.db"
+
+
+@given(st.lists(measurements(), max_size=6), st.lists(breakdowns, max_size=3))
+@settings(max_examples=40)
+def test_round_trip(records: list[Measurement], items: list[Breakdown]) -> None:
+    with Store("sqlite://") as store:
+        assert store.add([*records, *records]) == len({r.id for r in records})
+        assert store.add(records) == 0
+        store.add_breakdowns(items)
+        store.add_breakdowns(items)
+        by_id = {r.id: r for r in records}
+        assert {r.id: r for r in store.measurements()} == by_id
+        assert {b.id: b for b in store.breakdowns()} == {b.id: b for b in items}
+        for target in store.targets():
+            mine = [r.id for r in store.measurements(target)]
+            assert sorted(mine) == sorted(r.id for r in by_id.values() if r.target == target)
+        for r in records:
+            known = store.latencies(r.target, [r.signature], r.kind)[r.signature]
+            assert (known.latency_us is None) == (known.failure is not None)
+            assert [m.signature for m in store.measurements(r.target, r.kind, r.signature)]
+        orphans = [f for f in store.check() if "have no text" in f.problem]
+        assert bool(orphans) == bool(records or any(b.cells or b.layers for b in items))
+
+
+def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
+    store = Store(path)
+    assert store.latencies(TARGET, HASHES) == {}
+    assert store.targets() == store.stats() == store.check() == list(store.measurements()) == []
+    assert store.signature_texts(HASHES) == {}
+    assert store.cache_get("k") is None
+    assert not path.parent.exists()
+    store.add([measured()])
+    assert path.exists()
+    with Store(f"sqlite:///{path}") as again:
+        assert again.latencies(TARGET, HASHES) == {HASHES[0]: Known(10.0, 0.01, 1)}
+
+
+def test_the_median_of_good_records_wins(path: Path) -> None:
+    store = Store(path)
+    store.add([measured(latency_us=v, spread_share=0.001) for v in (10.0, 30.0, 11.0)])
+    store.add([measured(latency_us=None, failure="crashed")])
+    known = store.latencies(TARGET, [HASHES[0]])[HASHES[0]]
+    assert (known.latency_us, known.records, known.failure) == (11.0, 3, None)
+    assert known.spread_share == pytest.approx(11.2694 / 11.0 / 3**0.5, rel=1e-3)
+
+
+def test_only_failures_give_the_newest_reason(path: Path) -> None:
+    store = Store(path)
+    for day in (1, 3, 2):
+        at = f"2026-01-0{day}T00:00:00Z"
+        store.add([measured(latency_us=None, failure=f"day {day}", measured_at=at)])
+    assert store.latencies(TARGET, HASHES) == {HASHES[0]: Known(None, 0.0, 0, "day 3")}
+
+
+def test_targets_and_kinds_are_apart(path: Path) -> None:
+    store = filled(Store(path))
+    assert store.targets() == [TARGET, OTHER]
+    known = store.latencies(TARGET, HASHES)
+    assert {h: k.latency_us for h, k in known.items()} == {
+        HASHES[0]: 10.5, HASHES[1]: 20.0, HASHES[2]: None,
+    }  # fmt: skip
+    assert store.latencies(TARGET, HASHES, "network")[HASHES[3]].latency_us == 40.0
+    assert store.latencies(TARGET, HASHES, "layer")[HASHES[0]].latency_us == 12.0
+    assert store.latencies(OTHER, HASHES)[HASHES[0]].latency_us == 5.0
+    assert store.signature_texts(["0" * 32, *HASHES]) == TEXTS
+
+
+def test_stats(path: Path) -> None:
+    first, second = filled(Store(path)).stats()
+    assert (first.target, first.cells, first.networks, first.layers) == (TARGET, 2, 1, 1)
+    assert (first.records, first.failures) == (6, 1)
+    assert (first.first, first.last) == ("2026-01-02T03:04:05Z", "2026-02-02T00:00:00Z")
+    assert first.bytes > 6 * 100
+    assert (second.target, second.cells, second.records) == (OTHER, 1, 1)
+
+
+def test_the_cache_keeps_the_first_text(path: Path) -> None:
+    with Store(path) as store:
+        store.cache_put("key", "text")
+        store.cache_put("key", "other")
+        store.cache_put("", "")
+    with Store(path) as store:
+        assert [store.cache_get(k) for k in ("key", "", "no")] == ["text", "", None]
+
+
+def test_unsound_records_are_refused(path: Path) -> None:
+    store = Store(path)
+    for record in (
+        measured(latency_us=-1.0),
+        measured(latency_us=float("nan")),
+        measured(latency_us=None),
+        measured("xyz"),
+    ):
+        with pytest.raises(StoreError, match="takes no measurement"):
+            store.add([measured(), record])
+    with pytest.raises(StoreError, match="takes no breakdown"):
+        store.add_breakdowns([Breakdown(TARGET, "n", HASHES[0], ((HASHES[0], 0),))])
+    with pytest.raises(StoreError, match="'xyz' is not a signature hash"):
+        store.latencies(TARGET, ["xyz"])
+    assert list(store.measurements()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("nonsense://", "nonsense"),
+        ("sqlite:///{folder}", "cannot be used"),
+        ("sqlite:///{folder}/file.txt/store.db", "file.txt"),
+        ("sqlite:///{folder}/file.txt", "file.txt"),
+        ("sqlite:///{folder}/foreign.db", "something else"),
+        ("postgresql+nodriver://u:secret@h/db", "postgresql"),
+        ("mysql+mysqldb://u:secret@h/db", "MySQLdb"),
+    ],
+)
+def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: str, named: str) -> None:
+    (tmp_path / "file.txt").write_text("this is text, not a database " * 50)
+    with sqlite3.connect(tmp_path / "foreign.db") as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    connection.close()
+    store = Store(url.format(folder=tmp_path))
+    with pytest.raises(StoreError) as caught:
+        store.add([measured()])
+    assert named in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    filled(Store(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE hybridlat_meta SET value = '7' WHERE name = 'schema'")
+    connection.close()
+    with pytest.raises(StoreError, match=r"schema 7, newer than schema 1 .* upgrade"):
+        Store(path).latencies(TARGET, HASHES)
+
+
+def test_an_older_schema_is_brought_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sqlalchemy as sa
+
+    from hybridlat.store import engine
+
+    filled(Store(path)).close()
+
+    def step(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("ALTER TABLE target ADD COLUMN note TEXT")
+
+    monkeypatch.setattr(engine, "SCHEMA", 2)
+    monkeypatch.setattr(engine, "MIGRATIONS", [step])
+    for _ in range(2):  # the second time there is nothing to do
+        with Store(path) as store:
+            assert len(store.latencies(TARGET, HASHES)) == 3
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT note FROM target").fetchall() == [(None,), (None,)]
+        assert connection.execute("SELECT value FROM hybridlat_meta").fetchall() == [("2",)]
+    connection.close()
+
+
+def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("HYBRIDLAT_STORE", raising=False)
+    assert default_url().startswith("sqlite:///")
+    if sys.platform == "linux":
+        assert Path(default_url().removeprefix("sqlite:///")).parent == tmp_path / "hybridlat"
+    monkeypatch.setenv("HYBRIDLAT_STORE", "postgresql+psycopg://h/db")
+    assert default_url() == Store().url == "postgresql+psycopg://h/db"
+
+
+def test_importing_and_asking_an_absent_store_loads_no_database(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom hybridlat.store import Store\nfrom hybridlat.core.target import Target\n"
+        f"Store({str(tmp_path / 'no.db')!r}).latencies(Target.parse('a/b/fp32'), ['0' * 32])\n"
+        "print([m for m in ('sqlalchemy', 'pyarrow', 'numpy', 'onnx') if m in sys.modules])"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_opens_its_own_connection(path: Path) -> None:
+    store = filled(Store(path))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.add([measured(latency_us=99.0)])
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.latencies(TARGET, HASHES)[HASHES[0]].records == 3
+
+
+def damage(path: Path, sql: str, *values: object) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql, values)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "where", "problem"),
+    [
+        ("UPDATE signature SET text = text || 'x'", "signature", "hashes to"),
+        ("UPDATE signature SET text = 'x'", "signature", "cannot be read"),
+        ("DELETE FROM signature", "cell records", "have no text"),
+        ("UPDATE payload SET body = x'00'", "record", "cannot be unpacked"),
+        ("UPDATE measurement SET latency_us = 1", "record", "differs from the record"),
+        ("UPDATE measurement SET target_id = 77", "record", "differs from the record"),
+        ("DELETE FROM measurement", "record", "look-up would find"),
+        ("DELETE FROM payload", "record", "raw samples are missing"),
+        ("UPDATE breakdown SET body = x'00'", "breakdown", "cannot be unpacked"),
+        ("UPDATE breakdown SET id = zeroblob(16)", "breakdown", "hashes to"),
+    ],
+)
+def test_check_finds_damage(path: Path, sql: str, where: str, problem: str) -> None:
+    with filled(Store(path)) as store:
+        assert store.check() == []
+    damage(path, sql)
+    with Store(path) as store:
+        found = store.check()
+    assert any(f.where.startswith(where) and problem in f.problem for f in found), found
+
+
+def test_check_doubts_impossible_samples(path: Path) -> None:
+    from dataclasses import replace
+
+    from hybridlat.core.measurement import Visit
+
+    store = filled(Store(path))
+    store.add([replace(measured(), visits=(Visit((-1.0, 20.0)),))])
+    store.add([replace(measured(), visits=(Visit((5.0, 6.0)),))])
+    problems = {f.problem for f in store.check()}
+    assert problems == {
+        "a sample is not positive",
+        "latency_us 10 is above its slowest sample 6",
+    }
+
+
+def test_a_damaged_record_is_a_store_error(path: Path) -> None:
+    filled(Store(path)).close()
+    damage(path, "UPDATE payload SET body = x'00'")
+    with Store(path) as store, pytest.raises(StoreError, match="damaged"):
+        list(store.measurements())
+
+
+@given(st.data())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_file_never_gives_another_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "store.db"
+    filled(Store(path)).close()
+    body = bytearray(path.read_bytes())
+    start = data.draw(st.integers(0, len(body) - 1))
+    length = data.draw(st.integers(1, 5000))
+    body[start : start + length] = data.draw(st.binary(min_size=1, max_size=20)) * (length // 10)
+    path.write_bytes(body)
+    with Store(path) as store:
+        for read in (
+            lambda: store.latencies(TARGET, HASHES),
+            lambda: list(store.measurements()),
+            lambda: list(store.breakdowns()),
+            lambda: store.signature_texts(HASHES),
+            store.targets,
+            store.stats,
+            store.check,
+            lambda: store.add([measured(latency_us=77.0)]),
+        ):
+            with suppress(StoreError):  # and nothing else may come out
+                read()
