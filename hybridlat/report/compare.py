@@ -42,9 +42,14 @@ class CellDifference:
         known = [total for total in self.total_us if total is not None]
         return max(known) - min(known) if known else 0.0
 
+    @property
+    def matters(self) -> bool:
+        """False for a cell that all networks spend the same time in."""
+        return None in self.total_us or self.difference_us > 0
+
 
 def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
-    """Every cell of any of the networks, the one that tells them apart most first."""
+    """Every cell of any of the networks: the unknown ones, then what tells them apart most."""
     ops: dict[str, tuple[str, ...]] = {}
     tables = []
     for estimate in estimates:
@@ -63,7 +68,7 @@ def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...
         )  # fmt: skip
         counts = tuple(0 if cell is None else cell.count for cell in cells)
         rows.append(CellDifference(signature, labels, counts, totals))
-    return tuple(sorted(rows, key=lambda row: -row.difference_us))
+    return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
 
 
 def speed_up(first: Estimate, other: Estimate) -> float | None:
@@ -98,7 +103,7 @@ def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
                 "difference_us": row.difference_us,
             }
             for row in cell_differences(estimates)
-            if row.difference_us > 0
+            if row.matters
         ],
     }
 
@@ -108,7 +113,7 @@ def print_comparison(
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
     console.print(_networks_table(estimates))
-    rows = [row for row in cell_differences(estimates) if row.difference_us > 0]
+    rows = [row for row in cell_differences(estimates) if row.matters]
     if rows:
         console.print()
         console.print(_cells_table(estimates, rows, console.width, every_cell))
@@ -154,7 +159,8 @@ def _against(first: Estimate, other: Estimate) -> Text:
     if not distinguishable(first, other):
         return Text("same within intervals", "dim")
     faster = factor >= 1
-    text = f"{factor if faster else 1 / factor:.2f}× {'faster' if faster else 'slower'}"
+    times = factor if faster else 1 / factor
+    text = f"{times:.{2 if times < 10 else 0}f}× {'faster' if faster else 'slower'}"
     return Text(text, "green" if faster else "red")
 
 

@@ -9,8 +9,11 @@ from hybridlat.core.estimate import Estimate
 
 
 def document(value: object) -> str:
-    """Any JSON value as the text that is printed; NaN and infinities are refused (ValueError)."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
+    """Any JSON value as the text that is printed, in ASCII so that no terminal can spoil it.
+
+    NaN and infinities are no JSON: ValueError.
+    """
+    return json.dumps(value, allow_nan=False, indent=2)
 
 
 def estimates_document(estimates: Sequence[Estimate], *, as_list: bool) -> str:

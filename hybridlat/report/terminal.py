@@ -98,7 +98,7 @@ def cells_table(estimate: Estimate, width: int, *, every_cell: bool = False) -> 
     bar_width = 12 if width >= 100 else 6
     columns = [
         _Column("", 72, lambda cell: Text(bar(cell.share, top_share, bar_width), "cyan"), False),
-        _Column("share", 0, lambda cell: percent_text(cell.share)),
+        _Column("share", 0, _share_of),
         _Column("uses", 0, lambda cell: f"×{cell.count}"),
         _Column(f"each [{scale.name}]", 0, lambda cell: _number(scale, cell, decimals)),
         _Column("±", 72, _width_of),
@@ -151,6 +151,10 @@ def bar(share: float, top_share: float, width: int) -> str:
         return ""
     eighths = max(1, round(8 * width * min(share / top_share, 1.0)))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _share_of(cell: CellEstimate) -> str:
+    return percent_text(None if cell.latency_us is None else cell.share)
 
 
 def _number(scale: Scale, cell: CellEstimate, decimals: int) -> str:

@@ -1,0 +1,122 @@
+"""``hybridlat measure``: measure networks and their cells on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from hybridlat.commands import options
+from hybridlat.commands.predict import worst
+from hybridlat.commands.printing import aside, console, print_json
+from hybridlat.commands.progress import ProgressShown
+from hybridlat.errors import HybridlatError
+
+if TYPE_CHECKING:
+    from hybridlat.api import MeasureReport
+
+FAILED = 3
+
+
+@click.command()
+@options.networks
+@click.option("--cells", "what", flag_value="cells", help="Only the cells, one by one.")
+@click.option("--network", "what", flag_value="network", help="Only the network as a whole.")
+@click.option("--anew", is_flag=True, help="Also measure what the store knows already.")
+@options.where
+@options.sizes
+@options.as_json
+@click.pass_context
+def measure(
+    ctx: click.Context,
+    networks: Sequence[str],
+    what: str | None,
+    anew: bool,
+    target: str | None,
+    threads: int | None,
+    store: str | None,
+    batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    as_json: bool,
+) -> None:
+    """Measure networks as a whole and by their cells, and keep the records.
+
+    Cells and networks are measured in one run unless --cells or --network asks for one of them.
+    """
+    from hybridlat.api import Predictor
+
+    reports: list[MeasureReport] = []
+    codes = {0}
+    with (
+        ProgressShown() as shown,
+        Predictor(target, store=store, threads=threads, progress=shown) as predictor,
+    ):
+        for path in networks:
+            try:
+                report = predictor.measure(path, what=what or "both", batch=batch,  # type: ignore[arg-type]
+                                           shapes=shapes, anew=anew)  # fmt: skip
+            except HybridlatError as error:
+                if len(networks) == 1:
+                    raise
+                aside(str(error))
+                codes.add(error.exit_code)
+                continue
+            shown.close()
+            reports.append(report)
+            for signature, reason in report.failures.items():
+                aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
+                codes.add(FAILED)
+            if not as_json:
+                _print(report)
+    if as_json and (reports or len(networks) > 1):
+        objects = [as_object(report) for report in reports]
+        print_json(objects if len(networks) > 1 else objects[0])
+    ctx.exit(worst(codes))
+
+
+def as_object(report: MeasureReport) -> dict[str, object]:
+    """``measure --json``, one object per network (format 1)."""
+    return {
+        "format": 1,
+        "network": report.network,
+        "target": report.target,
+        "latency_us": report.latency_us,
+        "sum_of_cells_us": report.sum_of_cells_us,
+        "elapsed_s": report.elapsed_s,
+        "known": report.known,
+        "records": [
+            {
+                "id": record.id,
+                "signature": record.signature,
+                "kind": record.kind,
+                "latency_us": record.latency_us,
+                "spread_share": record.spread_share,
+                "samples": sum(len(visit.samples_us) for visit in record.visits),
+                "failure": record.failure,
+            }
+            for record in report.records
+        ],
+        "failures": dict(report.failures),
+    }
+
+
+def _print(report: MeasureReport) -> None:
+    from rich.text import Text
+
+    from hybridlat.report.units import count_text, latency_text
+
+    out = console()
+    out.print(Text.assemble((report.network, "bold"), f"  on {report.target}"))
+    if report.latency_us is not None:
+        out.print(
+            Text.assemble("  whole network  ", (latency_text(report.latency_us), "bold cyan"))
+        )
+    if report.sum_of_cells_us is not None:
+        line = f"  sum of cells   {latency_text(report.sum_of_cells_us)}"
+        if report.latency_us is not None:
+            line += f"  ({100 * (report.sum_of_cells_us / report.latency_us - 1):+.1f} %)"
+        out.print(Text(line))
+    cells = sum(record.kind == "cell" for record in report.records)
+    facts = f"  {count_text(cells, 'cell')} measured, {report.known} known before"
+    out.print(Text(f"{facts}, in {latency_text(report.elapsed_s * 1e6)}", "dim"))

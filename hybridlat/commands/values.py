@@ -1,0 +1,114 @@
+"""How values are written on the command line: shares, durations, latencies, shapes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
+_DURATIONS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_LATENCIES_US = {"us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
+_LONGEST = 1e15  # of any time: more is a slip of the finger
+
+
+if TYPE_CHECKING:
+    _Base = click.ParamType[object]
+else:
+    _Base = click.ParamType  # not a generic class in older versions of click
+
+
+class _Text(_Base):
+    """A value that is written as text; ``read`` raises ValueError with what is wrong."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def read(self, text: str) -> object:
+        raise NotImplementedError
+
+
+class Share(_Text):
+    """``5%`` or ``0.05``: above 0, at most 1."""
+
+    name = "share"
+
+    def read(self, text: str) -> float:
+        """The share, 0..1."""
+        match = re.fullmatch(rf"({_NUMBER}(?:e-?[0-9]+)?)\s*(%?)", text.strip(), re.IGNORECASE)
+        if match is None:
+            raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
+        value = float(match[1]) / (100 if match[2] else 1)
+        if not 0 < value <= 1:
+            raise ValueError(f"{text!r} is not above 0 and at most 100%: write it as 5% or 0.05")
+        return value
+
+
+class Duration(_Text):
+    """``90s``, ``10m``, ``1h``, ``1h30m``."""
+
+    name = "duration"
+
+    def read(self, text: str) -> float:
+        """Seconds."""
+        try:
+            return _sum_of_times(text, _DURATIONS_S)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a duration: write it as 90s, 10m or 1h30m") from None
+
+
+class Latency(_Text):
+    """``8ms``, ``800us``, ``0.01s``."""
+
+    name = "latency"
+
+    def read(self, text: str) -> float:
+        """Microseconds."""
+        match = re.fullmatch(rf"({_NUMBER})\s*([a-zµμ]+)", text.strip().lower())
+        value = float(match[1]) * _LATENCIES_US.get(match[2], math.nan) if match else math.nan
+        if not 0 < value < _LONGEST:
+            raise ValueError(f"{text!r} is not a latency: write it as 8ms, 800us or 0.01s")
+        return value
+
+
+class Shape(_Text):
+    """``input:1x3x224x224``; the name of the input may hold colons itself."""
+
+    name = "name:shape"
+
+    def read(self, text: str) -> tuple[str, tuple[int, ...]]:
+        """Name of the input and its sizes."""
+        name, _, sizes = text.rpartition(":")
+        words = re.split("[x×,]", sizes.strip().lower())
+        if not name or not all(re.fullmatch("[0-9]{1,12}", word) for word in words):
+            raise ValueError(f"{text!r} is not a shape: write it as NAME:1x3x224x224")
+        shape = tuple(map(int, words))
+        if 0 in shape:
+            raise ValueError(f"{text!r} has a size of 0: every size must be at least 1")
+        return name, shape
+
+
+SHARE, DURATION, LATENCY, SHAPE = Share(), Duration(), Latency(), Shape()
+
+
+def _sum_of_times(text: str, units: dict[str, float]) -> float:
+    word = text.strip().lower()
+    if re.fullmatch(rf"(?:(?:{_NUMBER})\s*[a-z]+\s*)+", word) is None:
+        raise ValueError(text)
+    found = re.findall(rf"({_NUMBER})\s*([a-z]+)", word)
+    names = [unit for _, unit in found]
+    if not set(names) <= set(units) or len(set(names)) < len(names):
+        raise ValueError(text)
+    total = sum(float(number) * units[unit] for number, unit in found)
+    if not 0 < total < _LONGEST:
+        raise ValueError(text)
+    return total

@@ -1,0 +1,109 @@
+"""JSON and HTML: what other programs and browsers get."""
+
+from __future__ import annotations
+
+import json
+import math
+from html.parser import HTMLParser
+
+import pytest
+
+from hybridlat.report.compare import cell_differences, comparison, distinguishable, speed_up
+from hybridlat.report.html import page
+from hybridlat.report.json import document, estimates_document
+from tests.report.estimates import long_tail, residual, untrusted
+from tests.report.test_terminal import hold_against
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order, and keeps text, tags and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, (tag, self.open)
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_one_network_is_an_object_and_several_are_a_list() -> None:
+    one = estimates_document([residual()], as_list=False)
+    hold_against("residual.json", one + "\n")
+    several = json.loads(estimates_document([residual(), untrusted()], as_list=True))
+    assert [item["network"] for item in several] == ["resnet.onnx", "odd <b>&.onnx"]
+    assert several[0] == json.loads(one)
+
+
+def test_json_is_ascii_and_has_no_nan() -> None:
+    assert document({"µ": "→"}).isascii()
+    with pytest.raises(ValueError, match="JSON"):
+        document({"latency_us": math.nan})
+
+
+def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
+    text = page([residual(), untrusted(), long_tail(40)])
+    parsed = Page(text)
+    assert parsed.open == []
+    assert "://" not in text and "url(" not in text and "@import" not in text
+    assert not {"script", "link", "img", "iframe", "object"} & set(parsed.tags)
+    assert not [name for name, _ in parsed.attributes if name in {"src", "href", "srcset"}]
+
+
+def test_the_page_says_what_the_estimate_says() -> None:
+    parsed = Page(page([residual(), untrusted()]))
+    for words in ("8.12 ms", "7.99 – 8.26 ms", "Conv+Relu ×2 → Conv+Add+Relu", "56.2 %", "×3",
+                  "odd <b>&.onnx", "no model has seen an Einsum", "not to be trusted",
+                  "Dropout_7 was removed by the engine"):  # fmt: skip
+        assert words in parsed.text, words
+    assert "b" not in parsed.tags  # the network's name is text, not markup
+
+
+def test_the_timeline_holds_every_cell_in_proportion() -> None:
+    estimate = residual()
+    parsed = Page(page([estimate]))
+    widths = [float(value) for name, value in parsed.attributes if name == "width"
+              and value.replace(".", "").isdigit()]  # fmt: skip
+    assert len(widths) == len(estimate.cells)
+    totals = [cell.count * (cell.latency_us or 0) for cell in estimate.cells]
+    assert widths[2] / widths[0] == pytest.approx(totals[2] / totals[0], rel=0.02)
+
+
+def test_differences_hold_every_cell_once_the_largest_first() -> None:
+    rows = cell_differences([residual(), untrusted()])
+    assert sorted(row.signature[-1] for row in rows) == list("1234567")
+    unknown, *known = rows
+    assert unknown.total_us == (0.0, None) and unknown.matters
+    assert known[0].total_us == (4500.0, 0.0) and known[0].count == (3, 0)
+    apart = [row.difference_us for row in known]
+    assert apart == sorted(apart, reverse=True)
+
+
+def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
+    found = comparison([residual(), untrusted(), residual()])
+    assert found["format"] == 1
+    assert found["speed_up"] == [1.0, pytest.approx(8123.4 / 61.0), 1.0]
+    assert found["distinguishable"] == [False, True, False]
+    json.loads(document(found))
+    assert speed_up(untrusted(), residual()) == pytest.approx(61.0 / 8123.4)
+    assert not distinguishable(residual(), residual())

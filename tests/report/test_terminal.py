@@ -1,0 +1,104 @@
+"""What people see in a terminal: golden texts at fixed widths, and what holds at any width."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from hybridlat.core.estimate import Estimate
+from hybridlat.report import compare, terminal
+from tests.report.estimates import long_tail, residual, untrusted
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
+
+
+def printed(estimate: Estimate, width: int = 100, **options: object) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None, highlight=False, markup=False)
+    terminal.print_estimate(console, estimate, **options)  # type: ignore[arg-type]
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def hold_against(name: str, text: str) -> None:
+    """Compare with the golden file; HYBRIDLAT_WRITE_GOLDEN=1 writes it anew, to be read first."""
+    path = GOLDEN / name
+    if os.environ.get("HYBRIDLAT_WRITE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_reads_as_agreed(width: int) -> None:
+    hold_against(f"residual_{width}.txt", printed(residual(), width, noise_floor=0.019))
+
+
+def test_an_untrusted_estimate_says_so_and_why() -> None:
+    text = printed(untrusted(), 100)
+    hold_against("untrusted_100.txt", text)
+    assert "not to be trusted" in text and "no model has seen an Einsum" in text
+    assert "±18 %" in text
+
+
+def test_the_comparison_reads_as_agreed() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=100, color_system=None, highlight=False, markup=False)
+    compare.print_comparison(console, [residual(), long_tail(4), untrusted()])
+    text = "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    hold_against("comparison_100.txt", text)
+
+
+@given(st.integers(30, 200), st.sampled_from([residual(), untrusted(), long_tail(40)]))
+def test_no_line_is_wider_than_the_terminal(width: int, estimate: Estimate) -> None:
+    text = printed(estimate, width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+
+
+@given(st.integers(1, 60), st.booleans())
+def test_shown_and_hidden_cells_are_all_cells(cells: int, every_cell: bool) -> None:
+    estimate = long_tail(cells)
+    shown, hidden = terminal.shown_cells(estimate, every_cell)
+    assert sorted(c.signature for c in shown + hidden) == sorted(
+        c.signature for c in estimate.cells
+    )
+    assert len(hidden) != 1  # one hidden cell takes as much room as its row
+    if every_cell:
+        assert not hidden
+
+
+def test_shares_of_the_rows_and_the_rest_add_up() -> None:
+    text = printed(long_tail(40), 100)
+    shares = [float(s) for s in re.findall(r"([0-9.]+) % +×", text)]
+    assert len(shares) == terminal.ROWS + 1
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert "25 other cells" in text
+
+
+def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> None:
+    tail, odd = long_tail(40), untrusted().cells[1]
+    estimate = Estimate(
+        **{name: getattr(tail, name) for name in tail.__dataclass_fields__ if name != "cells"},
+        cells=(*tail.cells, odd),
+    )
+    assert terminal.shown_cells(estimate, False)[0][0] is odd
+
+
+@pytest.mark.parametrize(
+    ("share", "top", "bar"),
+    [(0.0, 1.0, ""), (1.0, 1.0, "████"), (0.5, 1.0, "██"), (1e-9, 1.0, "▏"), (0.1, 0.0, "")],
+)
+def test_bars(share: float, top: float, bar: str) -> None:
+    assert terminal.bar(share, top, 4) == bar
+
+
+@given(st.floats(0, 1), st.floats(0.001, 1), st.integers(1, 40))
+def test_a_bar_is_never_longer_than_its_column(share: float, top: float, width: int) -> None:
+    assert len(terminal.bar(share, top, width)) <= width
