@@ -1,0 +1,1 @@
+"""How predictions are judged: splits, metrics, regimes, figures and the leaderboard."""

@@ -1,0 +1,98 @@
+"""Rows as a table: on the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hybridlat.evaluation.results import Row
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_HEADINGS = (
+    "regime", "method", "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width",
+    "measured", "device s", "predict ms", "networks",
+)  # fmt: skip
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    s = row.score
+    return (
+        row.regime,
+        row.method,
+        _number(s.rmspe, 2),
+        _number(s.mape, 2),
+        _percent(s.within_5),
+        _percent(s.within_10),
+        _number(s.spearman, 3),
+        _percent(s.coverage),
+        _percent(s.width),
+        _percent(s.measured_share),
+        _number(s.device_s, 1),
+        _number(row.predict_ms, 2),
+        str(row.networks or f"{row.cells} cells"),
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """By regime as they came, and within one by RMSPE, those without an answer last."""
+    place = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
+    return sorted(
+        rows,
+        key=lambda r: (
+            place[r.regime],
+            r.score.rmspe is None,
+            r.score.rmspe or 0.0,
+            r.method,
+        ),
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """One table per target, the best of each regime in bold."""
+    text: list[str] = []
+    for target in dict.fromkeys(r.target for r in rows):
+        own = ordered([r for r in rows if r.target == target])
+        floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
+        noise = "" if floor is None else f" (noise floor: RMSPE {floor:.2f} %)"
+        text += [f"### {target}{noise}", "", f"| {' | '.join(_HEADINGS)} |"]
+        text += ["|" + "|".join(["---", "---", *["---:"] * (len(_HEADINGS) - 2)]) + "|"]
+        best: set[str] = set()
+        for row in own:
+            cells = list(_cells(row))
+            if row.regime not in best and row.score.rmspe is not None:
+                best.add(row.regime)
+                cells[2] = f"**{cells[2]}**"
+            text.append(f"| {' | '.join(cells)} |")
+        text.append("")
+    return "\n".join(text)
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """One table per target, for people."""
+    from rich.table import Table
+
+    for target in dict.fromkeys(r.target for r in rows):
+        own = ordered([r for r in rows if r.target == target])
+        floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
+        title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
+        table = Table(title=title, title_justify="left")
+        for i, heading in enumerate(_HEADINGS):
+            table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=True)
+        before = ""
+        for row in own:
+            if before and row.regime != before:
+                table.add_section()
+            style = "bold" if row.method == "hybridlat" else ""
+            table.add_row(*_cells(row), style=style)
+            before = row.regime
+        console.print(table)

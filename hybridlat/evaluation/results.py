@@ -1,0 +1,112 @@
+"""What an evaluation gives back: rows as ``evaluate --json`` prints them, and all behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hybridlat.core.target import Target
+from hybridlat.evaluation.metrics import Answer, Score, score
+
+OWN = "hybridlat"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the leaderboard: a target, a regime, a method and its figures."""
+
+    target: str
+    regime: str
+    method: str
+    score: Score
+    predict_ms: float | None
+    noise_floor: float | None
+    networks: int
+    cells: int
+    mlflow_run: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
+        return {
+            "target": self.target,
+            "regime": self.regime,
+            "method": self.method,
+            "rmspe": _rounded(self.score.rmspe, 3),
+            "mape": _rounded(self.score.mape, 3),
+            "within_5": _rounded(self.score.within_5, 4),
+            "within_10": _rounded(self.score.within_10, 4),
+            "spearman": _rounded(self.score.spearman, 4),
+            "coverage": _rounded(self.score.coverage, 4),
+            "width": _rounded(self.score.width, 4),
+            "measured_share": _rounded(self.score.measured_share, 4),
+            "device_s": _rounded(self.score.device_s, 2),
+            "predict_ms": _rounded(self.predict_ms, 3),
+            "noise_floor": _rounded(self.noise_floor, 3),
+            "networks": self.networks,
+            "cells": self.cells,
+            "mlflow_run": self.mlflow_run,
+        }
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Every answer of one method in one regime."""
+
+    regime: str
+    method: str
+    answers: tuple[Answer, ...]
+    predict_ms: float | None = None
+    per_cell: bool = False
+    summary: Score | None = None  # where it is a mean over trials rather than over the answers
+
+    @property
+    def score(self) -> Score:
+        return self.summary or score(self.answers)
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """One target judged.
+
+    ``curves`` are method → [(share of cells measured, RMSPE)]; ``calibration`` maps what was judged
+    (cells, networks) to [(stated confidence, share inside)]. ``device_time_share`` is the part of
+    the time to measure everything that each gated regime spent, ``reachable`` the part of networks
+    that repeats of the same network put within 5 %.
+    """
+
+    target: Target
+    data_hash: str
+    judgements: tuple[Judgement, ...]
+    noise_floor: float | None
+    noise_within_5: float | None
+    networks: int
+    cells: int
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    calibration: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    device_time_share: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def rows(self, mlflow_run: str = "") -> list[Row]:
+        """One row per judgement, in order."""
+        return [
+            Row(
+                target=str(self.target),
+                regime=j.regime,
+                method=j.method,
+                score=j.score,
+                predict_ms=j.predict_ms,
+                noise_floor=None if j.per_cell else self.noise_floor,
+                networks=0 if j.per_cell else j.score.answered,
+                cells=j.score.answered if j.per_cell else sum(a.cells for a in j.answers),
+                mlflow_run=mlflow_run,
+            )
+            for j in self.judgements
+        ]
+
+    def find(self, regime: str, method: str = OWN) -> Judgement | None:
+        """The judgement of a method in a regime, if there is one."""
+        return next((j for j in self.judgements if (j.regime, j.method) == (regime, method)), None)
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -1,0 +1,28 @@
+"""Who is held out: decided by names alone, so that adding records moves nobody to another side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDS = 5
+
+
+def fold_of(name: str, folds: int = FOLDS) -> int:
+    """The fold of a network, from the hash of its name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % folds
+
+
+def random_split(count: int, train: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """``train`` positions drawn at random, and the rest."""
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[:train]), np.sort(order[train:])
+
+
+def shuffled(values: Sequence[float], seed: int) -> list[float]:
+    """The values in another order: what a poisoned set is made of in rehearsals."""
+    order = np.random.default_rng(seed).permutation(len(values))
+    return [values[i] for i in order]

@@ -1,0 +1,107 @@
+"""What training and judging share: models that have not seen a network, and what they say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybridlat.core import facts
+from hybridlat.core.belief import CellFacts
+from hybridlat.core.calibrate import JudgedNetwork
+from hybridlat.core.device import Device
+from hybridlat.model import CellModel
+from hybridlat.records import Records, WholeNetwork
+
+Fit = Callable[[Collection[str]], CellModel]
+"""Fits a model to all cells of the records but those with these hashes."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything but the records that a fit depends on."""
+
+    device: Device
+    precision: str
+    seed: int = 0
+    priors: tuple[CellModel, ...] = ()
+    confidence: float = 0.9
+
+
+def fit_without(records: Records, forbidden: Collection[str], setting: Setting) -> CellModel:
+    """A model of all recorded cells but the forbidden ones, in an order that the hashes decide."""
+    from hybridlat.fit import fit_model
+
+    groups = records.groups()
+    chosen = sorted(h for h in records.cells if h not in forbidden)
+    return fit_model(
+        [records.cells[h].text for h in chosen],
+        np.array([records.cells[h].latency_us for h in chosen]),
+        [groups[h] for h in chosen],
+        setting.device,
+        setting.seed,
+        precision=setting.precision,
+        priors=setting.priors,
+        confidence=setting.confidence,
+    )
+
+
+def stated(
+    model: CellModel, records: Records, cells: Sequence[tuple[str, int]], confidence: float
+) -> tuple[CellFacts, ...]:
+    """What the model says of the cells of a network, with what measuring each would cost."""
+    things = [records.cells[h] for h, _ in cells]
+    said = model.predict([t.text for t in things])
+    return tuple(
+        facts.predicted(h, thing.text, count, prediction, confidence, thing.cost_s)
+        for (h, count), thing, prediction in zip(cells, things, said, strict=True)
+    )
+
+
+def judged(
+    model: CellModel, records: Records, network: WholeNetwork, confidence: float
+) -> JudgedNetwork:
+    """A network beside its truth, as a model states it that must not have seen it."""
+    return JudgedNetwork(
+        network.name,
+        network.latency_us,
+        stated(model, records, network.cells, confidence),
+        tuple(
+            (records.cells[h].latency_us, records.cells[h].spread_share) for h, _ in network.cells
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """A model per fold that has not seen the fold's networks, and what it says of them."""
+
+    folds: Mapping[int, tuple[WholeNetwork, ...]]
+    models: Mapping[int, CellModel]
+    judged: Mapping[str, JudgedNetwork]
+
+    def others(self, fold: int) -> list[JudgedNetwork]:
+        """The networks of all other folds, each judged by the model that has not seen it."""
+        return [self.judged[n.name] for f, names in self.folds.items() if f != fold for n in names]
+
+
+def cross_fit(
+    records: Records,
+    networks: Sequence[WholeNetwork],
+    setting: Setting,
+    fold_of: Callable[[str], int],
+    also_forbidden: Collection[str] = (),
+) -> CrossFitted:
+    """Fit one model per fold of ``networks``, each without the fold's cells and kernels."""
+    folds: dict[int, list[WholeNetwork]] = {}
+    for network in networks:
+        folds.setdefault(fold_of(network.name), []).append(network)
+    models: dict[int, CellModel] = {}
+    found: dict[str, JudgedNetwork] = {}
+    for fold, members in sorted(folds.items()):
+        forbidden = records.forbidden(members) | set(also_forbidden)
+        models[fold] = fit_without(records, forbidden, setting)
+        for network in members:
+            found[network.name] = judged(models[fold], records, network, setting.confidence)
+    return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, found)
