@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat import fit_parts as parts
+from hybridlat.booster import Booster
+from hybridlat.core import features
 from hybridlat.core.device import Device
-from hybridlat.model import CellModel
+from hybridlat.core.geometry import Geometry, geometry, op_name
+from hybridlat.errors import InputError
+from hybridlat.model import CellModel, cell_sums
+from hybridlat.model_parts import Array, Floats, KnownGround, Surface, feature_names
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+LEAST_ROWS = 20
+_FOLDS = 5
+_POINTS = 448  # inducing points of the surface: its cost in the served model
+_FOREST_LIMIT = 12_000  # rows; boosting is as good beyond, and its file smaller
 
 
 def fit_model(
@@ -28,7 +41,228 @@ def fit_model(
 
     ``texts`` are signature texts, ``latencies_us`` their measured latencies, ``groups`` the network
     each was met in (any constant or unique name where there is none): folds of the inner
-    cross-validation never share a group. ``priors`` are models of other targets to start from.
+    cross-validation never share a group. ``priors`` are models of other targets: the one that
+    explains these rows best is taken as a start, if it helps.
     Raises InputError when fewer than 20 usable rows are given.
     """
-    raise NotImplementedError
+    truth = np.asarray(latencies_us, float)
+    usable = np.flatnonzero(np.isfinite(truth) & (truth > 0)).tolist()
+    if len(usable) < LEAST_ROWS:
+        raise InputError(
+            f"{len(usable)} usable rows are too few to fit a model: give at least {LEAST_ROWS}"
+        )
+    cells = geometry([texts[i] for i in usable])
+    truth = truth[usable]
+    folds = make_folds([groups[i] for i in usable], seed)
+    problem = _Problem.make(cells, truth, folds, device, precision, seed)
+    blank = problem.blank_model(confidence)
+    prior, line = choose_prior(cells, truth, problem.base, priors)
+    fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
+    return fitted.model(records_hash(texts, latencies_us))
+
+
+def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) -> str:
+    """Names the training set: the same rows in any order give the same hash."""
+    rows = sorted(f"{text}{us!r}" for text, us in zip(texts, map(float, latencies_us), strict=True))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:32]
+
+
+def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
+    """A fold for every row; rows of a group share one, unless there are fewer groups than folds."""
+    names = sorted(set(groups))
+    random = np.random.default_rng(seed)
+    if len(names) < _FOLDS:
+        return np.asarray(random.permutation(len(groups)) % _FOLDS)
+    place = dict(zip(names, random.permutation(len(names)) % _FOLDS, strict=True))
+    return np.array([place[name] for name in groups])
+
+
+def choose_prior(
+    cells: Geometry, truth: Array, base: Array, priors: Sequence[CellModel]
+) -> tuple[CellModel | None, tuple[float, float]]:
+    """The prior whose log ratio explains these cells' best by a line, if it explains half."""
+    best: tuple[float, CellModel | None, tuple[float, float]] = (0.5, None, (0.0, 0.0))
+    total = np.bincount(cells.cell, base, cells.cells)
+    values = np.log(truth / total)
+    for prior in priors:
+        ratio = np.log(prior.predict_geometry(cells).latency_us / total)
+        good = np.isfinite(ratio)
+        if good.mean() < 0.8 or np.std(ratio[good]) < 1e-6:
+            continue
+        slope, offset = np.polyfit(ratio[good], values[good], 1)
+        left = np.var(values[good] - offset - slope * ratio[good]) / max(np.var(values), 1e-12)
+        if left < best[0]:
+            best = (float(left), prior, (float(offset), float(slope)))
+    return best[1], best[2]
+
+
+@dataclass
+class _Problem:
+    """Training rows by kernel: what is to be explained, and how rows belong together."""
+
+    cells: Geometry
+    truth: Array
+    cell_folds: NDArray[np.intp]
+    view: features.View
+    base: Array
+    floor_us: float
+    ops: tuple[str, ...]
+    codes: NDArray[np.intp]
+    seed: int
+
+    @classmethod
+    def make(
+        cls, cells: Geometry, truth: Array, folds: NDArray[np.intp], device: Device,
+        precision: str, seed: int,
+    ) -> _Problem:  # fmt: skip
+        view = features.View(cells, device, precision)
+        kernels = np.bincount(cells.cell, minlength=cells.cells)
+        # Half of what the fastest cells take is launch and latency that no roofline knows.
+        floor = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
+        numbers, counts = np.unique(cells.column("op").astype(int), return_counts=True)
+        ops = tuple(op_name(n) for n in numbers[np.argsort(-counts, kind="stable")])
+        ops = tuple(sorted(ops))
+        return cls(
+            cells, truth, folds, view, view.roofline_us + floor, floor, ops,
+            np.array([ops.index(op_name(int(n))) for n in cells.column("op")]), seed,
+        )  # fmt: skip
+
+    def blank_model(self, confidence: float) -> CellModel:
+        """A model without trees, to compute rows with."""
+        empty = np.zeros(0, np.float32)
+        surface = Surface(np.zeros(0, np.intp), empty, empty, empty.reshape(0, 0), empty, 0.0)
+        ground = KnownGround(np.zeros((0, 0)), np.zeros((0, 0)), empty.reshape(0, 0), 1.0)
+        nothing: Booster = None  # type: ignore[assignment]
+        return CellModel(
+            self.view.device, self.view.precision, self.ops, self.floor_us, surface, 1.0,
+            nothing, nothing, ground, 1.0, confidence,
+        )  # fmt: skip
+
+    def shared_out(self, kernel_us: Array) -> Array:
+        """Each cell's measured latency, divided among its kernels in the ratio of ``kernel_us``."""
+        total = np.bincount(self.cells.cell, kernel_us, self.cells.cells)
+        return kernel_us * (self.truth / total)[self.cells.cell]
+
+
+@dataclass
+class _Fit:
+    """One fit: rows, targets, out-of-fold answers of the three candidates, and their mix."""
+
+    problem: _Problem
+    start: CellModel
+    rows: Floats
+    prior: Array
+    values: Array
+    weights: Array
+    tuned: dict[str, Any]
+
+    @classmethod
+    def run(cls, problem: _Problem, start: CellModel) -> _Fit:
+        cells = problem.cells
+        rows, prior = start.rows(cells, problem.codes, problem.view, problem.base)
+        kernels = np.bincount(cells.cell, minlength=cells.cells)
+        weights = 1.0 / kernels[cells.cell]
+        kernel_us = problem.shared_out(problem.base * np.exp(prior))
+        columns = [
+            i for i, name in enumerate(feature_names(problem.ops))
+            if name in parts.SMOOTH or name.startswith("op=")
+        ]  # fmt: skip
+        if kernels.max() > 1:  # who takes how much of a cell is learned too: two rounds are enough
+            for _ in range(2):
+                values = np.log(kernel_us / problem.base) - prior
+                quick = Booster(
+                    bytes(parts.fit_boosted(rows, values, weights, problem.seed).save_raw("ubj")),
+                    rows.shape[1],
+                )
+                kernel_us = problem.shared_out(problem.base * np.exp(prior + quick.predict(rows)))
+        values = np.log(kernel_us / problem.base) - prior
+        tuned = parts.tune_surface(rows, values, columns, problem.seed)
+        return cls(problem, start, rows, prior, values, weights, tuned)
+
+    def model(self, records: str) -> CellModel:
+        """Fit the parts, out of fold for their mix and the intervals, then on all rows."""
+        p, n = self.problem, len(self.rows)
+        fold = p.cell_folds[p.cells.cell]
+        smooth = np.zeros(n)
+        for k in range(_FOLDS):
+            inside, outside = fold != k, fold == k
+            smooth[outside] = self._surface(inside).predict(self.rows[outside])
+        rows = self.rows.copy()
+        rows[:, -1] = smooth
+        candidates = np.stack([smooth, np.zeros(n), np.zeros(n)], axis=1)
+        for k in range(_FOLDS):
+            inside, outside = fold != k, fold == k
+            boosted, forest = self._trees(rows, inside)
+            candidates[outside, 1] = self._served(boosted).predict(rows[outside])
+            candidates[outside, 2] = (
+                candidates[outside, 1] if forest is None else forest.predict(rows[outside])
+            )
+        shares = parts.best_shares(candidates, self.values)
+        boosted, forest = self._trees(rows, np.ones(n, bool))
+        if forest is None:
+            shares = (shares[0], shares[1] + shares[2], 0.0)
+        missed = candidates @ np.array(shares) - self.values
+        kernel_us = p.base * np.exp(self.prior + self.values + missed)
+        error = np.abs(np.log(np.bincount(p.cells.cell, kernel_us, p.cells.cells) / p.truth))
+        spread, quantile = self._intervals(rows, kernel_us, error, fold)
+        trees = Booster(parts.merged(boosted, forest, shares[1:]), rows.shape[1])
+        card: dict[str, object] = {
+            "records_hash": records,
+            "rows": p.cells.cells,
+            "operators": list(p.ops),
+            "shares": dict(zip(("surface", "boosted", "forest"), shares, strict=True)),
+            "confidence": self.start.confidence,
+            "out_of_fold": _metrics(np.bincount(p.cells.cell, kernel_us, p.cells.cells), p.truth),
+        }
+        return replace(
+            self.start,
+            surface=self._surface(np.ones(n, bool)), mix=shares[0], trees=trees, spread=spread,
+            ground=parts.known_ground(p.cells, p.codes, len(p.ops), p.seed),
+            quantile=quantile, card=card,
+        )  # fmt: skip
+
+    def _surface(self, taken: NDArray[np.bool_]) -> Surface:
+        return parts.fit_surface(
+            self.rows[taken], self.values[taken], self.weights[taken], self.tuned, _POINTS,
+            self.problem.seed,
+        )  # fmt: skip
+
+    def _trees(self, rows: Floats, taken: NDArray[np.bool_]) -> tuple[Any, Any]:
+        seed = self.problem.seed
+        data = (rows[taken], self.values[taken], self.weights[taken], seed)
+        forest = parts.fit_forest(*data) if len(rows) <= _FOREST_LIMIT else None
+        return parts.fit_boosted(*data), forest
+
+    def _served(self, boosted: Any) -> Booster:
+        raw: bytes = bytes(boosted.save_raw("ubj"))
+        return Booster(raw, self.rows.shape[1])
+
+    def _intervals(
+        self, rows: Floats, kernel_us: Array, error: Array, fold: NDArray[np.intp]
+    ) -> tuple[Booster, float]:
+        """The ensemble of expected errors, and the factor that makes intervals of it hold.
+
+        Split conformal, normalised: the score of a cell is its out-of-fold error over the error
+        expected of it by trees that have not seen its fold either.
+        """
+        p = self.problem
+        per_kernel = error[p.cells.cell]
+        expected = np.zeros(len(rows))
+        for k in range(_FOLDS):
+            inside, outside = fold != k, fold == k
+            made = parts.fit_spread(rows[inside], per_kernel[inside], self.weights[inside], p.seed)
+            expected[outside] = self._served(made).predict(rows[outside])
+        expected = np.maximum(np.exp(expected) - 0.01, 0.002)
+        scores = np.sort(error / cell_sums(p.cells, kernel_us, expected)[1])
+        rank = math.ceil((len(scores) + 1) * self.start.confidence) - 1
+        quantile = float(scores[min(rank, len(scores) - 1)])
+        made = parts.fit_spread(rows, per_kernel, self.weights, p.seed)
+        return self._served(made), quantile
+
+
+def _metrics(predicted: NDArray[Any], truth: Array) -> dict[str, float]:
+    relative = (predicted - truth) / truth
+    return {
+        "rmspe": round(100 * float(np.sqrt(np.mean(relative**2))), 3),
+        "mape": round(100 * float(np.mean(np.abs(relative))), 3),
+    }

@@ -1,7 +1,7 @@
 """What the models see of a kernel: formulas over its geometry and its device, one function each.
 
 Every feature is a function of a ``View`` (the geometry of many kernels, and the device they run
-on) and says its unit. ``matrix`` computes all of them. Sizes enter as log2, since latency is close to
+on) and says its unit. ``matrix`` computes all of them. Sizes enter as log2, since latency is near
 a product of powers of them; ratios to a tile, a wave or a cache enter as they are, because there
 latency jumps.
 
@@ -46,7 +46,10 @@ class View:
         self.precision = precision
 
     def __getattr__(self, name: str) -> Array:
-        return self._values[:, COLUMN[name]]
+        try:
+            return self._values[:, COLUMN[name]]
+        except KeyError:
+            raise AttributeError(name) from None
 
     @cached_property
     def _shrink(self) -> Array:
@@ -284,9 +287,12 @@ def log2_best_wave_time(v: View) -> Array:
 NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
 
 
-def matrix(view: View) -> NDArray[np.float32]:
-    """All features of every kernel, one row each, columns as ``NAMES``."""
-    result = np.empty((len(view.m), len(FEATURES)), np.float32)
+def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """All features of every kernel, one row each, columns as ``NAMES``.
+
+    ``into`` is an array with room for them (further columns are left alone).
+    """
+    result = np.empty((len(view.m), len(FEATURES)), np.float32) if into is None else into
     for place, feature in enumerate(FEATURES):
         result[:, place] = feature.function(view)
     return result

@@ -24,8 +24,8 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
         "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
         "Selu", "Softplus", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Mish", "Swish",
         "Exp", "Log", "Sqrt", "Pow", "Abs", "Neg", "Reciprocal", "Floor", "Ceil", "Round", "Not",
-        "Add", "Sub", "Mul", "Div", "Min", "Max", "Sum", "Mean", "Where", "Equal", "Greater", "Less",
-        "And", "Or", "Cast", "Identity", "Dropout", "BatchNormalization", "QuantizeLinear",
+        "Add", "Sub", "Mul", "Div", "Min", "Max", "Sum", "Mean", "Where", "Equal", "Greater",
+        "Less", "And", "Or", "Cast", "Identity", "Dropout", "BatchNormalization", "QuantizeLinear",
         "DequantizeLinear", "ThresholdedRelu",
     ),
     "reduce": (

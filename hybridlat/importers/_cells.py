@@ -57,9 +57,7 @@ def conv_cell(
     ]  # fmt: skip
     if activation:
         attributes.insert(0, ("activation", activation))
-    node = Node(
-        "conv", "FusedConv", tuple(sources), ("y",), tuple(attributes), "com.microsoft", 1
-    )
+    node = Node("conv", "FusedConv", tuple(sources), ("y",), tuple(attributes), "com.microsoft", 1)
     types = {"x": image, "y": result} | ({"z": result} if add else {})
     inputs = ("x", "z") if add else ("x",)
     return sign(Network("conv", (node,), inputs, ("y",), types, constants))

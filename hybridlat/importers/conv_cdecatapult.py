@@ -1,7 +1,7 @@
 """Convolutions under TensorFlow 1 and cuDNN, FP32, on five GPUs (CDECatapult, Apache-2.0).
 
-One row a convolution with optional bias and activation; ``latency_us`` is the wall time of a session
-run and holds 140–240 µs of launch overhead. ``padding`` follows TensorFlow: ``same`` puts the odd
+One row a convolution with optional bias and activation; ``latency_us`` is the wall time of a
+session run and holds 140–240 µs of launch overhead. ``padding`` follows TensorFlow: ``same`` puts the odd
 zero behind, ``valid`` pads nothing.
 """
 
