@@ -1,0 +1,214 @@
+"""Judge predictions on held-out networks: per target, every regime, ours and every baseline.
+
+Targets with whole networks are judged in the three regimes, each network once, held out by name in
+five folds. Targets without (a public data set of cells) are judged per cell. Everything is kept as
+nested MLflow runs: one for the call, one per target, one per method.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hybridlat import baselines as all_baselines
+from hybridlat import devices, packs, tracking
+from hybridlat.core.device import Device
+from hybridlat.core.target import Target
+from hybridlat.errors import InputError
+from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation.cells import judge_cells
+from hybridlat.evaluation.figures import figures
+from hybridlat.evaluation.networks import judge_networks
+from hybridlat.evaluation.results import Row, TargetReport
+from hybridlat.evaluation.splits import FOLDS
+from hybridlat.learning import Setting
+from hybridlat.records import Records, Source, load
+from hybridlat.store import Store
+
+LEAST_NETWORKS = 2 * FOLDS
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The rows of all targets, in order, and what is behind them."""
+
+    rows: tuple[Row, ...]
+    reports: tuple[TargetReport, ...]
+
+    def to_json(self) -> list[dict[str, object]]:
+        """The list that ``evaluate --json`` prints."""
+        return [row.to_json() for row in self.rows]
+
+    def markdown(self) -> str:
+        """The leaderboard as Markdown."""
+        return leaderboard.markdown(self.rows)
+
+
+def run(
+    targets: Sequence[str | Target] = (),
+    *,
+    store: str | None = None,
+    packs_folder: Path | None = None,
+    regimes: Sequence[str] = (),
+    tolerances: Sequence[float] = (0.05,),
+    baselines: Sequence[str] | None = None,
+    networks: Iterable[str] | None = None,
+    where: Mapping[str, str] | None = None,
+    device: Device | None = None,
+    seed: int = 0,
+    confidence: float = 0.9,
+    track: bool = True,
+    tell: Tell | None = None,
+) -> Evaluation:
+    """Judge ``targets`` (none: every target that the store or the shipped packs have cells of).
+
+    ``regimes`` keeps only rows of those regimes; ``baselines`` None means all there are;
+    ``networks`` restricts the judged networks to these names; ``where`` restricts cells (see
+    records.load); ``device`` overrides the data sheet. Deterministic but for ``predict_ms``.
+    Raises InputError where there is nothing to judge.
+    """
+    say = tell or _silent
+    with Store(store) as opened:
+        chosen = [Target.parse(t) if isinstance(t, str) else t for t in targets]
+        chosen = chosen or known_targets(opened, packs_folder)
+        names = all_baselines.names() if baselines is None else tuple(baselines)
+        tracker = tracking.open_tracker(opened.url) if track else tracking.Tracker()
+        rows: list[Row] = []
+        reports: list[TargetReport] = []
+        with tracker.run("evaluate") as whole:
+            for target in chosen:
+                records = load(target, sources_of(target, opened, packs_folder), where)
+                records = _restricted(records, networks)
+                setting = Setting(device or devices.of_target(target), target.precision, seed,
+                                  confidence=confidence)  # fmt: skip
+                report = judge(records, setting, tolerances, names, say)
+                reports.append(report)
+                rows += _keep(report, setting, whole, where or {}, regimes)
+            if rows:
+                whole.text("leaderboard.md", leaderboard.markdown(rows))
+    return Evaluation(tuple(rows), tuple(reports))
+
+
+def judge(
+    records: Records,
+    setting: Setting,
+    tolerances: Sequence[float],
+    names: Sequence[str],
+    tell: Tell,
+) -> TargetReport:
+    """One target: per network where at least ten were measured whole, else per cell."""
+    count = len(records.complete_networks)
+    if count >= LEAST_NETWORKS:
+        return judge_networks(records, setting, tolerances, names, tell)
+    if count:
+        tell(f"{records.target}: {count} whole networks are too few to hold out, judged per cell")
+    return judge_cells(records, setting, names, tell)
+
+
+def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target]:
+    """Targets with cells in the store or in packs; InputError where there are none."""
+    found = {s.target for s in store.stats() if s.cells}
+    found |= {pack.target for pack in packs.shipped_packs(packs_folder)}
+    if not found:
+        raise InputError(
+            "there is nothing to judge: the store is empty and no packs are shipped; "
+            "measure a network, import a pack or onboard a target first"
+        )
+    return sorted(found, key=str)
+
+
+def sources_of(target: Target, store: Store, packs_folder: Path | None = None) -> list[Source]:
+    """Where records of the target may lie: the store, then its packs."""
+    return [store, *packs.packs_for(target, packs_folder)]
+
+
+def _restricted(records: Records, networks: Iterable[str] | None) -> Records:
+    if networks is None:
+        return records
+    wanted = set(networks)
+    chosen = tuple(n for n in records.networks if n.name in wanted)
+    if not chosen:
+        known = ", ".join(sorted(n.name for n in records.networks)[:8]) or "none"
+        raise InputError(
+            f"none of the {len(wanted)} networks was measured whole on {records.target}: "
+            f"known are {known}"
+        )
+    return dataclasses.replace(records, networks=chosen)
+
+
+def _keep(
+    report: TargetReport,
+    setting: Setting,
+    whole: tracking.Run,
+    where: Mapping[str, str],
+    regimes: Sequence[str],
+) -> list[Row]:
+    parameters = {
+        "target": report.target,
+        "git_commit": tracking.git_commit() or "unknown",
+        "data_hash": report.data_hash,
+        "seed": setting.seed,
+        "confidence": setting.confidence,
+        "networks": report.networks,
+        "cells": report.cells,
+        "protocol": f"{FOLDS} folds by network" if report.networks else "random rows, three seeds",
+        "device": setting.device.title or setting.device.name,
+        "python": sys.version.split()[0],
+        **{f"where_{name}": value for name, value in where.items()},
+    }
+    kept: list[Row] = []
+    with whole.nested(str(report.target)) as run:
+        run.parameters(parameters)
+        run.metrics({"noise_floor": report.noise_floor, "noise_within_5": report.noise_within_5})
+        run.metrics({f"{r}/device_time_share": v for r, v in report.device_time_share.items()})
+        for name, figure in figures(report).items():
+            run.figure(name, figure)
+        run.table("per_network.json", _table(report))
+        for method in dict.fromkeys(j.method for j in report.judgements):
+            with run.nested(f"{report.target} {method}") as inner:
+                own = [r for r in report.rows(inner.id) if r.method == method]
+                own = [r for r in own if not regimes or r.regime in regimes]
+                inner.parameters({**parameters, "method": method})
+                values = {
+                    f"{row.regime}/{name}": value
+                    for row in own
+                    for name, value in dataclasses.asdict(row.score).items()
+                }
+                inner.metrics(values)
+                if method == "hybridlat":
+                    run.metrics(values)
+                kept += own
+        run.text("leaderboard.md", leaderboard.markdown(kept))
+    place = {j.regime: i for i, j in reversed(list(enumerate(report.judgements)))}
+    return sorted(kept, key=lambda row: place[row.regime])
+
+
+def _table(report: TargetReport) -> dict[str, list[object]]:
+    """One row per network (or a sample of cells) and own regime."""
+    columns: dict[str, list[object]] = {
+        name: [] for name in ("regime", "name", "true_us", "predicted_us", "error_percent",
+                              "low_us", "high_us", "measured_share", "cells_measured", "device_s")
+    }  # fmt: skip
+    for judgement in report.judgements:
+        if judgement.method != "hybridlat":
+            continue
+        for a in judgement.answers[:2000]:
+            low, high = a.interval_us or (None, None)
+            values = (
+                judgement.regime, a.name, a.true_us, a.predicted_us, 100 * a.error_share,
+                low, high, a.measured_share, a.cells_measured, a.device_s,
+            )  # fmt: skip
+            for column, value in zip(columns.values(), values, strict=True):
+                column.append(value)
+    return columns
+
+
+def _silent(_: str) -> None:
+    """Progress that nobody asked for."""
+
+
+__all__ = ["Evaluation", "judge", "known_targets", "run", "sources_of"]

@@ -1,0 +1,124 @@
+"""A store of made-up records: convolutions whose time follows a formula, and networks of them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from hybridlat.core.device import Device
+from hybridlat.core.measurement import Breakdown, Measurement
+from hybridlat.core.signature import Signature
+from hybridlat.core.target import Target
+from hybridlat.importers._cells import conv_cell
+from hybridlat.store import Store
+
+TARGET = Target("made", "maker-1.0", "fp32", 1)
+DEVICE = Device("made", "cpu", {"fp32": 80e9}, 10e9, 1, 2e9, (32768, 1 << 20, 32 << 20))
+LAUNCH_US = 2.0
+
+
+def conv(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:
+    made = conv_cell(
+        1, c_in, (size, size), c_out, (kernel, kernel), 1, (kernel // 2,) * 4,
+        groups=groups, bias=True, activation="Relu",
+    )  # fmt: skip
+    assert made is not None
+    return made
+
+
+def plain(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:
+    made = conv_cell(
+        1, c_in, (size, size), c_out, (kernel, kernel), 1, (kernel // 2,) * 4, groups=groups
+    )
+    assert made is not None
+    return made
+
+
+def formula_us(c_in: int, size: int, c_out: int, kernel: int, groups: int, twist: float) -> float:
+    """Launch, roofline with 70 % of the peak, and a step where channels do not fill 16 lanes."""
+    flop = 2.0 * size * size * c_out * (c_in // groups) * kernel * kernel
+    moved = 4.0 * size * size * (c_in + c_out)
+    fill = c_out / (16 * math.ceil(c_out / 16))
+    return LAUNCH_US + twist * max(flop / (0.7 * 80e3 * fill), moved / 10e3)
+
+
+def random_shape(rng: np.random.Generator) -> tuple[int, int, int, int, int]:
+    size = int(rng.choice([7, 14, 28, 56]))
+    c_in = int(rng.choice([16, 24, 32, 64, 96, 128]))
+    if rng.random() < 0.25:
+        return c_in, size, c_in, 3, c_in
+    return c_in, size, int(rng.choice([16, 24, 32, 64, 96, 128])), int(rng.choice([1, 3])), 1
+
+
+def fill(
+    store: Store,
+    networks: int = 14,
+    sweep: int = 60,
+    seed: int = 0,
+    noise: float = 0.02,
+    poisoned: bool = False,
+    first: int = 0,
+) -> None:
+    """Add the records; ``poisoned`` shuffles the latencies among the cells."""
+    rng = np.random.default_rng([seed, first])
+    texts: dict[str, str] = {}
+    cells: dict[str, float] = {}
+    layers: dict[str, float] = {}
+    breakdowns: list[Breakdown] = []
+    wholes: list[Measurement] = []
+    twist = {True: 1.3, False: 1.0}
+
+    def add(shape: tuple[int, int, int, int, int]) -> tuple[str, str]:
+        fused, lone = conv(*shape), plain(*shape)
+        texts[fused.hash], texts[lone.hash] = fused.text, lone.text
+        if fused.hash not in cells:
+            ideal = formula_us(*shape, twist[shape[4] > 1])
+            cells[fused.hash] = ideal * math.exp(rng.normal(0, noise))
+            layers[lone.hash] = 1.15 * cells[fused.hash] + LAUNCH_US
+        return fused.hash, lone.hash
+
+    for place in range(networks):
+        pairs = sorted({add(random_shape(rng)) for _ in range(int(rng.integers(5, 10)))})
+        counts = [int(rng.integers(1, 4)) for _ in pairs]
+        total = sum(n * cells[h] for n, (h, _) in zip(counts, pairs, strict=True))
+        truth = (5.0 + 1.03 * total) * math.exp(rng.normal(0, 0.01))
+        name = f"net{first + place:03d}"
+        key = f"{first + place:032x}"
+        breakdowns.append(
+            Breakdown(
+                TARGET,
+                name,
+                key,
+                tuple((h, n) for n, (h, _) in zip(counts, pairs, strict=True)),
+                tuple((h, n) for n, (_, h) in zip(counts, pairs, strict=True)),
+            )
+        )
+        wholes += [
+            Measurement(
+                TARGET, key, "network", truth * math.exp(rng.normal(0, 0.01)), 0.01,
+                labels={"repeat": str(k), "network": name}, measured_at=f"2026-01-0{k + 1}",
+            )
+            for k in range(2)
+        ]  # fmt: skip
+    for _ in range(sweep):
+        add(random_shape(rng))
+    values = list(cells.values())
+    if poisoned:
+        values = [values[i] for i in rng.permutation(len(values))]
+    store.add_signatures(texts)
+    store.add(
+        [Measurement(TARGET, h, "cell", us, 0.01) for h, us in zip(cells, values, strict=True)]
+    )
+    store.add([Measurement(TARGET, h, "layer", us, 0.01) for h, us in layers.items()])
+    store.add(wholes)
+    store.add_breakdowns(breakdowns)
+
+
+def made_store(folder: Path, **options: object) -> str:
+    """A filled store in ``folder``; its URL."""
+    store = Store(folder / "store.db")
+    with store:
+        fill(store, **options)  # type: ignore[arg-type]
+    return store.url
