@@ -40,3 +40,8 @@ def load(name: str) -> type[Backend]:
         ):
             return found
     raise BackendUnavailable(f"the file of the backend {name!r} defines no Backend of that name")
+
+
+def open_backend(name: str, **options: int | str) -> Backend:
+    """The backend ``name``, started with its own options (``threads=1``); BackendUnavailable."""
+    return load(name)(**options)

@@ -44,6 +44,15 @@ class Backend(abc.ABC):
     name: ClassVar[str]
     protocol: ClassVar[Protocol]
 
+    @classmethod
+    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
+        """Arguments that start this backend for ``target`` (None: its default); none by default.
+
+        ``threads`` is what the user asked for, None where nothing was said.
+        """
+        del target, threads
+        return {}
+
     @property
     @abc.abstractmethod
     def target(self) -> Target:
@@ -67,3 +76,21 @@ class Backend(abc.ABC):
         ``lowered`` True: it is a cell (or all) of a lowered graph and must run as it is; False: it
         is a file's network, to be optimised as the engine always does. Raises MeasurementError.
         """
+
+    def build_twins(
+        self, network: Network, *, count: int, seed: int, lowered: bool
+    ) -> list[Session]:
+        """``count`` sessions of the same network, to be run in turn; weights apart.
+
+        An engine overrides this where twins can share what the cells of a network share: the
+        memory that activations live in.
+        """
+        sessions: list[Session] = []
+        try:
+            for twin in range(count):
+                sessions.append(self.build(network, seed=seed + twin, lowered=lowered))
+        except BaseException:
+            for session in sessions:
+                session.close()
+            raise
+        return sessions

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
+import functools
 import resource
 import time
 from collections.abc import Mapping
@@ -15,14 +14,18 @@ from hybridlat import onnx_io
 from hybridlat.backends.base import Backend, Session
 from hybridlat.core.network import Lowered, Network
 from hybridlat.core.target import Target
-from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.lowering import onnxruntime as lowering
 from hybridlat.machine import cpu_device, cpu_environment
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PRECISIONS = ("fp32",)
+# A run this long is always switched out now and then, and loses little by it.
+LONG_RUN_US = 20_000.0
+# Twins take turns with this many sets of input and output buffers: an engine's arena gives a
+# tensor memory that was last used a few tensors ago.
+RING = 3
 
 
 class OnnxRuntimeBackend(Backend):
@@ -45,6 +48,10 @@ class OnnxRuntimeBackend(Backend):
         short = ".".join(self.version.split(".")[:2])
         self._target = Target(cpu_device(), f"onnxruntime-{short}", "fp32", threads)
 
+    @classmethod
+    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
+        return {"threads": threads or (target.threads if target else None) or 1}
+
     @property
     def target(self) -> Target:
         return self._target
@@ -56,54 +63,102 @@ class OnnxRuntimeBackend(Backend):
         return lowering.lower(network, self.threads)
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
-        return OnnxRuntimeSession(network, seed=seed, lowered=lowered, threads=self.threads)
+        data, buffers = _encode(network, seed), Buffers(network, seed)
+        return OnnxRuntimeSession(network.name, data, buffers, self._options(lowered))
+
+    def build_twins(
+        self, network: Network, *, count: int, seed: int, lowered: bool
+    ) -> list[Session]:
+        """Twins with weights of their own, and one arena, one input and one output for all.
+
+        So it is inside a network: the memory of activations is used again by cell after cell and
+        stays warm, while the weights have not been touched since the last inference.
+        """
+        data = _encode(network, seed)
+        ring = [Buffers(network, seed + place) for place in range(min(count, RING))]
+        _register_shared_arena()
+        sessions: list[Session] = []
+        for twin in range(count):
+            buffers = ring[twin % len(ring)]
+            options = self._options(lowered)
+            options.add_session_config_entry("session.use_env_allocators", "1")
+            key = "session.use_device_allocator_for_initializers"
+            options.add_session_config_entry(key, "1")
+            sessions.append(OnnxRuntimeSession(network.name, data, buffers, options))
+        return sessions
+
+    def _options(self, lowered: bool) -> Any:
+        import onnxruntime
+
+        options = lowering.session_options(self.threads)
+        if lowered:
+            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
+        return options
+
+
+def _encode(network: Network, seed: int) -> bytes:
+    try:
+        return onnx_io.to_onnx(network, seed)
+    except (HybridlatError, KeyError, ValueError) as error:
+        raise MeasurementError(f"{network.name} cannot be built: {error}") from error
+
+
+@functools.cache
+def _register_shared_arena() -> None:
+    """One arena for all sessions of this process that ask for it; it can be registered once."""
+    import onnxruntime
+
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(memory, None)
+
+
+class Buffers:
+    """Random inputs, and room for the outputs, of one network."""
+
+    def __init__(self, network: Network, seed: int) -> None:
+        import onnxruntime
+
+        self.inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+        for place, name in enumerate(network.inputs):
+            source = onnx_io.random_array(network.types[name], seed * 31 + place)
+            self.inputs[name] = (source.copy(), source)
+        self.outputs = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy(onnx_io.zeros(network.types[name]))
+            for name in network.outputs
+        }
 
 
 class OnnxRuntimeSession(Session):
-    """One session with its own arena, weights, and input and output buffers.
+    """One session with its own weights.
 
     The inputs are written anew before every run, outside the timed part: in a network a cell's
     input has just been written by its predecessor.
     """
 
-    def __init__(self, network: Network, *, seed: int, lowered: bool, threads: int) -> None:
+    def __init__(self, name: str, data: bytes, buffers: Buffers, options: Any) -> None:
         import onnxruntime
 
-        options = lowering.session_options(threads)
-        if lowered:
-            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            options.graph_optimization_level = level
         try:
             self._session: Any = onnxruntime.InferenceSession(
-                onnx_io.to_onnx(network, seed), options, providers=["CPUExecutionProvider"]
+                data, options, providers=["CPUExecutionProvider"]
             )
-            self._bind(network, seed)
+            self._binding: Any = self._session.io_binding()
+            self._feeds: list[tuple[NDArray[Any], NDArray[Any]]] = []
+            wanted = {info.name for info in self._session.get_inputs()}
+            for tensor, (buffer, source) in buffers.inputs.items():
+                if tensor in wanted:  # the engine drops an input that nothing reads
+                    self._feeds.append((buffer, source))
+                    self._binding.bind_cpu_input(tensor, buffer)
+            for tensor, value in buffers.outputs.items():
+                self._binding.bind_ortvalue_output(tensor, value)
+            self._kept: Any = buffers
             self._session.run_with_iobinding(self._binding)
-        except MeasurementError:
-            raise
         except Exception as error:  # the engine raises many kinds
             words = " ".join(str(error).split())[:300]
-            raise MeasurementError(f"ONNX Runtime cannot run {network.name}: {words}") from error
-
-    def _bind(self, network: Network, seed: int) -> None:
-        import onnxruntime
-
-        self._binding = self._session.io_binding()
-        self._feeds: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        self._kept: list[Any] = []
-        wanted = {info.name for info in self._session.get_inputs()}
-        for place, name in enumerate(network.inputs):
-            if name not in wanted:
-                continue  # an input that nothing reads
-            source = onnx_io.random_array(network.types[name], seed * 31 + place)
-            buffer = source.copy()
-            self._feeds.append((buffer, source))
-            self._binding.bind_cpu_input(name, buffer)
-        for name in network.outputs:
-            type_ = network.types[name]
-            value = onnxruntime.OrtValue.ortvalue_from_numpy(onnx_io.zeros(type_))
-            self._kept.append(value)
-            self._binding.bind_ortvalue_output(name, value)
+            raise MeasurementError(f"ONNX Runtime cannot run {name}: {words}") from error
 
     def run_us(self, count: int) -> list[float]:
         samples: list[float] = []
@@ -117,23 +172,12 @@ class OnnxRuntimeSession(Session):
             start = clock()
             session.run_with_iobinding(binding)
             stop = clock()
-            if usage(resource.RUSAGE_THREAD).ru_nivcsw == switches:
-                samples.append((stop - start) / 1e3)
+            disturbed = usage(resource.RUSAGE_THREAD).ru_nivcsw != switches
+            sample_us = (stop - start) / 1e3
+            if not disturbed or sample_us > LONG_RUN_US:
+                samples.append(sample_us)
         return samples
 
     def close(self) -> None:
-        self._session = self._binding = None
-        self._feeds, self._kept = [], []
-
-
-def version_of(runtime: str) -> str:
-    """``1.31`` of ``onnxruntime-1.31``; empty where the target names no version."""
-    match = re.search(r"-([0-9][0-9.]*)$", runtime)
-    return match[1] if match else ""
-
-
-def pin(threads: int) -> None:
-    """Keep this process on its last ``threads`` cores, so that it does not wander while timing."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[-threads:])
+        self._session = self._binding = self._kept = None
+        self._feeds = []

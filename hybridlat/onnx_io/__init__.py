@@ -35,6 +35,11 @@ class OnnxFile:
     name: str
     model: onnx.ModelProto
 
+    @property
+    def label(self) -> str:
+        """The name without folder and ending: ``resnet18``."""
+        return Path(self.name).stem or self.name
+
     @cached_property
     def node_names(self) -> tuple[str, ...]:
         """A unique name for every node of the file, in file order."""

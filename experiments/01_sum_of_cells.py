@@ -1,0 +1,188 @@
+"""Does the sum of cells give the latency of the network? Measured on real networks.
+
+Every network of ``data/nets`` and a sample of NAS-Bench-201 is measured whole, by the cells of the
+engine's own graph, by its kernels, and by the layers of the file one by one, on this machine's CPU.
+Networks and cells are measured together, in batches, between runs of a reference network; the
+networks are measured once more afterwards for the noise floor.
+
+    python experiments/01_sum_of_cells.py measure --store sqlite:///records.db   # about 30 min
+    python experiments/01_sum_of_cells.py report  --store sqlite:///records.db
+    python experiments/01_sum_of_cells.py report                  # from the pack in data/packs
+
+A run that is cut off goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from experiments import nasbench201  # noqa: E402
+from experiments.sum_of_cells_report import print_report  # noqa: E402
+from hybridlat import onnx_io  # noqa: E402
+from hybridlat.backends import open_backend  # noqa: E402
+from hybridlat.backends.base import Backend  # noqa: E402
+from hybridlat.core.cells import cut, kernels  # noqa: E402
+from hybridlat.core.measurement import Breakdown  # noqa: E402
+from hybridlat.core.network import Network  # noqa: E402
+from hybridlat.core.signature import sign  # noqa: E402
+from hybridlat.measure import Job, Progress, Settings, measure  # noqa: E402
+from hybridlat.store import Store  # noqa: E402
+
+NAS_NETWORKS = 60
+NAS_SEED = 2024
+BATCH = 10
+BASELINE = Settings(rounds=2, processes=1, max_processes=1)
+REPEAT = Settings(rounds=3, processes=1, max_processes=1)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One network with everything that is measured of it."""
+
+    whole: Job
+    cells: tuple[tuple[Job, int], ...]
+    kernels: tuple[tuple[Job, int], ...]
+    layers: tuple[tuple[Job, int], ...]
+    labels: Mapping[str, str]
+
+    def breakdown(self, backend: Backend) -> Breakdown:
+        def counted(jobs: tuple[tuple[Job, int], ...]) -> tuple[tuple[str, int], ...]:
+            return tuple((job.signature, count) for job, count in jobs)
+
+        return Breakdown(
+            backend.target,
+            self.labels["network"],
+            self.whole.signature,
+            counted(self.cells),
+            counted(self.layers),
+            self.labels,
+        )
+
+
+def subjects(backend: Backend, only: Sequence[str]) -> list[Subject]:
+    """Real networks first, then the NAS sample; lowered by the engine."""
+    found = []
+    for path in sorted((ROOT / "data" / "nets").glob("*.onnx")):
+        if not only or path.stem in only:
+            network = onnx_io.read_network(path)
+            found.append(subject(backend, network, {"network": path.stem, "set": "nets"}))
+    # An architecture without a path from input to output computes a constant: nothing to time.
+    drawn = nasbench201.sample(2 * NAS_NETWORKS, NAS_SEED) if not only else []
+    for arch in [a for a in drawn if nasbench201.live_edges(a)][:NAS_NETWORKS]:
+        name = f"nasbench201-{nasbench201.index_from_arch(arch)}"
+        network = onnx_io.read_network(nasbench201.build(arch), name=name)
+        found.append(subject(backend, network, {"network": name, "set": "nasbench201"}))
+    return found
+
+
+def subject(backend: Backend, network: Network, labels: Mapping[str, str]) -> Subject:
+    lowered = backend.lower(network)
+    layers = [network.subnetwork((i,)) for i in range(len(network.nodes))]
+    return Subject(
+        Job(sign(network).hash, network, "network", labels),
+        _count([c.network for c in cut(lowered)], "cell", labels),
+        _count([c.network for c in kernels(lowered)], "cell", labels),
+        _count(layers, "layer", labels),
+        labels,
+    )
+
+
+def _count(
+    parts: Sequence[Network], kind: str, labels: Mapping[str, str]
+) -> tuple[tuple[Job, int], ...]:
+    signatures = [sign(part).hash for part in parts]
+    first = dict(zip(reversed(signatures), reversed(parts), strict=True))
+    return tuple(
+        (Job(hash_, first[hash_], kind, labels), count)  # type: ignore[arg-type]
+        for hash_, count in Counter(signatures).items()
+    )
+
+
+def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
+    """Measure everything that the store does not hold yet."""
+    backend = open_backend("onnxruntime", threads=1)
+    started = time.monotonic()
+    everything = subjects(backend, only)
+    # Neighbours in the alphabet are of one family: deal them out over the batches.
+    count = -(-len(everything) // BATCH)
+    batches = [everything[i::count] for i in range(count)]
+
+    def spent() -> bool:
+        return budget_s is not None and time.monotonic() - started > budget_s
+
+    for number, batch in enumerate(batches):
+        if spent():
+            return
+        store.add_breakdowns([s.breakdown(backend) for s in batch])
+        jobs = [s.whole for s in batch] + [job for s in batch for job, _ in s.cells]
+        _measure(backend, store, jobs, Settings(), f"cells {number + 1}/{count}")
+    for number, batch in enumerate(batches):
+        if spent():
+            return
+        jobs = [replace(s.whole, labels={**s.labels, "repeat": "1"}) for s in batch]
+        _repeat(backend, store, jobs, f"again {number + 1}/{count}")
+    for number, batch in enumerate(batches):
+        if spent():
+            return
+        parts = [job for s in batch for job, _ in (*s.kernels, *s.layers)]
+        _measure(backend, store, parts, BASELINE, f"parts {number + 1}/{count}")
+
+
+def _measure(
+    backend: Backend, store: Store, jobs: Sequence[Job], settings: Settings, label: str
+) -> None:
+    unique = {(job.kind, job.signature): job for job in reversed(jobs)}
+    missing: list[Job] = []
+    for kind in {kind for kind, _ in unique}:
+        hashes = [h for k, h in unique if k == kind]
+        known = store.latencies(backend.target, hashes, kind)
+        missing += [unique[kind, h] for h in hashes if h not in known]
+    if missing:
+        measure(backend, {"threads": 1}, missing, store, settings, _printer(label))
+
+
+def _repeat(backend: Backend, store: Store, jobs: Sequence[Job], label: str) -> None:
+    known = store.latencies(backend.target, [job.signature for job in jobs], "network")
+    missing = [j for j in jobs if j.signature in known and known[j.signature].records == 1]
+    if missing:
+        measure(backend, {"threads": 1}, missing, store, REPEAT, _printer(label))
+
+
+def _printer(label: str):  # type: ignore[no-untyped-def]
+    last = [0.0]
+
+    def show(progress: Progress) -> None:
+        if time.monotonic() - last[0] > 10:
+            last[0] = time.monotonic()
+            left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
+            print(f"{label}: {progress.done}/{progress.total}{left}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("action", choices=("measure", "report"))
+    parser.add_argument("--store", help="URL of the store; report without it reads the pack")
+    parser.add_argument("--only", nargs="*", default=[], help="names of networks")
+    parser.add_argument("--budget", type=float, help="seconds after which no batch is begun")
+    parser.add_argument("--markdown", action="store_true", help="report as a Markdown table")
+    chosen = parser.parse_args()
+    if chosen.action == "measure":
+        with Store(chosen.store) as store:
+            run(store, chosen.only, chosen.budget)
+    else:
+        print_report(chosen.store, markdown=chosen.markdown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The table of experiment 01, from a store or from the shipped pack; measures nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybridlat.core.cells import kernels
+from hybridlat.core.compose import leave_one_out
+from hybridlat.core.measurement import Breakdown, Measurement
+from hybridlat.core.network import Lowered
+from hybridlat.core.signature import read, sign
+from hybridlat.core.target import Target
+from hybridlat.measure_worker import null_network
+
+METHODS = ("layers, unfused", "engine kernels", "cells", "cells, composed")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network: measured whole (twice, the second time later) and as sums of parts, in µs."""
+
+    network: str
+    family: str
+    latency_us: float
+    again_us: float | None
+    sums_us: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors over a set of networks, in percent."""
+
+    networks: int
+    rmspe: float
+    mape: float
+    bias: float
+    worst: float
+    worst_network: str
+    spearman: float
+
+
+def score(names: Sequence[str], predicted: Sequence[float], true: Sequence[float]) -> Score:
+    """RMSPE, MAPE, mean error, worst error (signed) and rank correlation."""
+    errors = [100 * (p / t - 1) for p, t in zip(predicted, true, strict=True)]
+    worst = max(range(len(errors)), key=lambda i: abs(errors[i]))
+    ranks = [np.argsort(np.argsort(np.array(v))) for v in (predicted, true)]
+    return Score(
+        len(errors),
+        math.sqrt(statistics.fmean(e * e for e in errors)),
+        statistics.fmean(map(abs, errors)),
+        statistics.fmean(errors),
+        errors[worst],
+        names[worst],
+        float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(errors) > 2 else math.nan,
+    )
+
+
+def rows(store: object, target: Target) -> list[Row]:
+    """Every network of which the whole and all cells are known."""
+    cell, whole, layer = (_lookup(store, target, kind) for kind in ("cell", "network", "layer"))
+    entry = cell([sign(null_network(1)).hash]).get(sign(null_network(1)).hash, 0.0)
+    first, again = _repeats(store.measurements(target, "network"))  # type: ignore[attr-defined]
+    del whole
+    breakdowns: list[Breakdown] = list(store.breakdowns(target))  # type: ignore[attr-defined]
+    texts = store.signature_texts({h for b in breakdowns for h, _ in b.cells})  # type: ignore[attr-defined]
+    found = []
+    for item in sorted(breakdowns, key=lambda b: b.network):
+        if item.signature not in first:
+            continue
+        sums = {
+            "layers, unfused": _sum(item.layers, layer),
+            "engine kernels": _sum(_kernels(item.cells, texts), cell),
+            "cells": _sum(item.cells, cell),
+        }
+        found.append(
+            Row(
+                item.network,
+                item.labels.get("set", "nets"),
+                first[item.signature],
+                again.get(item.signature),
+                {name: value + entry for name, value in sums.items() if value is not None},
+            )
+        )
+    return [row for row in found if "cells" in row.sums_us]
+
+
+def _lookup(store: object, target: Target, kind: str) -> Callable[[Iterable[str]], dict[str, float]]:
+    def look(hashes: Iterable[str]) -> dict[str, float]:
+        found = store.latencies(target, list(hashes), kind)  # type: ignore[attr-defined]
+        return {h: k.latency_us for h, k in found.items() if k.latency_us is not None}
+
+    return look
+
+
+def _sum(
+    parts: Iterable[tuple[str, int]], look: Callable[[Iterable[str]], dict[str, float]]
+) -> float | None:
+    counts = dict(parts)
+    found = look(counts)
+    return sum(found[h] * n for h, n in counts.items()) if len(found) == len(counts) else None
+
+
+def _kernels(cells: Iterable[tuple[str, int]], texts: dict[str, str]) -> list[tuple[str, int]]:
+    counts: Counter[str] = Counter()
+    for hash_, count in cells:
+        network = read(texts[hash_])
+        parts = kernels(Lowered(network, ((),) * len(network.nodes), (), ""))
+        for part in parts:
+            counts[sign(part.network).hash] += count
+    return list(counts.items())
+
+
+def _repeats(records: Iterable[Measurement]) -> tuple[dict[str, float], dict[str, float]]:
+    first: dict[str, float] = {}
+    again: dict[str, float] = {}
+    for record in records:
+        if record.latency_us is not None:
+            (again if record.labels.get("repeat") else first)[record.signature] = record.latency_us
+    return first, again
+
+
+def composed(found: Sequence[Row]) -> list[float]:
+    """Cells with the composition fitted on all other networks."""
+    sums = np.array([row.sums_us["cells"] for row in found])
+    true = np.array([row.latency_us for row in found])
+    return [a + b * s for (a, b), s in zip(leave_one_out(sums, true), sums, strict=True)]
+
+
+def groups(found: Sequence[Row]) -> dict[str, list[Row]]:
+    """Real networks, their two halves (every second name; the first chose the protocol), NAS."""
+    real = sorted((r for r in found if r.family == "nets"), key=lambda r: r.network)
+    halves = {
+        "data/nets": real,
+        "half that chose the protocol": real[0::2],
+        "the other half": real[1::2],
+        "NAS-Bench-201": [r for r in found if r.family == "nasbench201"],
+    }
+    return {name: chosen for name, chosen in halves.items() if len(chosen) > 2}
+
+
+def print_report(url: str | None, markdown: bool = False, target: Target | None = None) -> None:
+    """Print the table for every target that the store (or the shipped packs) has networks of."""
+    from hybridlat import packs
+    from hybridlat.store import Store
+
+    sources: list[tuple[object, Target]]
+    if url is not None:
+        opened = Store(url)
+        sources = [(opened, found) for found in opened.targets()]
+    else:
+        sources = [(pack, pack.target) for pack in packs.shipped_packs()]
+    for source, found in sources:
+        if target in (None, found) and found.engine == "onnxruntime":
+            _print_target(source, found, markdown)
+
+
+def _print_target(source: object, target: Target, markdown: bool) -> None:
+    found = rows(source, target)
+    print(f"{target}: {len(found)} networks")
+    bar = "|" if markdown else " "
+    head = ("networks", "sum of", "n", "RMSPE %", "MAPE %", "bias %", "worst %", "(network)",
+            "Spearman")  # fmt: skip
+    print(_line(head, bar))
+    if markdown:
+        print("|" + "---|" * len(head))
+    for name, group in groups(found).items():
+        for method in METHODS:
+            values = composed(group) if method == "cells, composed" else [
+                r.sums_us.get(method, math.nan) for r in group
+            ]  # fmt: skip
+            keep = [i for i, v in enumerate(values) if not math.isnan(v)]
+            if len(keep) > 2:
+                result = score(
+                    [group[i].network for i in keep],
+                    [values[i] for i in keep],
+                    [group[i].latency_us for i in keep],
+                )
+                print(_line(_cells(name, method, result), bar))
+        both = [r for r in group if r.again_us is not None]
+        if len(both) > 2:
+            floor = score(
+                [r.network for r in both],
+                [r.again_us or 0.0 for r in both],
+                [r.latency_us for r in both],
+            )
+            print(_line(_cells(name, "noise floor (measured again)", floor), bar))
+    if not markdown:
+        for row in sorted(found, key=lambda r: r.sums_us["cells"] / r.latency_us):
+            error = 100 * (row.sums_us["cells"] / row.latency_us - 1)
+            print(f"  {row.network:28} {row.latency_us / 1e3:9.3f} ms   cells {error:+6.1f} %")
+
+
+def _cells(name: str, method: str, result: Score) -> tuple[str, ...]:
+    return (
+        name, method, str(result.networks), f"{result.rmspe:.1f}", f"{result.mape:.1f}",
+        f"{result.bias:+.1f}", f"{result.worst:+.1f}", result.worst_network,
+        f"{result.spearman:.4f}",
+    )  # fmt: skip
+
+
+def _line(values: Sequence[str], bar: str) -> str:
+    if bar == "|":
+        return "| " + " | ".join(values) + " |"
+    widths = (30, 30, 4, 8, 8, 8, 8, 24, 9)
+    return " ".join(v.ljust(w) for v, w in zip(values, widths, strict=True))

@@ -1,0 +1,314 @@
+"""The straight line as functions: a network in, an estimate out.
+
+    Predictor.predict   file → cells → look-up → prediction → gate → measurement → estimate
+    predict             the same for one network, with everything at its default
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from hybridlat import onnx_io
+from hybridlat.answer import answer
+from hybridlat.core.estimate import Estimate
+from hybridlat.core.target import Target
+from hybridlat.errors import BackendUnavailable, InputError, TargetError
+from hybridlat.knowledge import Knowledge, model_folders
+from hybridlat.measure import Job, Progress, Settings
+from hybridlat.split import Split, Splitter
+
+if TYPE_CHECKING:
+    from hybridlat.backends.base import Backend
+    from hybridlat.core.measurement import Measurement
+    from hybridlat.onnx_io import OnnxFile, Shapes, Source
+
+MeasureMode = Literal["auto", "never", "always"]
+What = Literal["cells", "network", "both"]
+
+__all__ = ["MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict"]
+
+
+@dataclass(frozen=True)
+class MeasureReport:
+    """What ``measure`` did: records made, cells that were known already, and failures."""
+
+    network: str
+    target: str
+    records: tuple[Measurement, ...]
+    known: int
+    latency_us: float | None
+    sum_of_cells_us: float | None
+    elapsed_s: float
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """One target that can be predicted for, and what there is of it."""
+
+    target: str
+    source: str
+    cells: int
+    networks: int
+    model: bool
+    noise_floor: float | None = None
+
+
+class Predictor:
+    """Predicts latencies on one target; keeps what it has loaded, so later calls are quick.
+
+    ``target`` None is this machine's CPU under ONNX Runtime with ``threads`` threads. ``store`` is
+    a URL or path (None: the default one). ``measure``: ``auto`` measures what the gate asks for if
+    the target is this machine, ``never`` looks up and predicts only, ``always`` measures every cell
+    anew. ``tolerance`` (0.05 = 5 %) and ``confidence`` are what the gate works towards.
+    """
+
+    def __init__(
+        self,
+        target: str | Target | None = None,
+        *,
+        store: str | None = None,
+        threads: int | None = None,
+        measure: MeasureMode = "auto",
+        tolerance: float = 0.05,
+        confidence: float = 0.9,
+        progress: Callable[[Progress], None] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        from hybridlat.store import Store
+
+        if not 0 < tolerance < 10:
+            raise InputError(f"a tolerance of {tolerance} makes no sense: give 0.05 or 5%")
+        if not 0 < confidence < 1:
+            raise InputError(f"a confidence of {confidence} makes no sense: give 0.9")
+        if measure not in ("auto", "never", "always"):
+            raise InputError(f"measure={measure!r}: choose auto, never or always")
+        self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
+        self.progress, self.settings = progress, settings
+        self.store = Store(store)
+        self.backend, self.options, self.target, why = _resolve(target, threads)
+        if measure == "always" and self.backend is None:
+            raise BackendUnavailable(why)
+        self._why_not = why
+        self._splitter = Splitter(str(self.target), self._lowering(), self.store)
+        self._knowledge = Knowledge(self.target, self.store)
+
+    def _lowering(self) -> Callable[..., object]:
+        if self.backend is not None:
+            return self.backend.lower
+        from hybridlat import lowering
+
+        return lowering.load(self.target.engine).lower
+
+    def __enter__(self) -> Predictor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+    def predict(
+        self,
+        source: Source,
+        *,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+        name: str | None = None,
+    ) -> Estimate:
+        """The latency of one network: a path, the bytes of a file, or a ModelProto.
+
+        Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
+        it. An estimate that is not within the tolerance is returned all the same: see its
+        ``within_tolerance``, ``to_measure`` and ``warnings``.
+        """
+        started = time.perf_counter()
+        file = onnx_io.load(source, name)
+        split = self._split(file, batch, shapes)
+        return answer(
+            file,
+            split,
+            self._knowledge,
+            tolerance=self.tolerance,
+            confidence=self.confidence,
+            measure=self._measure_cells if self._may_measure else None,
+            anew=self.mode == "always",
+            why_not=self._why_not if self.mode != "never" else "measuring is switched off",
+            started=started,
+        )
+
+    @property
+    def _may_measure(self) -> bool:
+        return self.mode != "never" and self.backend is not None
+
+    def predict_many(
+        self, sources: Iterable[Source], *, batch: int | None = None, shapes: Shapes | None = None
+    ) -> Iterator[Estimate]:
+        """One estimate per source, in order, as they come; memory does not grow with the count."""
+        for place, source in enumerate(sources):
+            is_path = not isinstance(source, bytes) and not hasattr(source, "graph")
+            name = None if is_path else f"network {place}"
+            if hasattr(source, "graph") and source.graph.name:
+                name = None
+            yield self.predict(source, batch=batch, shapes=shapes, name=name)
+
+    def measure(
+        self,
+        source: Source,
+        *,
+        what: What = "both",
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+        anew: bool = False,
+    ) -> MeasureReport:
+        """Measure a network's cells, the whole network, or both, and keep the records.
+
+        Cells that are known are not measured again unless ``anew``. Raises BackendUnavailable
+        when the target is not this machine.
+        """
+        from hybridlat import measure as measuring
+        from hybridlat.core.measurement import Breakdown
+        from hybridlat.core.signature import sign
+
+        if self.backend is None:
+            raise BackendUnavailable(self._why_not)
+        started = time.perf_counter()
+        file = onnx_io.load(source)
+        network = file.network(batch, shapes)
+        split = self._split(file, batch, shapes)
+        jobs: list[Job] = []
+        labels = {"network": file.label}
+        known = 0
+        if what in ("cells", "both"):
+            hashes = [use.signature for use in split.uses]
+            have = {} if anew else self._knowledge.known(hashes)
+            known = len(have)
+            jobs += self._jobs(split, [h for h in hashes if h not in have], labels)
+        whole = sign(network)
+        if what in ("network", "both"):
+            jobs.append(Job(whole.hash, network, "network", labels))
+        records = measuring.measure(
+            self.backend, self.options, jobs, self.store, self.settings, self.progress
+        )
+        cells = tuple((use.signature, use.count) for use in split.uses)
+        breakdown = Breakdown(self.target, file.label, whole.hash, cells, labels=labels)
+        self.store.add_breakdowns([breakdown])
+        self._knowledge.forget([r.signature for r in records])
+        latencies = self._knowledge.known([h for h, _ in cells])
+        total: float | None = self._knowledge.entry_cost_us
+        for hash_, count in cells:
+            value = latencies[hash_].latency_us if hash_ in latencies else None
+            total = None if total is None or value is None else total + count * value
+        return MeasureReport(
+            network=file.name,
+            target=str(self.target),
+            records=tuple(records),
+            known=known,
+            latency_us=next((r.latency_us for r in records if r.kind == "network"), None),
+            sum_of_cells_us=total,
+            elapsed_s=time.perf_counter() - started,
+            failures={r.signature: r.failure for r in records if r.failure is not None},
+        )
+
+    def _split(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Split:
+        return self._splitter.split(file, batch, shapes)
+
+    def _jobs(
+        self, split: Split, hashes: Sequence[str], labels: Mapping[str, str]
+    ) -> list[Job]:
+        from hybridlat.core import signature
+
+        texts = self._knowledge.texts(split, hashes)
+        ops = {use.signature: " → ".join(use.ops) for use in split.uses}
+        return [
+            Job(h, signature.read(texts[h], ops[h][:60]), "cell", labels) for h in hashes
+        ]
+
+    def _measure_cells(self, file: OnnxFile, split: Split, hashes: Sequence[str]) -> None:
+        """Measure these cells now and keep the records; the knowledge sees them afterwards."""
+        from hybridlat import measure as measuring
+
+        assert self.backend is not None
+        jobs = self._jobs(split, hashes, {"network": file.label})
+        measuring.measure(
+            self.backend, self.options, jobs, self.store, self.settings, self.progress
+        )
+        self._knowledge.forget(hashes)
+
+
+def _resolve(
+    target: str | Target | None, threads: int | None
+) -> tuple[Backend | None, Mapping[str, int | str], Target, str]:
+    """The backend if the target is this machine, how to start it, and why not otherwise."""
+    from hybridlat import backends
+
+    wanted = Target.parse(target) if isinstance(target, str) else target
+    if wanted is not None and threads is not None and wanted.threads not in (None, threads):
+        raise TargetError(f"--threads {threads} does not go with the target {wanted}")
+    name = wanted.engine if wanted else "onnxruntime"
+    if name not in backends.available():
+        assert wanted is not None
+        return None, {}, wanted, f"{wanted} cannot be measured here: there is no backend {name!r}"
+    try:
+        kind = backends.load(name)
+        options = kind.options_for(wanted, threads)
+        backend = backends.open_backend(name, **options)
+    except BackendUnavailable as error:
+        if wanted is None:
+            raise
+        return None, {}, wanted, f"{wanted} cannot be measured here: {error}"
+    if wanted is None or wanted == backend.target:
+        return backend, options, backend.target, ""
+    why = f"{wanted} cannot be measured here: this machine is {backend.target}"
+    return None, {}, wanted, why
+
+
+def predict(source: Source, target: str | Target | None = None, **options: object) -> Estimate:
+    """The latency of one network; ``options`` are those of Predictor and of its ``predict``."""
+    own = {key: options.pop(key) for key in ("batch", "shapes", "name") if key in options}
+    with Predictor(target, **options) as predictor:  # type: ignore[arg-type]
+        return predictor.predict(source, **own)  # type: ignore[arg-type]
+
+
+def list_targets(store: str | None = None) -> list[TargetInfo]:
+    """Every target that the store, the shipped packs or models know, and this machine."""
+    from hybridlat import packs
+    from hybridlat.store import Store
+
+    found: dict[str, TargetInfo] = {}
+
+    def add(target: Target, source: str, cells: int, networks: int) -> None:
+        name = str(target)
+        old = found.get(name)
+        sources = source if old is None else f"{old.source}, {source}"
+        found[name] = TargetInfo(
+            name,
+            sources,
+            max(cells, old.cells if old else 0),
+            max(networks, old.networks if old else 0),
+            bool(model_folders(target)),
+        )
+
+    with Store(store) as opened:
+        for stats in opened.stats():
+            add(stats.target, "store", stats.cells, stats.networks)
+    for pack in packs.shipped_packs():
+        counts = pack.info.get("counts", {})
+        add(pack.target, "pack", int(counts.get("signatures", 0)), int(counts.get("breakdowns", 0)))
+    for folder in model_folders(None):
+        import json
+
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        add(Target.parse(str(card["target"])), "model", 0, 0)
+    try:
+        backend, _, here, _ = _resolve(None, None)
+        if backend is not None:
+            add(here, "this machine", 0, 0)
+    except BackendUnavailable:
+        pass
+    return sorted(found.values(), key=lambda info: info.target)

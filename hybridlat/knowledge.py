@@ -1,0 +1,114 @@
+"""Everything that is known of one target: its records, its shipped packs, its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybridlat.core.compose import Composition
+from hybridlat.core.target import Target
+from hybridlat.errors import StoreError
+
+if TYPE_CHECKING:
+    from hybridlat.model import CellModel
+    from hybridlat.packs import PackLookup
+    from hybridlat.split import Split
+    from hybridlat.store import Known, Store
+
+CARD_FILE = "card.json"
+COMPOSITION_FILE = "composition.json"
+MAX_REMEMBERED = 200_000
+
+
+def user_models_folder() -> Path:
+    """Where models trained on this machine lie."""
+    import platformdirs
+
+    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
+
+
+def model_folders(target: Target | None) -> list[Path]:
+    """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
+    package = Path(__file__).resolve().parent
+    roots = [user_models_folder(), package / "_shipped" / "models", package.parent / "models"]
+    pattern = f"{target.folder}/{CARD_FILE}" if target is not None else f"*/{CARD_FILE}"
+    return [card.parent for root in roots for card in sorted(root.glob(pattern))]
+
+
+class Knowledge:
+    """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
+
+    def __init__(self, target: Target, store: Store) -> None:
+        self.target, self.store = target, store
+        self._remembered: dict[str, Known] = {}
+
+    @cached_property
+    def _packs(self) -> list[PackLookup]:
+        from hybridlat import packs
+
+        return packs.packs_for(self.target)
+
+    def known(self, hashes: Iterable[str]) -> dict[str, Known]:
+        """What is known of each cell; those nobody has measured are left out."""
+        wanted = list(dict.fromkeys(hashes))
+        found = {h: self._remembered[h] for h in wanted if h in self._remembered}
+        missing = [h for h in wanted if h not in found]
+        for source in (self.store, *self._packs) if missing else ():
+            new = source.latencies(self.target, missing)
+            found.update(new)
+            missing = [h for h in missing if h not in new]
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered.update(found)
+        return found
+
+    def forget(self, hashes: Iterable[str]) -> None:
+        """These were measured just now: ask the store again."""
+        for hash_ in hashes:
+            self._remembered.pop(hash_, None)
+
+    def texts(self, split: Split, hashes: Sequence[str]) -> Mapping[str, str]:
+        """Signature texts of cells; StoreError when one is nowhere to be found."""
+        found = {h: split.texts[h] for h in hashes if h in split.texts}
+        for source in (self.store, *self._packs):
+            missing = [h for h in hashes if h not in found]
+            if missing:
+                found.update(source.signature_texts(missing))
+        for hash_ in hashes:
+            if hash_ not in found:
+                raise StoreError(
+                    f"the store has lost the text of the cell {hash_}: "
+                    "run `hybridlat store check`, or use another store with --store"
+                )
+        return found
+
+    @cached_property
+    def entry_cost_us(self) -> float:
+        """What entering the engine costs once per inference; 0 where it was never measured."""
+        from hybridlat.core.signature import sign
+        from hybridlat.measure_worker import null_network
+
+        signature = sign(null_network(1)).hash
+        known = self.known([signature])
+        return (known[signature].latency_us or 0.0) if signature in known else 0.0
+
+    @cached_property
+    def composition(self) -> Composition:
+        """The target's composition; without one, the plain sum and the engine's entry cost."""
+        for folder in model_folders(self.target):
+            path = folder / COMPOSITION_FILE
+            if path.is_file():
+                return Composition.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Composition(overhead_us=self.entry_cost_us)
+
+    @cached_property
+    def model(self) -> CellModel | None:
+        """The target's model of unseen cells, the user's own before the one shipped."""
+        from hybridlat.model import CellModel
+
+        for folder in model_folders(self.target):
+            return CellModel.load(folder)
+        return None
