@@ -16,7 +16,38 @@ from hybridlat.lowering.fused import _BY_WEIGHT, DOMAIN
 
 # Operators whose result has the type of what they read first (broadcasts aside).
 _SAME_TYPE = frozenset(
-    ["Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu", "Elu", "HardSwish", "HardSigmoid", "Erf", "Add", "Sub", "Mul", "Div", "Sum", "Sqrt", "BatchNormalization", "Identity", "Softmax", "LayerNormalization", "InstanceNormalization", "Pow", "Exp", "Neg", "Abs", "Min", "Max", "Softplus", "Gelu", "Mish"]
+    [
+        "Relu",
+        "LeakyRelu",
+        "Clip",
+        "Sigmoid",
+        "Tanh",
+        "PRelu",
+        "Elu",
+        "HardSwish",
+        "HardSigmoid",
+        "Erf",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Sum",
+        "Sqrt",
+        "BatchNormalization",
+        "Identity",
+        "Softmax",
+        "LayerNormalization",
+        "InstanceNormalization",
+        "Pow",
+        "Exp",
+        "Neg",
+        "Abs",
+        "Min",
+        "Max",
+        "Softplus",
+        "Gelu",
+        "Mish",
+    ]
 )
 _BINARY = frozenset(["Add", "Sub", "Mul", "Div", "Sum", "Pow", "Min", "Max"])
 _PARAMETERS = {"BatchNormalization": 4, "PRelu": 1, "LayerNormalization": 2,
@@ -72,7 +103,7 @@ def _operators(network: Network, kernel: Node, types: dict[str, TensorType]) -> 
                 (out,),
                 _attributes(kernel, op, place, place == main),
                 version=_VERSIONS.get(op, 13),
-            )  # fmt: skip
+            )
         )
     if left:
         raise _cannot(kernel)

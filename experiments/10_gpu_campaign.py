@@ -1,0 +1,283 @@
+"""The GPU campaign: all that a bare machine with one GPU can tell in a few minutes.
+
+``prepare`` (here) reads networks, lowers and cuts them, and packs a plan into one archive under
+40 MiB. ``run`` (there) needs a Python of 3.6 or newer and the engine, nothing else: it is the
+plan's own worker.py. It goes on where it stopped, keeps to its budget, and ends with a table.
+``report`` (here) reads the results back into records and judges them.
+
+    python experiments/10_gpu_campaign.py prepare -o campaign.tar.gz --device h100
+    tar xzf campaign.tar.gz && python3 campaign/worker.py run --budget 8m        (on the machine)
+    python experiments/10_gpu_campaign.py report campaign
+    python experiments/10_gpu_campaign.py rehearse --backend fake --budget 60s   (all three, here)
+
+In order of worth: whole networks FP32 and FP16, their cells (behind their predecessor, then
+alone), the networks again for the noise floor, a sample of NAS-Bench-201, convolutions at fine
+channel steps, batch 8. See experiments/gpu_campaign.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hybridlat import onnx_io, plan
+from hybridlat.core.measurement import Measurement
+from hybridlat.core.network import Constant, Network, Node, TensorType
+from hybridlat.core.signature import sign
+from hybridlat.core.target import Target
+from hybridlat.errors import HybridlatError
+from hybridlat.plan.writing import lowering_for, reference_network
+
+ROOT = Path(__file__).resolve().parents[1]
+NETS = ROOT / "data" / "nets"
+LIMIT_MIB = 40
+# Well-known and unlike each other first: if time runs out, what is there says most.
+FIRST = (
+    "resnet18", "mobilenetv2_100", "squeezenet", "resnet50", "efficientnet_b0", "densenet121",
+    "vgg19", "inception_v3", "mobilenetv3_large_100", "regnety_008", "shufflenet", "repvgg_a0",
+)  # fmt: skip
+NAS_SAMPLE = 40
+SWEEP_CHANNELS = (*range(16, 161, 4), *range(60, 69), *range(124, 133))
+
+
+def networks(limit: int | None, batch: int | None = None) -> Iterator[tuple[str, Network]]:
+    """The networks of data/nets, the most telling first."""
+    names = sorted(path.stem for path in NETS.glob("*.onnx"))
+    order = [n for n in FIRST if n in names] + [n for n in names if n not in FIRST]
+    for name in order[:limit]:
+        try:
+            yield name, onnx_io.read_network(NETS / f"{name}.onnx", batch=batch)
+        except HybridlatError as error:
+            print(f"left out {name}: {error}", file=sys.stderr)
+
+
+def nas_networks(count: int) -> Iterator[tuple[str, Network]]:
+    """A seeded sample of NAS-Bench-201, without those whose cell delivers only zeros."""
+    sys.path.insert(0, str(ROOT / "experiments"))
+    import nasbench201
+
+    draw = random.Random(201)
+    found = 0
+    while found < count:
+        index = draw.randrange(nasbench201.ARCHITECTURES)
+        arch = nasbench201.arch_from_index(index)
+        if not nasbench201.live_edges(arch):
+            continue
+        found += 1
+        yield f"nas{index}", onnx_io.read_network(nasbench201.build(arch), name=f"nas{index}")
+
+
+def conv_network(channels: int, size: int = 28) -> Network:
+    """One 3x3 convolution with as many channels out as in, and its ReLU."""
+    data = TensorType("float32", (1, channels, size, size))
+    weight = Constant(TensorType("float32", (channels, channels, 3, 3)))
+    pads = (("kernel_shape", (3, 3)), ("pads", (1, 1, 1, 1)))
+    nodes = (
+        Node("conv", "Conv", ("x", "w"), ("c",), pads, version=11),
+        Node("relu", "Relu", ("c",), ("y",), version=14),
+    )
+    types = dict.fromkeys(("x", "c", "y"), data)
+    return Network(f"conv{channels}", nodes, ("x",), ("y",), types, {"w": weight})
+
+
+def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None) -> plan.Draft:
+    """Everything the campaign asks for, in stages of falling worth."""
+    draft = plan.Draft(device, runtime, samples=150, rounds=1, warm_s=0.2, limit_s=1.0)
+    lower_runtime = "tensorrt" if runtime in ("fake", "onnxruntime", "torch") else runtime
+    lower = lowering_for(Target(device, lower_runtime, "fp32"))
+    nets = list(networks(limit))
+    nas = list(nas_networks(NAS_SAMPLE if limit is None else min(2, limit)))
+    sweep = SWEEP_CHANNELS if limit is None else SWEEP_CHANNELS[:3]
+    draft.add_reference(reference_network(), precisions[0])
+    for precision in precisions:
+        for name, network in nets:
+            draft.add_network(name, network, precision, stage=0, title=f"1 networks {precision}")
+    lowered = {}
+    for name, network in nets + nas:
+        try:
+            lowered[name] = lower(network)
+        except HybridlatError as error:
+            print(f"no cells of {name}: {error}", file=sys.stderr)
+    for stage, method in ((1, "differential"), (2, "isolated")):
+        for precision in precisions:
+            for name, network in nets:
+                if name in lowered:
+                    draft.add_cells(
+                        name, network, lowered[name], precision, stage=stage, methods=(method,),
+                        title=f"{stage + 1} cells {method} {precision}",
+                    )  # fmt: skip
+    for precision in precisions:
+        for name, network in nets:
+            draft.add_network(
+                name, network, precision, stage=3, title=f"4 networks again {precision}", again=1
+            )
+            if name in lowered:
+                draft.add_breakdown(name, network, lowered[name], precision)
+    for precision in precisions:
+        for name, network in nas:
+            draft.add_network(
+                name, network, precision, stage=4, title=f"5 NAS-Bench-201 {precision}"
+            )
+            draft.add_cells(
+                name, network, lowered[name], precision, stage=4,
+                title=f"5 NAS-Bench-201 {precision} cells",
+            )  # fmt: skip
+            draft.add_breakdown(name, network, lowered[name], precision)
+    for precision in reversed(precisions):
+        for channels in dict.fromkeys(sweep):
+            network = conv_network(channels)
+            item = draft.item(network, precision, "cell")
+            title = f"6 conv sweep {precision}"
+            task = draft.time((item,), stage=5, title=title, label=f"{channels} channels")
+            cell = lower(network).network
+            draft.record(
+                sign(cell), "cell", precision, task, "isolated",
+                {"sweep": "channels", "channels": str(channels)},
+            )  # fmt: skip
+    for precision in precisions:
+        for name, network in networks(len(FIRST) if limit is None else 1, batch=8):
+            draft.add_network(
+                f"{name}@8", network, precision, stage=6, title=f"7 batch 8 {precision}",
+                labels={"batch": "8"},
+            )  # fmt: skip
+    return draft
+
+
+def prepare(arguments: argparse.Namespace) -> int:
+    """Write the archive."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "campaign"
+        draft = draft_of(
+            arguments.device, arguments.runtime, arguments.precisions.split(","), arguments.limit
+        )
+        draft.write(folder)
+        with tarfile.open(arguments.output, "w:gz") as archive:
+            archive.add(folder, "campaign")
+        manifest = draft.manifest()
+    size = Path(arguments.output).stat().st_size / 2**20
+    print(
+        f"{len(manifest['tasks'])} tasks on {len(manifest['items'])} models in "
+        f"{arguments.output}, {size:.1f} MiB; weights made there: "
+        f"{sum(manifest['noise'].values()) / 2**20:.0f} MiB"
+    )
+    if size > LIMIT_MIB:
+        print(f"more than {LIMIT_MIB} MiB: give --limit", file=sys.stderr)
+        return 2
+    return 0
+
+
+def rmspe(pairs: list[tuple[float, float]]) -> float:
+    """Root mean square relative error of (predicted, measured), percent."""
+    return 100.0 * (sum((p / m - 1.0) ** 2 for p, m in pairs) / len(pairs)) ** 0.5
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Cells against networks, and the noise floor, from a folder of results."""
+    folder = Path(arguments.folder)
+    _, records = plan.read_results(folder, methods=("whole", "differential", "isolated"))
+    breakdowns = plan.read_breakdowns(folder)
+    whole: dict[tuple[str, str], list[float]] = {}
+    cells: dict[str, dict[tuple[str, str], float]] = {"differential": {}, "isolated": {}}
+    for record in records:
+        if record.latency_us is None:
+            continue
+        key = (str(record.target), record.signature)
+        if record.kind == "network":
+            whole.setdefault(key, []).append(record.latency_us)
+        else:
+            cells[_method(record)][key] = record.latency_us
+    failures = [r for r in records if r.failure]
+    print(f"{len(records)} records, {len(failures)} failures")
+    print("| target | method | networks | RMSPE % | bias % | median scale | noise floor % |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for target in sorted({str(b.target) for b in breakdowns}):
+        pairs_of_repeats = [
+            (v[1], v[0]) for (t, _), v in whole.items() if t == target and len(v) > 1
+        ]
+        floor = f"{rmspe(pairs_of_repeats):.2f}" if pairs_of_repeats else "-"
+        for method, known in cells.items():
+            pairs = []
+            for item in breakdowns:
+                measured = whole.get((target, item.signature))
+                if str(item.target) != target or not measured:
+                    continue
+                parts = [(known.get((target, h)), n) for h, n in item.cells]
+                if parts and all(value is not None for value, _ in parts):
+                    pairs.append((sum(v * n for v, n in parts if v is not None), measured[0]))
+            if pairs:
+                ratios = sorted(m / p for p, m in pairs if p > 0)
+                bias = 100.0 * (sum(p / m for p, m in pairs) / len(pairs) - 1.0)
+                print(
+                    f"| {target} | {method} | {len(pairs)} | {rmspe(pairs):.2f} | {bias:+.2f} "
+                    f"| {ratios[len(ratios) // 2]:.3f} | {floor} |"
+                )
+            else:
+                print(f"| {target} | {method} | 0 | - | - | - | {floor} |")
+    return 0
+
+
+def _method(record: Measurement) -> str:
+    return "differential" if record.protocol.endswith("differential") else "isolated"
+
+
+def rehearse(arguments: argparse.Namespace) -> int:
+    """prepare, unpack, run, be cut off, go on, report: with an engine that needs no GPU."""
+    folder = Path(arguments.folder or tempfile.mkdtemp(prefix="campaign-"))
+    precisions = "fp32" if arguments.backend == "onnxruntime" else arguments.precisions
+    archive = folder / "campaign.tar.gz"
+    made = argparse.Namespace(
+        device="rehearsal", runtime=arguments.backend, precisions=precisions,
+        limit=arguments.limit, output=str(archive),
+    )  # fmt: skip
+    shutil.rmtree(folder / "campaign", ignore_errors=True)
+    if prepare(made):
+        return 2
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    command = [
+        sys.executable, str(folder / "campaign" / "worker.py"), "run",
+        "--engine", arguments.backend, "--budget", arguments.budget,
+    ]  # fmt: skip
+    status = subprocess.run(command, check=False).returncode
+    if status not in (0, 4):
+        return status
+    return report(argparse.Namespace(folder=str(folder / "campaign")))
+
+
+def main() -> int:
+    """0 done, 2 bad input, 3 the engine is missing."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="what", required=True)
+    make = commands.add_parser("prepare")
+    make.add_argument("-o", "--output", default="campaign.tar.gz")
+    make.add_argument("--device", required=True, help="its name in a target, such as h100")
+    make.add_argument("--runtime", default="tensorrt")
+    judge = commands.add_parser("report")
+    judge.add_argument("folder")
+    try_out = commands.add_parser("rehearse")
+    try_out.add_argument("--backend", default="fake", choices=("fake", "onnxruntime", "tensorrt"))
+    try_out.add_argument("--budget", default="60s")
+    try_out.add_argument("--folder")
+    for sub in (make, try_out):
+        sub.add_argument("--precisions", default="fp32,fp16")
+        sub.add_argument("--limit", type=int, help="only so many networks")
+    arguments = parser.parse_args()
+    command = {"prepare": prepare, "report": report, "rehearse": rehearse}[arguments.what]
+    try:
+        return command(arguments)
+    except HybridlatError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

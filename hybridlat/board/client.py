@@ -1,0 +1,123 @@
+"""The parent's side of the worker process: start, ask with a time-out, end it when it is lost."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from typing import Any, Dict, List, Optional
+
+from .errors import EngineError, NoDevice, WorkerLost
+
+START_S = 120.0
+
+
+class Worker(object):
+    """One worker process with one engine.
+
+    ``python`` is the interpreter that has the engine. ``hello`` holds its first answer: engine,
+    version, settings, board. Raises NoDevice when the engine cannot be had, WorkerLost when the
+    process dies or does not answer in time; it is gone then and a new one must be made.
+    """
+
+    def __init__(
+        self,
+        launcher: str,
+        engine: str,
+        options: Optional[Dict[str, str]] = None,
+        python: str = "",
+        log: str = "",
+    ) -> None:
+        command = [python or sys.executable, launcher, "serve", "--engine", engine]
+        for key, value in sorted((options or {}).items()):
+            command += ["--option", "%s=%s" % (key, value)]
+        self._log = open(log, "ab") if log else open("/dev/null", "wb")
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                universal_newlines=True,
+                close_fds=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise NoDevice("%s cannot be started: %s" % (command[0], error))
+        self._lines: queue.Queue[Optional[str]] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.daemon = True
+        self._reader.start()
+        self.hello = self._wait(START_S, "start")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _wait(self, seconds: float, what: str) -> Dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=max(0.01, seconds))
+        except queue.Empty:
+            self.kill()
+            raise WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
+        if line is None:
+            code = self._process.wait()
+            self.kill()
+            raise WorkerLost("the worker process ended with status %s (%s)" % (code, what))
+        answer = json.loads(line)
+        if not answer.pop("ok"):
+            kind = NoDevice if answer.get("kind") == "NoDevice" else EngineError
+            if kind is NoDevice:
+                self.kill()
+            raise kind(str(answer.get("error")))
+        assert isinstance(answer, dict)
+        return answer
+
+    def ask(self, seconds: float, do: str, **request: Any) -> Dict[str, Any]:
+        """One request and its answer; EngineError when the engine refuses."""
+        request["do"] = do
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            self.kill()
+            raise WorkerLost("the worker process is gone (%s)" % do)
+        return self._wait(seconds, do)
+
+    def build(self, seconds: float, key: str, path: str, precision: str, **more: Any) -> Any:
+        """Build a model under ``key``."""
+        return self.ask(seconds, "build", key=key, path=path, precision=precision, **more)
+
+    def visit(self, keys: List[str], samples: int, warm_s: float, limit_s: float) -> Dict[str, Any]:
+        """Samples of the models under ``keys``, in turn."""
+        return self.ask(
+            4 * warm_s + 2 * limit_s + 60,
+            "visit", keys=keys, samples=samples, warm_s=warm_s, limit_s=limit_s,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let the worker end by itself, within a few seconds."""
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write('{"do": "quit"}\n')
+            self._process.stdin.close()
+            self._process.wait(timeout=10)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process now, if it still runs, and let go of its pipes."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._reader.join(timeout=5)
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    pass

@@ -1,0 +1,203 @@
+"""CUDA in five calls: allocate, upload, capture, elapsed_us, release.
+
+``CtypesCuda`` needs the driver's libcuda.so.1 alone. ``probe`` must come before any touch of
+TensorRT, whose runtime takes the process down where there is no driver.
+"""
+
+import ctypes
+from typing import Any, Callable, Dict, List, Optional
+
+from .errors import EngineError, NoDevice
+
+Work = Callable[[], None]
+
+_NON_BLOCKING = 1
+_CAPTURE_THREAD_LOCAL = 1
+_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76}
+
+
+def load_driver() -> Any:
+    """The loaded and initialised driver library; NoDevice where there is none."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise NoDevice("there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded)")
+    status = library.cuInit(0)
+    if status:
+        raise NoDevice("the NVIDIA driver does not start (cuInit returned %d)" % status)
+    count = ctypes.c_int(0)
+    if library.cuDeviceGetCount(ctypes.byref(count)) or count.value < 1:
+        raise NoDevice("the NVIDIA driver sees no GPU on this machine")
+    return library
+
+
+def probe() -> None:
+    """Raise NoDevice unless a driver answers and has a GPU."""
+    load_driver()
+
+
+class Cuda(object):
+    """The interface that adapters fill in; addresses and the stream are plain integers."""
+
+    stream: int = 0
+
+    def allocate(self, size: int) -> int:
+        """Device memory of at least ``size`` bytes; its address."""
+        raise NotImplementedError
+
+    def upload(self, address: int, data: bytes) -> None:
+        """Copy ``data`` to the device, and wait for it."""
+        raise NotImplementedError
+
+    def capture(self, enqueue: Work) -> Work:
+        """Record what ``enqueue`` puts on the stream as a graph; calling the result replays it.
+
+        Raises EngineError where the work cannot be captured.
+        """
+        raise NotImplementedError
+
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        """Enqueue all works back to back with an event between each two; microseconds of each.
+
+        ``during`` is called once everything is enqueued and before waiting: the device is busy.
+        """
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give back every allocation, graph and event that this object made."""
+        raise NotImplementedError
+
+    def describe(self) -> Dict[str, str]:
+        """Name, compute capability, memory and driver of the device, where known."""
+        return {}
+
+
+class CtypesCuda(Cuda):
+    """The driver API through ctypes, on the primary context of one device."""
+
+    def __init__(self, device: int = 0) -> None:
+        self._lib = load_driver()
+        self._device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(device))
+        context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
+        self._call("cuCtxSetCurrent", context)
+        stream = ctypes.c_void_p()
+        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
+        self._stream = stream
+        self.stream = int(stream.value or 0)
+        self._memory: List[int] = []
+        self._graphs: List[Any] = []
+        self._events: List[Any] = []
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._lib, name)(*arguments)
+        if status:
+            raise EngineError("CUDA refused %s with status %d" % (name, status))
+
+    def allocate(self, size: int) -> int:
+        address = ctypes.c_void_p()
+        size = max(int(size), 256)
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        value = int(address.value or 0)
+        self._memory.append(value)
+        self._call(
+            "cuMemsetD8_v2", ctypes.c_void_p(value), ctypes.c_ubyte(0), ctypes.c_size_t(size)
+        )
+        return value
+
+    def upload(self, address: int, data: bytes) -> None:
+        self._call(
+            "cuMemcpyHtoD_v2",
+            ctypes.c_void_p(address),
+            ctypes.c_char_p(data),
+            ctypes.c_size_t(len(data)),
+        )
+        self._call("cuCtxSynchronize")
+
+    def capture(self, enqueue: Work) -> Work:
+        graph = ctypes.c_void_p()
+        self._call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(_CAPTURE_THREAD_LOCAL))
+        try:
+            enqueue()
+        finally:  # also after a failure: a stream left capturing refuses all further work
+            status = self._lib.cuStreamEndCapture(self._stream, ctypes.byref(graph))
+        if status or not graph.value:
+            raise EngineError("CUDA could not capture the work as a graph (status %d)" % status)
+        executable = self._instantiate(graph)
+        self._lib.cuGraphDestroy(graph)
+        self._graphs.append(executable)
+        return lambda: self._call("cuGraphLaunch", executable, self._stream)
+
+    def _instantiate(self, graph: Any) -> Any:
+        executable = ctypes.c_void_p()
+        if hasattr(self._lib, "cuGraphInstantiateWithFlags"):  # CUDA 11.4 and later
+            self._call(
+                "cuGraphInstantiateWithFlags",
+                ctypes.byref(executable),
+                graph,
+                ctypes.c_ulonglong(0),
+            )
+            return executable
+        name = "cuGraphInstantiate_v2"
+        if not hasattr(self._lib, name):  # CUDA 10
+            name = "cuGraphInstantiate"
+        self._call(name, ctypes.byref(executable), graph, None, None, ctypes.c_size_t(0))
+        return executable
+
+    def _event(self, position: int) -> Any:
+        while len(self._events) <= position:
+            event = ctypes.c_void_p()
+            self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+            self._events.append(event)
+        return self._events[position]
+
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        events = [self._event(i) for i in range(len(works) + 1)]
+        self._call("cuEventRecord", events[0], self._stream)
+        for position, work in enumerate(works):
+            work()
+            self._call("cuEventRecord", events[position + 1], self._stream)
+        if during is not None:
+            during()
+        self._call("cuEventSynchronize", events[-1])
+        found = []
+        milliseconds = ctypes.c_float()
+        for before, after in zip(events, events[1:]):
+            self._call("cuEventElapsedTime", ctypes.byref(milliseconds), before, after)
+            found.append(float(milliseconds.value) * 1e3)
+        return found
+
+    def release(self) -> None:
+        self._lib.cuCtxSynchronize()
+        for executable in self._graphs:
+            self._lib.cuGraphExecDestroy(executable)
+        for address in self._memory:
+            self._lib.cuMemFree_v2(ctypes.c_void_p(address))
+        self._graphs, self._memory = [], []
+
+    def describe(self) -> Dict[str, str]:
+        name = ctypes.create_string_buffer(128)
+        self._call("cuDeviceGetName", name, ctypes.c_int(128), self._device)
+        bus = ctypes.create_string_buffer(32)
+        self._call("cuDeviceGetPCIBusId", bus, ctypes.c_int(32), self._device)
+        memory = ctypes.c_size_t()
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), self._device)
+        version = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        value = ctypes.c_int()
+        numbers = {}
+        for key, attribute in _ATTRIBUTES.items():
+            self._call(
+                "cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), self._device
+            )
+            numbers[key] = value.value
+        return {
+            "gpu": name.value.decode("utf-8", "replace"),
+            "pci_bus": bus.value.decode("ascii", "replace"),
+            "memory_bytes": str(memory.value),
+            "cuda_driver": "%d.%d" % (version.value // 1000, version.value % 1000 // 10),
+            "compute_capability": "%d.%d" % (numbers["major"], numbers["minor"]),
+            "multiprocessors": str(numbers["multiprocessors"]),
+            "l2_bytes": str(numbers["l2_bytes"]),
+        }

@@ -1,0 +1,161 @@
+"""TensorRT under CUDA graphs, several copies in turn."""
+
+import random
+import struct
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from .cuda import Cuda, Work
+from .cuda_adapters import open_cuda
+from .engines import Engine, Request
+from .errors import EngineError
+from .nvml import Reading, Sensors
+from .trt_builder import Builder
+from .trt_loaded import Loaded
+
+_SHORT_US = 100.0  # a graph shorter than this is timed by how fast the CPU launches it
+_SHORT_NETWORK_US = 50.0
+_CONTEXTS = 2  # sets of inputs that a model with one copy of its weights runs on in turn
+_PROFILE_RUNS = 30
+
+_Model = NamedTuple(
+    "_Model",
+    [("cuda", Cuda), ("loaded", List[Loaded]), ("replay", Work), ("inferences", int), ("how", str)],
+)
+
+
+class TensorRtEngine(Engine):
+    """One device's TensorRT."""
+
+    name = "tensorrt"
+
+    def __init__(self, timing_cache: str = "", cuda: str = "") -> None:
+        self._builder = Builder(timing_cache)
+        self._cuda_choice = cuda or None
+        self.version = self._builder.version
+        if self._builder.rtx:
+            self.name = "tensorrt-rtx"
+        self._first = open_cuda(self._cuda_choice)
+        self._about = self._first.describe()
+        self._sensors = Sensors(self._about.get("pci_bus", ""))
+        self._models: Dict[str, _Model] = {}
+
+    def settings(self) -> Dict[str, str]:
+        return self._builder.settings()
+
+    def board(self) -> Dict[str, str]:
+        found = dict(self._about)
+        found.update(self._sensors.describe())
+        return found
+
+    def read_sensors(self) -> Reading:
+        return self._sensors.read()
+
+    def build(self, request: Request) -> Dict[str, Any]:
+        built = self._builder.build(request.path, request.precision, request.typed_path)
+        self.drop(request.key)
+        cuda = open_cuda(self._cuda_choice)
+        try:
+            engines = [self._builder.load(built.plan) for _ in range(max(1, request.copies))]
+            contexts = _CONTEXTS if len(engines) == 1 else 1
+            loaded = [
+                Loaded(self._builder.trt, cuda, engine, _noise)
+                for engine in engines
+                for _ in range(contexts)
+            ]
+            model = _make_graph(cuda, loaded, request.alone)
+        except EngineError:
+            cuda.release()
+            raise
+        self._models[request.key] = model
+        return {
+            "build_s": round(built.seconds, 3),
+            "plan_bytes": len(built.plan),
+            "typed": built.typed,
+            "launch": model.how,
+            "inferences_per_launch": model.inferences,
+            "copies": len(engines),
+        }
+
+    def run_us(
+        self, key: str, count: int, during: Optional[Callable[[], None]] = None
+    ) -> List[float]:
+        model = self._model(key)
+        times = model.cuda.elapsed_us([model.replay] * count, during)
+        return [t / model.inferences for t in times]
+
+    def layers(self, key: str) -> Any:
+        first = self._model(key).loaded[0]
+        return {"engine": first.describe(), "profile": first.profile(_PROFILE_RUNS)}
+
+    def drop(self, key: str) -> None:
+        model = self._models.pop(key, None)
+        if model is not None:
+            model.cuda.release()
+
+    def _model(self, key: str) -> _Model:
+        if key not in self._models:
+            raise EngineError("the model %s has not been built in this process" % key)
+        return self._models[key]
+
+
+def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
+    """Capture as many inferences as make one launch long enough to hide the next."""
+    enqueues = [one.enqueue for one in loaded]
+    for _ in range(2):  # lazy set-up on the first inferences must not be captured
+        times = cuda.elapsed_us(enqueues)
+    alone_us = max(1.0, min(times))
+    aim = _SHORT_US if alone else _SHORT_NETWORK_US
+    inferences = max(1, int(-(-aim // alone_us))) if alone_us < aim else 1
+    if inferences > 1 or alone:  # every copy equally often
+        inferences = -(-inferences // len(enqueues)) * len(enqueues)
+
+    def once() -> None:
+        for i in range(inferences):
+            enqueues[i % len(enqueues)]()
+
+    if inferences > 1:
+        try:
+            return _Model(cuda, loaded, cuda.capture(once), inferences, "graph")
+        except EngineError:
+            return _Model(cuda, loaded, once, inferences, "enqueue")
+    try:
+        replays = [cuda.capture(enqueue) for enqueue in enqueues]
+        how = "graph"
+    except EngineError:
+        replays, how = list(enqueues), "enqueue"
+    return _Model(cuda, loaded, _in_turn(replays), 1, how)
+
+
+def _in_turn(works: List[Work]) -> Work:
+    state = [0]
+
+    def run() -> None:
+        works[state[0]]()
+        state[0] = (state[0] + 1) % len(works)
+
+    return run
+
+
+_pool: List[float] = []
+
+
+def _noise(kind: str, size: int) -> bytes:
+    """Seeded numbers for an input: zeros would run faster than real data does."""
+    if not _pool:
+        source = random.Random("hybridlat inputs")
+        _pool.extend(source.uniform(-1.7, 1.7) for _ in range(65521))
+    if kind == "FLOAT":
+        block = struct.pack("<%df" % len(_pool), *_pool)
+    elif kind == "HALF":
+        block = struct.pack("<%de" % len(_pool), *_pool)
+    elif kind == "BF16":
+        raw = struct.pack("<%df" % len(_pool), *_pool)
+        block = b"".join(raw[i + 2 : i + 4] for i in range(0, len(raw), 4))
+    else:  # indices and masks: valid wherever they are read
+        return b"\0" * size
+    return (block * (size // len(block) + 1))[:size]
+
+
+def open_engine(options: Dict[str, str]) -> Engine:
+    """TensorRT with the options ``timing_cache`` (a file) and ``cuda`` (an adapter's name)."""
+    return TensorRtEngine(options.get("timing_cache", ""), options.get("cuda", ""))

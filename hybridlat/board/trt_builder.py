@@ -1,0 +1,209 @@
+"""TensorRT 8.5 to 11 through its Python module: build an engine, look into it, run it.
+
+What a version lacks is found by asking the module, not by a table of versions.
+"""
+
+import ctypes
+import importlib
+import os
+import sys
+import time
+from typing import Any, Dict, NamedTuple, Optional
+
+from .cuda import probe
+from .errors import EngineError, NoDevice
+
+_MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx")
+_PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16"}
+_WORKSPACE_BYTES = 1 << 30
+
+Built = NamedTuple("Built", [("plan", bytes), ("seconds", float), ("typed", bool)])
+
+
+def import_tensorrt() -> Any:
+    """The TensorRT module that is installed; the driver is probed first."""
+    probe()
+    for name in _MODULES:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise NoDevice("TensorRT's Python module is not installed for %s" % sys.executable)
+
+
+def has_member(trt: Any, enum: str, member: str) -> bool:
+    """Whether this TensorRT knows ``enum.member``."""
+    return hasattr(getattr(trt, enum, None), member)
+
+
+def _answers(library: str, function: str, least: int) -> bool:
+    """Whether a real library is there: a stub that only satisfies the loader says 1."""
+    try:
+        call = getattr(ctypes.CDLL(library), function)
+        call.restype = ctypes.c_size_t
+        return bool(call() >= least)
+    except (OSError, AttributeError):
+        return False
+
+
+def external_libraries() -> Dict[str, bool]:
+    """Which of the libraries that TensorRT 8 and 10 may take kernels from are really there."""
+    cudnn = any(_answers("libcudnn.so.%d" % n, "cudnnGetVersion", 7000) for n in (8, 9))
+    cublas = any(_answers("libcublasLt.so.%d" % n, "cublasLtGetVersion", 10000) for n in (11, 12))
+    return {"CUDNN": cudnn, "CUBLAS": cublas, "CUBLAS_LT": cublas}
+
+
+class Builder(object):
+    """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``."""
+
+    def __init__(self, timing_cache: str = "") -> None:
+        self.trt = trt = import_tensorrt()
+        self.full_version = str(trt.__version__)
+        self.version = ".".join(self.full_version.split(".")[:2])
+        self.rtx = str(trt.__name__).endswith("rtx")
+        if not self.rtx and tuple(int(n) for n in self.version.split(".")) < (8, 5):
+            raise NoDevice(
+                "TensorRT %s has no named tensors (8.5 and later do): use run.sh with trtexec"
+                % self.full_version
+            )
+        self._cache_path = timing_cache
+        self._cache = _read_bytes(timing_cache)
+        self._libraries = external_libraries()
+        self._logger = self._make_logger()
+        self._runtime = trt.Runtime(self._logger)
+
+    def _make_logger(self) -> Any:
+        trt = self.trt
+        errors = self._errors = []  # type: List[str]
+
+        class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                trt.ILogger.__init__(self)
+
+            def log(self, severity: Any, msg: str) -> None:
+                if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                    errors.append(str(msg))
+                    del errors[:-20]
+
+        return Logger()
+
+    def _why(self, what: str) -> EngineError:
+        said = "; ".join(self._errors[-3:]) or "it gave no reason"
+        return EngineError("TensorRT %s could not %s: %s" % (self.full_version, what, said))
+
+    @property
+    def needs_typed_model(self) -> bool:
+        """True where the precision is in the ONNX file, not in a builder flag (11, RTX)."""
+        return not has_member(self.trt, "BuilderFlag", "FP16")
+
+    def settings(self) -> Dict[str, str]:
+        """What decides which kernels an engine gets, for the record."""
+        real = [name for name, there in sorted(self._libraries.items()) if there]
+        return {
+            "tensorrt": self.full_version,
+            "external_tactics": ",".join(real) or "none",
+            "workspace_bytes": str(_WORKSPACE_BYTES),
+            "aux_streams": "0",
+        }
+
+    def build(self, path: str, precision: str, typed_path: str = "") -> Built:
+        """Build the model at ``path`` for ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
+
+        ``typed_path`` is the same model already in that type, for versions that need it so.
+        """
+        trt = self.trt
+        del self._errors[:]
+        flag = _PRECISION_FLAGS.get(precision)
+        if precision not in ("fp32", "tf32") and flag is None:
+            raise EngineError("this worker cannot build %s" % precision)
+        typed = flag is not None and not has_member(trt, "BuilderFlag", flag)
+        if typed and not typed_path:
+            raise EngineError(
+                "TensorRT %s takes %s from the model's types, and the plan has no such model"
+                % (self.full_version, precision)
+            )
+        begin = time.time()
+        builder = trt.Builder(self._logger)
+        network = builder.create_network(self._network_flags(typed))
+        self._parse(network, typed_path if typed else path)
+        config = self._configure(builder, precision, None if typed else flag)
+        cache = self._timing_cache(config)
+        plan = builder.build_serialized_network(network, config)
+        if plan is None:
+            raise self._why("build the model")
+        if cache is not None:
+            self._keep_cache(config.get_timing_cache())
+        return Built(bytes(plan), time.time() - begin, typed)
+
+    def _network_flags(self, typed: bool) -> int:
+        trt = self.trt
+        flags = 0
+        major = int(self.version.split(".")[0])
+        if not self.rtx and major < 10:
+            flags |= 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
+        if typed and has_member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED"):
+            flags |= 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+        return flags
+
+    def _parse(self, network: Any, path: str) -> None:
+        parser = self.trt.OnnxParser(network, self._logger)
+        if parser.parse_from_file(path):
+            return
+        said = [parser.get_error(i).desc() for i in range(parser.num_errors)]
+        raise EngineError(
+            "TensorRT %s cannot read the model: %s"
+            % (self.full_version, "; ".join(said) or "it gave no reason")
+        )
+
+    def _configure(self, builder: Any, precision: str, flag: Optional[str]) -> Any:
+        trt = self.trt
+        config = builder.create_builder_config()
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+        if flag is not None:
+            config.set_flag(getattr(trt.BuilderFlag, flag))
+        if precision == "fp32" and has_member(trt, "BuilderFlag", "TF32"):
+            config.clear_flag(trt.BuilderFlag.TF32)
+        if hasattr(config, "max_aux_streams"):  # branches one after another, as they are composed
+            config.max_aux_streams = 0
+        off = 0
+        for name, there in self._libraries.items():
+            if not there and has_member(trt, "TacticSource", name):
+                off |= 1 << int(getattr(trt.TacticSource, name))
+        if off:
+            config.set_tactic_sources(config.get_tactic_sources() & ~off)
+            feature = "DISABLE_EXTERNAL_TACTIC_SOURCES_FOR_CORE_0805"
+            if has_member(trt, "PreviewFeature", feature):
+                config.set_preview_feature(getattr(trt.PreviewFeature, feature), True)
+        return config
+
+    def _timing_cache(self, config: Any) -> Any:
+        if self.rtx:  # it times nothing
+            return None
+        cache = config.create_timing_cache(self._cache)
+        if cache is None:  # of another device or version: start afresh
+            cache = config.create_timing_cache(b"")
+        config.set_timing_cache(cache, False)
+        return cache
+
+    def _keep_cache(self, cache: Any) -> None:
+        self._cache = bytes(cache.serialize())
+        if self._cache_path:
+            with open(self._cache_path + ".part", "wb") as sink:
+                sink.write(self._cache)
+            os.replace(self._cache_path + ".part", self._cache_path)
+
+    def load(self, plan: bytes) -> Any:
+        """An engine with its own weights on the device."""
+        engine = self._runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            raise self._why("load its own plan")
+        return engine
+
+
+def _read_bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as source:
+            return source.read()
+    except OSError:
+        return b""

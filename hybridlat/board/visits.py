@@ -1,0 +1,63 @@
+"""One visit: warm up until the clock is steady, then samples of one model or of a pair in turn."""
+
+import time
+from typing import Any, Dict, List
+
+from .engines import Engine
+from .nvml import Reading, summary
+
+_BATCH_US = 15000.0
+_MOST_PER_BATCH = 200
+
+
+def visit(
+    engine: Engine, keys: List[str], samples: int, warm_s: float, limit_s: float
+) -> Dict[str, Any]:
+    """``samples`` inferences of each key, batches of the keys alternating.
+
+    A pair is taken in turn so that clock and heat are the same for both, and their difference is
+    the model's. Warm-up goes on for up to three times ``warm_s`` while the SM clock still moves.
+    ``limit_s`` ends the visit early, with whatever has been taken.
+    """
+    counts = {key: _warm(engine, key, warm_s / len(keys)) for key in keys}
+    taken: Dict[str, List[float]] = {key: [] for key in keys}
+    readings: Dict[str, List[Reading]] = {key: [] for key in keys}
+    batches: Dict[str, List[int]] = {key: [] for key in keys}
+    end = time.time() + limit_s
+    while any(len(found) < samples for found in taken.values()):
+        for key in keys:
+            seen = readings[key]
+            batch = engine.run_us(
+                key,
+                counts[key] + 1,
+                lambda seen=seen: seen.append(engine.read_sensors()),  # type: ignore[misc]
+            )
+            taken[key].extend(batch[1:])  # the first fills the pipeline
+            batches[key].append(len(batch) - 1)
+        if time.time() > end:
+            break
+    return {
+        "samples_us": {k: [round(t, 3) for t in found] for k, found in taken.items()},
+        "sensors": {k: summary(found) for k, found in readings.items()},
+        "clocks": {
+            k: [[n, r.get("sm_mhz"), r.get("temperature_c")] for n, r in zip(batches[k], found)]
+            for k, found in readings.items()
+        },
+    }
+
+
+def _warm(engine: Engine, key: str, seconds: float) -> int:
+    """Run for a while; how many inferences make one batch."""
+    begin = time.time()
+    last = engine.run_us(key, 3)
+    clock = 0.0
+    while True:
+        typical = max(0.5, sorted(last)[len(last) // 2])
+        count = max(1, min(_MOST_PER_BATCH, int(_BATCH_US / typical)))
+        spent = time.time() - begin
+        if spent >= seconds:
+            now = engine.read_sensors().get("sm_mhz", 0.0)
+            if spent >= 3 * seconds or abs(now - clock) <= 0.01 * now:
+                return count
+            clock = now
+        last = engine.run_us(key, count)

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Measure a plan on this board: ``python3 worker.py run``, with nothing installed but an engine.
+
+    python3 worker.py run [--plan DIR] [--engine tensorrt] [--budget 8m] [--results FILE]
+    python3 worker.py check          what this board has; measures nothing
+    python3 worker.py table          what has been measured so far
+
+It goes on where an earlier run stopped. Needs Python 3.6 or newer; TensorRT's own Python module
+must be there for ``--engine tensorrt``, else use run.sh.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any, Dict, List
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _package() -> Any:
+    """The code beside this file: a folder in a plan, this file's own folder in an installation."""
+    name = "hybridlat_board"
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = os.path.join(_HERE, name)
+    if not os.path.isdir(folder):
+        folder = _HERE
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load(name: str) -> Any:
+    _package()
+    return importlib.import_module("hybridlat_board." + name)
+
+
+def _seconds(text: str) -> float:
+    """``90``, ``90s``, ``8m`` or ``2h`` in seconds."""
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    number = text[:-1] if unit else text
+    try:
+        value = float(number) * (unit or 1.0)
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise argparse.ArgumentTypeError("%r is no time: write 90s, 8m or 2h" % text)
+    return value
+
+
+def _arguments(arguments: List[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure a plan of hybridlat on this board.")
+    parser.add_argument("what", choices=("run", "check", "table", "serve"))
+    parser.add_argument(
+        "--plan", default=_HERE, help="the plan's folder (default: beside this file)"
+    )
+    parser.add_argument("--engine", default="tensorrt", help="tensorrt, torch, onnxruntime or fake")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--budget", type=_seconds, default=_seconds("24h"), help="90s, 8m or 2h")
+    parser.add_argument("--results", default="", help="results file (default: PLAN/results.jsonl)")
+    parser.add_argument("--python", default="", help="the Python that has the engine")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: List[str]) -> int:
+    """Run a command; 0 done, 2 bad input, 3 no engine or device, 4 time ran out before the end."""
+    asked = _arguments(arguments)
+    options: Dict[str, str] = dict(pair.partition("=")[::2] for pair in asked.option)
+    errors = _load("errors")
+    try:
+        if asked.what == "serve":
+            return int(_load("serve").serve(asked.engine, options))
+        launcher = os.path.abspath(__file__)
+        if asked.what == "check":
+            worker = _load("client").Worker(launcher, asked.engine, options, asked.python)
+            for key, value in sorted(worker.hello.items()):
+                sys.stdout.write("%s: %s\n" % (key, value))
+            worker.close()
+            return 0
+        runner = _load("runner")
+        plan = runner.Plan(asked.plan)
+        results = asked.results or plan.file("results.jsonl")
+        counts = {"left": 0}
+        if asked.what == "run":
+            counts = runner.Runner(
+                plan, launcher, asked.engine, options, asked.python, results, asked.budget
+            ).run()
+            sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
+        sys.stdout.write(_load("table").table(plan, results) + "\n")
+        return 4 if counts["left"] else 0
+    except errors.NoDevice as error:
+        sys.stderr.write("worker.py: %s\n" % error)
+        return 3
+    except errors.BoardError as error:
+        sys.stderr.write("worker.py: %s\n" % error)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

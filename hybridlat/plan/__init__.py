@@ -1,0 +1,13 @@
+"""Plans: what to measure on a board that has nothing but TensorRT, and its results read back.
+
+``write`` makes a folder; ``sh run.sh`` or ``python3 worker.py run`` in it measures;
+``read_results`` checks what came back and turns it into records.
+"""
+
+from __future__ import annotations
+
+from hybridlat.plan.draft import Draft, ItemKey, Lower
+from hybridlat.plan.results import read_breakdowns, read_results
+from hybridlat.plan.writing import write
+
+__all__ = ["Draft", "ItemKey", "Lower", "read_breakdowns", "read_results", "write"]

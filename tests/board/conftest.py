@@ -1,0 +1,85 @@
+"""Plans of small networks, and ways to run their runners."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridlat import plan
+from hybridlat.core.network import Constant, Network, Node, TensorType
+from hybridlat.core.target import Target
+from hybridlat.lowering.fused import Groups, lowered_of
+
+FAKE = Path(__file__).with_name("fake_trtexec.py")
+
+
+def small_network(channels: int = 8) -> Network:
+    """Conv, relu, identity (which engines remove), conv, add, global pool, flatten, gemm."""
+    full = TensorType("float32", (1, channels, 12, 12))
+    types = dict.fromkeys(("x", "c1", "r1", "i1", "c2", "a1"), full)
+    types["p"] = TensorType("float32", (1, channels, 1, 1))
+    types["f"] = TensorType("float32", (1, channels))
+    types["y"] = TensorType("float32", (1, 10))
+    pads = (("kernel_shape", (3, 3)), ("pads", (1, 1, 1, 1)))
+    nodes = (
+        Node("conv1", "Conv", ("x", "w1", "b1"), ("c1",), pads, version=11),
+        Node("relu1", "Relu", ("c1",), ("r1",), version=13),
+        Node("id1", "Identity", ("r1",), ("i1",), version=13),
+        Node("conv2", "Conv", ("i1", "w2"), ("c2",), pads, version=11),
+        Node("add1", "Add", ("c2", "r1"), ("a1",), version=13),
+        Node("pool", "GlobalAveragePool", ("a1",), ("p",), version=1),
+        Node("flat", "Flatten", ("p",), ("f",), (("axis", 1),), version=13),
+        Node("fc", "Gemm", ("f", "w3", "b3"), ("y",), (("transB", 1),), version=13),
+    )
+    square = Constant(TensorType("float32", (channels, channels, 3, 3)))
+    constants = {
+        "w1": square, "b1": Constant(TensorType("float32", (channels,))), "w2": square,
+        "w3": Constant(TensorType("float32", (10 * channels // channels, channels))),
+        "b3": Constant(TensorType("float32", (10,))),
+    }  # fmt: skip
+    return Network(f"small{channels}", nodes, ("x",), ("y",), types, constants)
+
+
+def lower(network: Network):
+    """Conv+Relu and Conv+Add fused, Identity and Flatten gone."""
+    return lowered_of(network, Groups(((0, 1), (3, 4), (5,), (7,)), (2, 6)), "test")
+
+
+@pytest.fixture
+def make_plan(tmp_path: Path):
+    """A written plan of one small network, or of several."""
+
+    def make(
+        runtime: str = "tensorrt", precision: str = "fp32", rounds: int = 1, count: int = 1
+    ) -> Path:
+        folder = tmp_path / "plan"
+        networks = [(n.name, n) for n in map(small_network, range(8, 8 + count))]
+        plan.write(
+            networks, Target("board", runtime, precision), folder, lower=lower, rounds=rounds
+        )
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def run_sh(tmp_path: Path):
+    """Run a plan's run.sh with a stand-in for trtexec; the finished process."""
+    link = tmp_path / "bin" / "trtexec"
+    link.parent.mkdir()
+    link.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n')
+    link.chmod(0o755)
+
+    def run(folder: Path, version: str = "8.6", shell: str = "sh", **more: str):
+        path = f"{link.parent}{os.pathsep}/usr/bin{os.pathsep}/bin"
+        environment = {"PATH": path, "FAKE_TRTEXEC": version, "FAKE_BOARD": "board one", **more}
+        return subprocess.run(
+            [shell, str(folder / "run.sh")], env=environment, capture_output=True, text=True,
+            timeout=300, start_new_session=True,
+        )  # fmt: skip
+
+    return run

@@ -1,0 +1,241 @@
+"""A made-up driver and TensorRT module that have only the names a version has, and record calls.
+
+``tests/golden/tensorrt_api.json`` lists, for every version, which of the names that hybridlat asks
+for exist there. Anything else raises AttributeError, as the real module would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tensorrt_api.json"
+
+
+class FakeDriver:
+    """libcuda.so.1 with a device whose every event lies 50 µs after the one before."""
+
+    def __init__(self, devices: int = 1, broken: str = "") -> None:
+        self.calls: list[str] = []
+        self._devices, self._broken = devices, broken
+        self._next = 4096
+        self.live: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            if name == self._broken:
+                return 700
+            self._answer(name, arguments)
+            return 0
+
+        return call
+
+    def _answer(self, name: str, arguments: tuple[Any, ...]) -> None:
+        out = getattr(arguments[0], "_obj", None) if arguments else None
+        if name == "cuDeviceGetCount":
+            out.value = self._devices
+        elif name == "cuEventElapsedTime":
+            out.value = 0.05
+        elif name == "cuDriverGetVersion":
+            out.value = 12040
+        elif name == "cuDeviceGetAttribute":
+            out.value = {75: 9, 76: 0, 16: 132, 38: 50 << 20}[arguments[1].value]
+        elif name == "cuDeviceGetName":
+            arguments[0].value = b"NVIDIA H100 80GB HBM3"
+        elif name == "cuDeviceGetPCIBusId":
+            arguments[0].value = b"0000:01:00.0"
+        elif name == "cuDeviceTotalMem_v2":
+            out.value = 80 << 30
+        elif name == "cuStreamEndCapture":
+            arguments[1]._obj.value = 77
+        elif name == "cuMemAlloc_v2":
+            self._next += 4096
+            out.value = self._next
+            self.live.add(self._next)
+        elif name == "cuMemFree_v2":
+            self.live.remove(arguments[0].value)
+        elif out is not None and hasattr(out, "value"):
+            self._next += 1
+            out.value = self._next
+
+
+def _enum(trt: types.ModuleType, name: str, members: list[str]) -> None:
+    body = {}
+    holder = type(name, (), {})
+    for place, member in enumerate(sorted(members)):
+        value = type(name, (int,), {"name": member})(place)
+        body[member] = value
+        setattr(holder, member, value)
+    setattr(trt, name, holder)
+
+
+class _Strict:
+    """An object that has what the golden list gives its class, and nothing else."""
+
+    def __init__(self, api: dict[str, list[str]], kind: str, values: dict[str, Any]) -> None:
+        object.__setattr__(self, "_names", set(api.get(kind, ())))
+        object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_values", {k: v for k, v in values.items() if k in self._names})
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._names:
+            raise AttributeError(f"{self._kind} has no {name}")
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._names:
+            raise AttributeError(f"{self._kind} has no {name}")
+        self._values[name] = value
+
+
+class _Plan:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def __bytes__(self) -> bytes:
+        return self.content
+
+
+def make_module(version: str) -> Any:
+    """A ``tensorrt`` module of ``version``; ``module.recorded`` holds what was set and built."""
+    api = json.loads(GOLDEN.read_text())[version]
+    trt: Any = types.ModuleType("tensorrt")
+    trt.__version__ = api["__version__"]
+    trt.recorded = recorded = {"flags": [], "cleared": [], "network": None, "parsed": []}
+    for name, members in api.items():
+        if name in (
+            "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType",
+            "ProfilingVerbosity", "TacticSource", "PreviewFeature", "LayerInformationFormat",
+            "TensorIOMode",
+        ):  # fmt: skip
+            _enum(trt, name, members)
+
+    class Logger:
+        ERROR, INTERNAL_ERROR = 1, 0
+
+    class Profiler:
+        pass
+
+    trt.ILogger, trt.IProfiler = Logger, Profiler
+
+    def config() -> _Strict:
+        def set_cache(cache: Any, ignore: bool) -> bool:
+            made._values["cache"] = cache
+            return True
+
+        made = _Strict(
+            api, "IBuilderConfig",
+            {
+                "set_memory_pool_limit": lambda pool, size: None,
+                "set_flag": lambda flag: recorded["flags"].append(flag.name),
+                "clear_flag": lambda flag: recorded["cleared"].append(flag.name),
+                "get_tactic_sources": lambda: 31,
+                "set_tactic_sources": lambda mask: recorded.update(tactics=mask) or True,
+                "set_preview_feature": lambda feature, on: recorded.update(preview=feature.name),
+                "create_timing_cache": lambda data: _Strict(
+                    api, "ITimingCache", {"serialize": lambda: _Plan(data + b"+")}
+                ),
+                "set_timing_cache": set_cache,
+                "get_timing_cache": lambda: made._values["cache"],
+                "profiling_verbosity": None, "max_aux_streams": None,
+            },
+        )  # fmt: skip
+        recorded["config"] = made
+        return made
+
+    def parse(path: str) -> bool:
+        recorded["parsed"].append(path)
+        return "refused" not in path
+
+    def parser(network: Any, logger: Any) -> _Strict:
+        error = _Strict(api, "ParserError", {"desc": lambda: "no importer for Op"})
+        return _Strict(
+            api, "OnnxParser",
+            {"parse_from_file": parse, "num_errors": 1, "get_error": lambda i: error},
+        )  # fmt: skip
+
+    def network(flags: int) -> object:
+        recorded["network"] = flags
+        return object()
+
+    def build(network: Any, made: Any) -> _Plan | None:
+        return None if "unbuildable" in recorded["parsed"][-1] else _Plan(b"plan")
+
+    def context() -> _Strict:
+        made = _Strict(
+            api, "IExecutionContext",
+            {"set_tensor_address": lambda name, address: True, "profiler": None,
+             "execute_async_v3": lambda stream: report(made)},
+        )  # fmt: skip
+        return made
+
+    def report(made: _Strict) -> bool:
+        profiler = made._values["profiler"]
+        if profiler is not None:
+            profiler.report_layer_time("conv1 + relu1", 0.02)
+        return True
+
+    def engine(plan: bytes) -> _Strict:
+        tensors = [("x", "INPUT", (1, 3, 8, 8)), ("y", "OUTPUT", (1, 10))]
+        by_name = {t[0]: t for t in tensors}
+        inspector = _Strict(
+            api, "EngineInspector",
+            {"get_engine_information": lambda kind: '{"Layers": [{"Name": "a\x1eb"}]}'},
+        )  # fmt: skip
+        return _Strict(
+            api, "ICudaEngine",
+            {
+                "num_io_tensors": 2,
+                "get_tensor_name": lambda i: tensors[i][0],
+                "get_tensor_dtype": lambda name: trt.DataType.FLOAT,
+                "get_tensor_shape": lambda name: by_name[name][2],
+                "get_tensor_mode": lambda name: (
+                    trt.TensorIOMode.INPUT if by_name[name][1] == "INPUT" else 99
+                ),
+                "create_execution_context": context,
+                "create_engine_inspector": lambda: inspector,
+            },
+        )  # fmt: skip
+
+    trt.Builder = lambda logger: _Strict(
+        api, "Builder",
+        {"create_network": network, "create_builder_config": config,
+         "build_serialized_network": build},
+    )  # fmt: skip
+    trt.OnnxParser = parser
+    trt.Runtime = lambda logger: _Strict(api, "Runtime", {"deserialize_cuda_engine": engine})
+    return trt
+
+
+def install(version: str, driver: FakeDriver) -> Any:
+    """Put the module and the driver where this process will find them; the module."""
+    module = make_module(version)
+    sys.modules["tensorrt"] = module
+    real = ctypes.CDLL
+
+    def load(name: str, *arguments: Any, **more: Any) -> Any:
+        if name == "libcuda.so.1":
+            return driver
+        if str(name).startswith(("libnvidia-ml", "libcudnn", "libcublas")):
+            raise OSError(name)
+        return real(name, *arguments, **more)
+
+    ctypes.CDLL = load  # type: ignore[assignment,misc]
+    return module
+
+
+if __name__ == "__main__":  # stands in for worker.py: version, worker.py, then its arguments
+    import runpy
+
+    install(sys.argv[1], FakeDriver())
+    launcher = sys.argv[2]
+    sys.argv = [launcher, *sys.argv[3:]]
+    runpy.run_path(launcher, run_name="__main__")

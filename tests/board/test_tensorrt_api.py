@@ -1,0 +1,203 @@
+"""TensorRT through the worker, on a recorded fake driver and module of every version."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridlat import backends, board, onnx_io
+from hybridlat.backends.tensorrt import TensorRtBackend, gpu_name
+from hybridlat.backends.tensorrt_parts import unfuse
+from hybridlat.board.client import Worker
+from hybridlat.board.engines import Request, open_engine
+from hybridlat.board.errors import EngineError, NoDevice
+from hybridlat.errors import BackendUnavailable, MeasurementError
+from tests.board import fake_tensorrt
+from tests.board.conftest import lower, small_network
+
+VERSIONS = ("8.5", "8.6", "10.0", "10.16", "11.4")
+API = json.loads(fake_tensorrt.GOLDEN.read_text())
+DUMPS = Path(__file__).resolve().parents[3] / "shared" / "gpu" / "api"
+LAUNCHER = Path(board.__file__).with_name("worker.py")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Install a version; gives the module and the driver."""
+
+    def make(version: str, **options):
+        monkeypatch.setattr(ctypes, "CDLL", ctypes.CDLL)
+        monkeypatch.setitem(sys.modules, "tensorrt", None)
+        driver = fake_tensorrt.FakeDriver(**options)
+        return fake_tensorrt.install(version, driver), driver
+
+    return make
+
+
+def request(path: str = "model.onnx", precision: str = "fp32", **more) -> Request:
+    values = {"key": "k", "path": path, "typed_path": "", "precision": precision, "copies": 1,
+              "alone": False}  # fmt: skip
+    return Request(**{**values, **more})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_every_call_exists_in_the_version(fake, version, precision, tmp_path):
+    module, driver = fake(version)
+    cache = tmp_path / "timing.cache"
+    engine = open_engine("tensorrt", {"timing_cache": str(cache)})
+    about = engine.build(request(precision=precision, typed_path="typed.onnx", copies=3))
+    assert about["launch"] == "graph"
+    assert len(engine.run_us("k", 7)) == 7
+    layers = engine.layers("k")
+    assert layers["engine"]["Layers"][0]["Name"] == "a\x1eb"
+    assert layers["profile"][0]["median_us"] == pytest.approx(20)
+    recorded = module.recorded
+    old = version in ("8.5", "8.6")
+    explicit = [i for i, n in enumerate(sorted(API[version]["NetworkDefinitionCreationFlag"]))
+                if n == "EXPLICIT_BATCH"]  # fmt: skip
+    assert bool(recorded["network"] & (1 << explicit[0] if explicit else 0)) == old
+    if precision == "fp16":
+        typed = "FP16" not in API[version]["BuilderFlag"]
+        assert recorded["parsed"] == ["typed.onnx" if typed else "model.onnx"]
+        assert recorded["flags"] == ([] if typed else ["FP16"])
+    assert recorded["cleared"] == (["TF32"] if precision == "fp32" else [])
+    assert recorded.get("preview", "").startswith("DISABLE_EXTERNAL") == old
+    assert cache.read_bytes() == b"+"
+    if "max_aux_streams" in API[version]["IBuilderConfig"]:
+        assert recorded["config"].max_aux_streams == 0
+    assert engine.board()["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert driver.live
+    engine.drop("k")
+    assert not driver.live
+
+
+def test_a_short_part_is_timed_many_to_a_launch_every_copy_equally(fake):
+    fake("8.6")
+    engine = open_engine("tensorrt", {})
+    about = engine.build(request(alone=True, copies=3))
+    assert about["inferences_per_launch"] % 3 == 0
+    assert engine.run_us("k", 2) == pytest.approx([50 / about["inferences_per_launch"]] * 2)
+
+
+def test_where_graphs_cannot_be_captured_work_is_enqueued(fake):
+    fake("8.6", broken="cuStreamEndCapture")
+    engine = open_engine("tensorrt", {})
+    assert engine.build(request())["launch"] == "enqueue"
+    assert engine.run_us("k", 3) == pytest.approx([50] * 3)
+
+
+def test_refusals_are_one_models(fake):
+    fake("10.0")
+    engine = open_engine("tensorrt", {})
+    with pytest.raises(EngineError, match="no importer for Op"):
+        engine.build(request("refused.onnx"))
+    with pytest.raises(EngineError, match="could not build"):
+        engine.build(request("unbuildable.onnx"))
+    with pytest.raises(EngineError, match="cannot build int8"):
+        engine.build(request(precision="int8"))
+    assert engine.build(request())["launch"] == "graph"
+
+
+def test_before_8_5_run_sh_is_named(fake):
+    fake("8.4")
+    with pytest.raises(NoDevice, match=r"use run\.sh"):
+        open_engine("tensorrt", {})
+
+
+def test_without_a_gpu_tensorrt_is_not_touched(fake):
+    fake("8.6", devices=0)
+    sys.modules["tensorrt"] = None  # type: ignore[assignment]
+    with pytest.raises(NoDevice, match="sees no GPU"):
+        open_engine("tensorrt", {})
+
+
+def test_without_a_driver_one_sentence_and_exit_3(monkeypatch, tmp_path):
+    monkeypatch.setenv("HYBRIDLAT_TENSORRT_CACHE", str(tmp_path))
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        with pytest.raises(BackendUnavailable, match=r"libcuda\.so\.1 cannot be loaded") as caught:
+            backends.open_backend("tensorrt")
+        assert caught.value.exit_code == 3
+        assert "\n" not in str(caught.value)
+    else:
+        pytest.skip("this machine has a driver")
+
+
+@pytest.mark.skipif(not DUMPS.is_dir(), reason="the API dumps are not beside this repository")
+@pytest.mark.parametrize("version", ["8.4", *VERSIONS])
+def test_the_golden_names_are_those_of_the_bindings(version):
+    dump = json.loads((DUMPS / f"api_{version}.json").read_text())
+    for kind, names in API["asked"].items():
+        there = [name for name in names if name in (dump.get(kind) or [])]
+        assert API[version].get(kind, []) == there, kind
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_backend_in_its_worker_process(version, tmp_path):
+    launcher = str(Path(fake_tensorrt.__file__))
+
+    def start() -> Worker:
+        shim = tmp_path / "shim.py"
+        shim.write_text(
+            f"import runpy, sys\nsys.argv = [{launcher!r}, {version!r}, {str(LAUNCHER)!r}, "
+            f"*sys.argv[1:]]\nrunpy.run_path({launcher!r}, run_name='__main__')\n"
+        )
+        return Worker(str(shim), "tensorrt", {}, log=str(tmp_path / "log"))
+
+    backend = TensorRtBackend("fp16", start)
+    expected = ".".join(API[version]["__version__"].split(".")[:2])
+    assert str(backend.target) == f"h100/tensorrt-{expected}/fp16"
+    assert backend.environment()["external_tactics"] == "none"
+    with backend.build(small_network(), seed=1, lowered=False) as session:
+        assert session.run_us(5) == pytest.approx([50] * 5)
+    lowered = lower(small_network()).network
+    with backend.build(lowered, seed=1, lowered=True) as session:
+        assert len(session.run_us(3)) == 3
+    backend.close()
+
+
+def test_fused_kernels_become_the_operators_they_hold():
+    network = small_network()
+    whole = unfuse(lower(network).network)
+    assert [n.op for n in whole.nodes] == [
+        "Conv",
+        "Relu",
+        "Conv",
+        "Add",
+        "GlobalAveragePool",
+        "Gemm",
+    ]
+    assert whole.nodes[3].inputs == (whole.nodes[2].outputs[0], "r1")
+    assert onnx_io.read_network(onnx_io.to_onnx(whole.subnetwork((0, 1, 2, 3)), 1)).nodes
+
+
+def test_a_crash_costs_one_model_and_not_the_run(tmp_path):
+    starts = []
+
+    def start() -> Worker:
+        crash = {"crash": "model"} if not starts else {}
+        starts.append(1)
+        return Worker(str(LAUNCHER), "fake", crash)
+
+    backend = TensorRtBackend("fp32", start)
+    with pytest.raises(MeasurementError, match="worker process was lost"):
+        backend.build(small_network(), seed=1, lowered=False)
+    with backend.build(small_network(), seed=1, lowered=False) as session:
+        assert session.run_us(4)
+    assert len(starts) == 2
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA RTX A6000", "rtx-a6000"),
+     ("NVIDIA GeForce RTX 3090", "rtx-3090"), ("Tesla V100-SXM2-16GB", "v100-sxm2")],
+)  # fmt: skip
+def test_names_of_gpus(text, name):
+    assert gpu_name(text) == name

@@ -1,0 +1,173 @@
+"""worker.py: old Pythons, going on after a kill, crashes and hangs, other boards."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridlat import board, plan
+from hybridlat.errors import StoreError
+
+FOLDER = Path(board.__file__).parent
+OLD = ("3.6", "3.7", "3.8")
+
+
+def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, str(folder / "worker.py"), "run", "--engine", "fake", *more],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def lines_of(folder: Path) -> list[dict]:
+    texts = (folder / "results.jsonl").read_text().splitlines()
+    return [json.loads(text) for text in texts if text.endswith("}")]
+
+
+def quick(folder: Path) -> Path:
+    """Less warm-up: the made-up engine needs none. The plan's hash is written anew."""
+    import hashlib
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["settings"].update(warm_s=0.01, samples=20)
+    body = {k: v for k, v in manifest.items() if k != "plan"}
+    text = json.dumps(body, sort_keys=True)
+    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    (folder / "manifest.json").write_text(json.dumps(body))
+    return folder
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
+def test_syntax_is_that_of_python_3_6(path):
+    tree = ast.parse(path.read_text(), feature_version=(3, 6))
+    for node in ast.walk(tree):  # what newer Pythons brought beside syntax
+        if isinstance(node, ast.ImportFrom):
+            assert node.module != "__future__"
+            assert node.module not in ("dataclasses", "contextvars")
+        if isinstance(node, ast.keyword):
+            assert node.arg not in ("capture_output", "text", "missing_ok", "dirs_exist_ok")
+
+
+def old_python(version: str) -> str | None:
+    """An interpreter that really starts: pyenv's shims are on the PATH without being able to."""
+    root = Path.home() / ".pyenv" / "versions"
+    found = [str(p) for p in sorted(root.glob(f"{version}.*/bin/python"))] if root.is_dir() else []
+    found.append(shutil.which(f"python{version}") or "")
+    for path in filter(None, found):
+        if subprocess.run([path, "-c", "0"], capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_it_runs_under_old_pythons(make_plan, version):
+    python = old_python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    folder = quick(make_plan("fake"))
+    done = run(folder, python=python)
+    assert done.returncode == 0, done.stderr
+    _, records = plan.read_results(folder)
+    assert all(r.failure is None for r in records)
+    assert "whole" in {r.protocol.split()[-1] for r in records}
+
+
+def test_differentials_add_up_to_the_network(make_plan):
+    folder = quick(make_plan("fake"))
+    assert run(folder).returncode == 0
+    _, records = plan.read_results(folder)
+    cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
+    whole = next(r.latency_us for r in records if r.kind == "network")
+    total = sum(cells[h] * n for h, n in plan.read_breakdowns(folder)[0].cells)
+    assert total == pytest.approx(whole, rel=0.05)
+    assert str(records[0].target) == "board/fake-1.0/fp32"
+    assert records[0].environment["sm_mhz"] == "1500.0"
+
+
+def test_killed_while_running_and_run_again(make_plan):
+    folder = quick(make_plan("fake", count=2))
+    tasks = {t["task"] for t in json.loads((folder / "manifest.json").read_text())["tasks"]}
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake", "--option",
+             "sleep_s=0.1"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(1.2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with (folder / "results.jsonl").open("a") as sink:
+        sink.write('{"kind": "visit", "task": "cu')
+    assert run(folder).returncode == 0
+    done = [line["task"] for line in lines_of(folder) if line["kind"] == "visit"]
+    assert sorted(done) == sorted(tasks)
+    plan.read_results(folder)
+
+
+def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan):
+    folder = quick(make_plan("fake"))
+    assert run(folder, "--budget", "6s", "--option", "sleep_s=0.4").returncode in (0, 4)
+    first = len(lines_of(folder))
+    assert run(folder).returncode == 0
+    tasks = json.loads((folder / "manifest.json").read_text())["tasks"]
+    assert first <= len(lines_of(folder)) == 1 + len(tasks)
+
+
+@pytest.mark.parametrize("how", ["crash"])
+def test_a_model_that_takes_the_process_down_is_given_up(make_plan, how):
+    folder = quick(make_plan("fake"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    bad = manifest["items"][manifest["tasks"][0]["items"][0]]["file"]
+    done = run(folder, "--option", f"{how}={Path(bad).name}")
+    assert done.returncode == 0, done.stderr
+    lost = [line for line in lines_of(folder) if line.get("lost")]
+    assert len(lost) == 2
+    _, records = plan.read_results(folder)
+    assert [r.failure for r in records if r.failure] == [lost[-1]["error"]]
+    assert run(folder).returncode == 0  # and is not tried a third time
+    assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
+
+
+def test_a_hang_ends_by_time_out():
+    from hybridlat.board.client import Worker
+    from hybridlat.board.errors import WorkerLost
+
+    worker = Worker(str(FOLDER / "worker.py"), "fake", {"hang": "worker.py"})
+    begin = time.monotonic()
+    with pytest.raises(WorkerLost, match="no answer in 1 s"):
+        worker.build(1.0, "k", str(FOLDER / "worker.py"), "fp32")
+    assert time.monotonic() - begin < 30
+    with pytest.raises(WorkerLost):
+        worker.ask(1.0, "drop", key="k")
+
+
+def test_another_board_is_refused(make_plan):
+    folder = quick(make_plan("fake"))
+    assert run(folder).returncode == 0
+    before = (folder / "results.jsonl").read_bytes()
+    refused = run(folder, "--option", "board=other")
+    assert refused.returncode == 2
+    assert "another board" in refused.stderr
+    assert "'fake board' then, 'other' now" in refused.stderr
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_results_of_another_engine_are_refused(make_plan):
+    folder = quick(make_plan("tensorrt"))
+    assert run(folder).returncode == 0
+    with pytest.raises(StoreError, match="was measured with fake"):
+        plan.read_results(folder)
+
+
+def test_a_missing_engine_is_one_sentence(make_plan):
+    done = run(make_plan("fake"), "--option", "missing=yes")
+    assert done.returncode == 3
+    assert done.stderr.strip() == "worker.py: the fake engine was told to be missing"
