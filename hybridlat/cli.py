@@ -35,6 +35,9 @@ COMMANDS: Mapping[str, Entry] = {
     "predict": Entry("predict", "predict", "The latency of networks, and where the time goes."),
     "measure": Entry("measure", "measure", "Measure networks and their cells on this machine."),
     "compare": Entry("compare", "compare", "Networks side by side, and what makes the difference."),
+    "onboard": Entry("learning", "onboard", "Measure a new device within a budget, and train it."),
+    "train": Entry("learning", "train", "Train a target; crowned only if it is not worse."),
+    "evaluate": Entry("learning", "evaluate", "How good predictions are, beside the baselines."),
     "targets": Entry("targets", "targets", "The targets that are known, and how well."),
     "store": Entry("store", "store", "Look after the measurements: stats, export, import, check."),
     "plan": Entry("plan", "plan", "Write what is to be measured on another device."),
@@ -77,13 +80,9 @@ class Commands(click.Group):
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import PackageNotFoundError, version
+        from hybridlat import __version__
 
-        try:
-            found = version("hybridlat")
-        except PackageNotFoundError:
-            found = "(not installed)"
-        click.echo(f"hybridlat {found}")
+        click.echo(f"hybridlat {__version__}")
         ctx.exit()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,6 @@ from hybridlat.core.calibrate import JudgedNetwork
 from hybridlat.core.device import Device
 from hybridlat.model import CellModel
 from hybridlat.records import Records, WholeNetwork
-
-Fit = Callable[[Collection[str]], CellModel]
-"""Fits a model to all cells of the records but those with these hashes."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +87,16 @@ def cross_fit(
     records: Records,
     networks: Sequence[WholeNetwork],
     setting: Setting,
-    fold_of: Callable[[str], int],
+    place: Mapping[str, int],
     also_forbidden: Collection[str] = (),
 ) -> CrossFitted:
-    """Fit one model per fold of ``networks``, each without the fold's cells and kernels."""
+    """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
+
+    ``place`` is the fold of each network by name.
+    """
     folds: dict[int, list[WholeNetwork]] = {}
     for network in networks:
-        folds.setdefault(fold_of(network.name), []).append(network)
+        folds.setdefault(place[network.name], []).append(network)
     models: dict[int, CellModel] = {}
     found: dict[str, JudgedNetwork] = {}
     for fold, members in sorted(folds.items()):

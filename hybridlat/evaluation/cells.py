@@ -27,7 +27,11 @@ Tell = Callable[[str], None]
 
 
 def judge_cells(
-    records: Records, setting: Setting, names: Sequence[str], tell: Tell, seeds: Sequence[int] = SEEDS
+    records: Records,
+    setting: Setting,
+    names: Sequence[str],
+    tell: Tell,
+    seeds: Sequence[int] = SEEDS,
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
     hashes = sorted(records.cells)
@@ -138,9 +142,7 @@ def _baseline(
     seed: int,
 ) -> tuple[tuple[Answer, ...], float]:
     model = baselines.load(name)(setting.device, setting.precision, seed)
-    model.fit(
-        [baselines.Row(data.texts[i], float(data.truth[i]), data.hashes[i]) for i in train]
-    )
+    model.fit([baselines.Row(data.texts[i], float(data.truth[i]), data.hashes[i]) for i in train])
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()
     said = model.predict(wanted)
@@ -157,7 +159,9 @@ def _measure(
     """The same answers with some of the cells played back as measured."""
     measured = {int(i) for i in chosen}
     return tuple(
-        Answer(a.name, a.true_us, a.true_us, (a.true_us, a.true_us), 1.0, float(data.costs[test[i]]))
+        Answer(
+            a.name, a.true_us, a.true_us, (a.true_us, a.true_us), 1.0, float(data.costs[test[i]])
+        )
         if i in measured
         else a
         for i, a in enumerate(answers)

@@ -168,4 +168,3 @@ def calibration(pairs: Pairs) -> dict[str, list[tuple[float, float]]]:
                 for level in LEVELS
             ]
     return found
-

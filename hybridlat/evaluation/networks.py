@@ -14,7 +14,7 @@ from hybridlat.evaluation import curves
 from hybridlat.evaluation.judge_baselines import judge_baselines
 from hybridlat.evaluation.metrics import Answer, noise
 from hybridlat.evaluation.results import OWN, Judgement, TargetReport
-from hybridlat.evaluation.splits import FOLDS, fold_of
+from hybridlat.evaluation.splits import FOLDS, even_folds
 from hybridlat.learning import CrossFitted, Setting, cross_fit
 from hybridlat.records import Records, WholeNetwork
 
@@ -33,7 +33,8 @@ def judge_networks(
     """Every network of the records judged once, by a model and constants that have not seen it."""
     networks = records.complete_networks
     tell(f"{records.target}: fitting {folds} models, {len(networks)} networks held out in turn")
-    fitted = cross_fit(records, networks, setting, lambda name: fold_of(name, folds))
+    place = even_folds((n.name for n in networks), folds)
+    fitted = cross_fit(records, networks, setting, place)
     compositions = {
         fold: fit_composition(fitted.others(fold), setting.confidence) for fold in fitted.folds
     }

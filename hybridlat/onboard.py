@@ -1,0 +1,199 @@
+"""Make a new device known: measure what is worth most within a time budget, then train.
+
+In order of worth: whole networks that come with hybridlat together with their cells (they fit the
+composition and say how good it is), small and quick ones first; then random realistic kernels (they
+widen what the model may be trusted on). Everything measured is in the store at once, so a run that
+was cut off, or a second one, goes on where the first stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hybridlat import onnx_io, train
+from hybridlat.backends.base import Backend
+from hybridlat.core.device import Device
+from hybridlat.core.measurement import Breakdown, Kind
+from hybridlat.core.signature import sign
+from hybridlat.core.target import Target
+from hybridlat.errors import HybridlatError, InputError
+from hybridlat.measure import Job, Progress, Settings, measure
+from hybridlat.split import Split, split_network
+from hybridlat.store import Store
+from hybridlat.sweep import sweep
+
+NETWORK_SHARE = 0.6
+"""Part of the budget that whole networks and their cells may take."""
+_BATCH = 120  # kernels of the sweep measured in one go: what a cut loses at most
+_TRAINING_S = 30.0
+_LEAST_CELLS = 60
+
+
+@dataclass(frozen=True)
+class Onboarded:
+    """What an onboarding did; ``trained`` is None where there was too little to learn from."""
+
+    target: Target
+    networks: int
+    cells: int
+    kernels: int
+    elapsed_s: float
+    trained: train.Trained | None
+    notes: tuple[str, ...] = field(default=())
+
+
+def networks_folder() -> Path | None:
+    """The networks that come with hybridlat: inside a wheel, else beside the package."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_shipped" / "data" / "nets", package.parent / "data" / "nets"):
+        if any(folder.glob("*.onnx")):
+            return folder
+    return None
+
+
+def run(
+    backend: Backend,
+    options: Mapping[str, int | str],
+    budget_s: float,
+    *,
+    store: str | None = None,
+    nets: Path | None = None,
+    out: Path | None = None,
+    device: Device | None = None,
+    seed: int = 0,
+    track: bool = True,
+    settings: Settings | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+    most_kernels: int = 5000,
+) -> Onboarded:
+    """Measure on ``backend`` (``options`` start it anew) for about ``budget_s`` seconds and train.
+
+    ``nets`` is a folder of ONNX files, by default those that come with hybridlat. Raises InputError
+    for a budget that is not above 0.
+    """
+    if not budget_s > 0:
+        raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
+    say = tell or (lambda _: None)
+    began = time.monotonic()
+    work = _Work(backend, options, Store(store), settings or Settings(), progress, say, began)
+    with work.store:
+        end = began + max(budget_s - _TRAINING_S, 0.5 * budget_s)
+        folder = nets or networks_folder()
+        files = sorted(folder.glob("*.onnx")) if folder is not None else []
+        done = work.networks(files, began + NETWORK_SHARE * (end - began))
+        kernels = work.kernels(end, seed, most_kernels)
+        known = sum(s.cells for s in work.store.stats() if s.target == backend.target)
+        url = work.store.url
+    trained = None
+    if known >= _LEAST_CELLS:
+        say(f"{backend.target}: training on {known} cells")
+        trained = train.run(
+            backend.target, store=url, out=out, device=device, seed=seed, track=track, tell=say
+        )
+    else:
+        work.notes.append(
+            f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
+            "run it again with a larger budget, it goes on where it stopped"
+        )
+    return Onboarded(
+        backend.target, done, known, kernels, time.monotonic() - began, trained, tuple(work.notes)
+    )
+
+
+class _Work:
+    """Measures jobs in portions that fit the time left, and keeps what it measured."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        options: Mapping[str, int | str],
+        store: Store,
+        settings: Settings,
+        progress: Callable[[Progress], None] | None,
+        tell: Callable[[str], None],
+        began: float,
+    ) -> None:
+        self.backend, self.options, self.store = backend, options, store
+        self.settings, self.progress, self.tell = settings, progress, tell
+        self.began = began
+        self.notes: list[str] = []
+
+    def networks(self, files: Sequence[Path], end: float) -> int:
+        """Measure networks and their cells, those with the least work first, until ``end``."""
+        sized: list[tuple[float, str, Split, Job]] = []
+        for path in files:
+            try:
+                network = onnx_io.read_network(path, name=path.stem)
+                split = split_network(
+                    network, self.backend.lower(network), tuple(n.name for n in network.nodes)
+                )
+            except HybridlatError as error:
+                self.notes.append(f"{path.name} is left out: {error}")
+                continue
+            whole = Job(sign(network).hash, network, "network", {"network": path.stem})
+            sized.append((_work(split), path.stem, split, whole))
+        done = 0
+        for _, name, split, whole in sorted(sized, key=lambda item: (item[0], item[1])):
+            if time.monotonic() >= end:
+                self.notes.append(f"{len(sized) - done} networks did not fit into the budget")
+                break
+            self.tell(f"{self.backend.target}: {name}")
+            self._measure([*self._cells(split, name), *self._unless_known([whole])], end)
+            cells = tuple((use.signature, use.count) for use in split.uses)
+            self.store.add_breakdowns(
+                [Breakdown(self.backend.target, name, whole.signature, cells,
+                           labels={"network": name})]
+            )  # fmt: skip
+            done += 1
+        return done
+
+    def kernels(self, end: float, seed: int, most: int) -> int:
+        """Measure random kernels in portions until ``end``."""
+        portion: list[Job] = []
+        done = 0
+        for hash_, network in sweep(self.backend.lower, most, seed):
+            portion.append(Job(hash_, network, "cell", {"sweep": str(seed)}))
+            if len(portion) == _BATCH:
+                done += self._measure(self._unless_known(portion), end)
+                portion = []
+            if time.monotonic() >= end:
+                return done
+        return done + self._measure(self._unless_known(portion), end)
+
+    def _cells(self, split: Split, name: str) -> list[Job]:
+        from hybridlat.core.signature import read
+
+        jobs = [
+            Job(use.signature, read(split.texts[use.signature], " ".join(use.ops)[:60]), "cell",
+                {"network": name})
+            for use in split.uses
+        ]  # fmt: skip
+        return self._unless_known(jobs)
+
+    def _unless_known(self, jobs: Sequence[Job]) -> list[Job]:
+        found: list[Job] = []
+        kinds: tuple[Kind, ...] = ("cell", "network")
+        for kind in kinds:
+            own = [job for job in jobs if job.kind == kind]
+            known = self.store.latencies(self.backend.target, [job.signature for job in own], kind)
+            found += [job for job in own if job.signature not in known]
+        return found
+
+    def _measure(self, jobs: Sequence[Job], end: float) -> int:
+        left = end - time.monotonic()
+        if not jobs or left <= 0:
+            return 0
+        from dataclasses import replace
+
+        settings = replace(self.settings, budget_s=left)
+        records = measure(self.backend, self.options, jobs, self.store, settings, self.progress)
+        return sum(record.latency_us is not None for record in records)
+
+
+def _work(split: Split) -> float:
+    """How much of the budget a network takes: mostly how many distinct cells it has."""
+    return float(len(split.uses))

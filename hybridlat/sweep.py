@@ -1,0 +1,99 @@
+"""Random realistic kernels for a new target: what its model learns from beside whole networks.
+
+Each is drawn as a small network of a file, the kernel between two convolutions that are there to
+hand it its input and take its output in the layout that the engine works in. Asked to lower that,
+the engine shows the kernel as it runs inside real networks (blocked layouts, fused activations);
+the cell that holds it is cut out and can be measured like any other. The same seed draws the same.
+
+Shapes follow CNNs: channels are mostly multiples of 16, sides come from halving common input sizes,
+few channels go with large images and many with small ones.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hybridlat import onnx_io
+from hybridlat.core.cells import kernels
+from hybridlat.core.network import Lowered, Network
+from hybridlat.core.signature import sign
+from hybridlat.errors import HybridlatError
+from hybridlat.sweep_kernels import DRAWERS, Builder
+
+MOST_FLOP = 3e9
+MOST_BYTES = 96e6
+FAMILIES: Mapping[str, float] = {
+    "conv": 0.30, "pointwise conv": 0.26, "depthwise": 0.14, "grouped": 0.06, "pool": 0.06,
+    "elementwise": 0.08, "concat": 0.03, "gemm": 0.05, "squeeze": 0.02,
+}  # fmt: skip
+"""Families of kernels and how often each is drawn."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A small network of a file, and the names of its nodes that make the kernel."""
+
+    network: Network
+    kernel: frozenset[str]
+    family: str
+
+
+def draw(seed: int) -> Drawn:
+    """One network around a random kernel; within the limits on FLOP and bytes."""
+    rng = random.Random(f"hybridlat sweep {seed}")
+    while True:
+        family = rng.choices(list(FAMILIES), list(FAMILIES.values()))[0]
+        builder = Builder()
+        result = DRAWERS[family](builder, rng)
+        network = builder.finish(f"{family} {seed}", result)
+        if _flop(network) <= MOST_FLOP and _bytes(network) <= MOST_BYTES:
+            return Drawn(network, frozenset(builder.kernel), family)
+
+
+def sweep(
+    lower: Callable[[Network], Lowered], count: int, seed: int = 0, most_draws: int | None = None
+) -> Iterator[tuple[str, Network]]:
+    """(signature hash, cell) of ``count`` distinct kernels as the engine runs them.
+
+    ``lower`` is the backend's. What an engine refuses is passed over; the iterator ends early when
+    ``most_draws`` (twenty per kernel wanted) have not given enough.
+    """
+    seen: set[str] = set()
+    for draws in range(most_draws or 20 * count):
+        if len(seen) >= count:
+            return
+        drawn = draw(seed * 1_000_003 + draws)
+        # Read back from a file's bytes, so that attributes are those that a file would give.
+        network = onnx_io.read_network(onnx_io.to_onnx(drawn.network, None), name="sweep")
+        try:
+            lowered = lower(network)
+        except HybridlatError:
+            continue
+        wanted = {i for i, node in enumerate(network.nodes) if node.name in drawn.kernel}
+        for cell in kernels(lowered, network):
+            if not wanted & set(cell.origins):
+                continue
+            hash_ = sign(cell.network).hash
+            if hash_ not in seen and len(seen) < count:
+                seen.add(hash_)
+                yield hash_, cell.network
+
+
+def _flop(network: Network) -> float:
+    """FLOP of the convolutions and products, two per multiply-add."""
+    return float(
+        sum(
+            2
+            * network.types[n.outputs[0]].elements
+            * math.prod(network.type_of(n.inputs[1]).shape[1:])
+            for n in network.nodes
+            if n.op in ("Conv", "Gemm")
+        )
+    )
+
+
+def _bytes(network: Network) -> float:
+    return float(sum(t.bytes for t in network.types.values()) + network.weight_bytes)
