@@ -6,6 +6,7 @@ Networks and cells are measured together, in batches, between runs of a referenc
 networks are measured once more afterwards for the noise floor.
 
     python experiments/01_sum_of_cells.py measure --store sqlite:///records.db   # about 30 min
+    python experiments/01_sum_of_cells.py sweep   --store sqlite:///records.db   # about 8 min
     python experiments/01_sum_of_cells.py report  --store sqlite:///records.db
     python experiments/01_sum_of_cells.py report                  # from the pack in data/packs
 
@@ -36,12 +37,18 @@ from hybridlat.core.network import Network  # noqa: E402
 from hybridlat.core.signature import sign  # noqa: E402
 from hybridlat.measure import Job, Progress, Settings, measure  # noqa: E402
 from hybridlat.store import Store  # noqa: E402
+from hybridlat.sweep import sweep  # noqa: E402
 
+SWEEP_KERNELS = 2200
+SWEEP_SEED = 0
+SWEEP_BATCH = 400
 NAS_NETWORKS = 60
 NAS_SEED = 2024
 BATCH = 10
-BASELINE = Settings(rounds=2, processes=1, max_processes=1)
-REPEAT = Settings(rounds=3, processes=1, max_processes=1)
+TRUTH = Settings(rounds=2, processes=2, max_processes=3)
+REPEAT = Settings(rounds=2, processes=1, max_processes=1)
+BASELINE = Settings(rounds=1, processes=1, max_processes=1, visit_ms=15.0)
+SWEEP = Settings(rounds=1, processes=2, max_processes=2, visit_ms=15.0)
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,12 @@ def subjects(backend: Backend, only: Sequence[str]) -> list[Subject]:
 
 
 def subject(backend: Backend, network: Network, labels: Mapping[str, str]) -> Subject:
+    """Everything to measure of one network."""
     lowered = backend.lower(network)
-    layers = [network.subnetwork((i,)) for i in range(len(network.nodes))]
+    layers = [
+        replace(network.subnetwork((i,)), context=lowered.network.context)
+        for i in range(len(network.nodes))
+    ]
     return Subject(
         Job(sign(network).hash, network, "network", labels),
         _count([c.network for c in cut(lowered)], "cell", labels),
@@ -124,7 +135,7 @@ def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
             return
         store.add_breakdowns([s.breakdown(backend) for s in batch])
         jobs = [s.whole for s in batch] + [job for s in batch for job, _ in s.cells]
-        _measure(backend, store, jobs, Settings(), f"cells {number + 1}/{count}")
+        _measure(backend, store, jobs, TRUTH, f"cells {number + 1}/{count}")
     for number, batch in enumerate(batches):
         if spent():
             return
@@ -135,6 +146,21 @@ def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
             return
         parts = [job for s in batch for job, _ in (*s.kernels, *s.layers)]
         _measure(backend, store, parts, BASELINE, f"parts {number + 1}/{count}")
+
+
+def run_sweep(store: Store, budget_s: float | None) -> None:
+    """Measure random realistic kernels, for the model of unseen cells to learn from."""
+    backend = open_backend("onnxruntime", threads=1)
+    started = time.monotonic()
+    drawn = list(sweep(backend.lower, SWEEP_KERNELS, SWEEP_SEED))
+    for place in range(0, len(drawn), SWEEP_BATCH):
+        if budget_s is not None and time.monotonic() - started > budget_s:
+            return
+        jobs = [
+            Job(hash_, network, "cell", {"sweep": str(SWEEP_SEED)})
+            for hash_, network in drawn[place : place + SWEEP_BATCH]
+        ]
+        _measure(backend, store, jobs, SWEEP, f"sweep {place + len(jobs)}/{len(drawn)}")
 
 
 def _measure(
@@ -170,8 +196,9 @@ def _printer(label: str):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
+    """Measure or report, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("action", choices=("measure", "report"))
+    parser.add_argument("action", choices=("measure", "sweep", "report"))
     parser.add_argument("--store", help="URL of the store; report without it reads the pack")
     parser.add_argument("--only", nargs="*", default=[], help="names of networks")
     parser.add_argument("--budget", type=float, help="seconds after which no batch is begun")
@@ -180,6 +207,9 @@ def main() -> None:
     if chosen.action == "measure":
         with Store(chosen.store) as store:
             run(store, chosen.only, chosen.budget)
+    elif chosen.action == "sweep":
+        with Store(chosen.store) as store:
+            run_sweep(store, chosen.budget)
     else:
         print_report(chosen.store, markdown=chosen.markdown)
 

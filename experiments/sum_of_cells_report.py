@@ -63,12 +63,13 @@ def score(names: Sequence[str], predicted: Sequence[float], true: Sequence[float
 
 def rows(store: object, target: Target) -> list[Row]:
     """Every network of which the whole and all cells are known."""
-    cell, whole, layer = (_lookup(store, target, kind) for kind in ("cell", "network", "layer"))
+    cell, layer = _lookup(store, target, "cell"), _lookup(store, target, "layer")
     entry = cell([sign(null_network(1)).hash]).get(sign(null_network(1)).hash, 0.0)
     first, again = _repeats(store.measurements(target, "network"))  # type: ignore[attr-defined]
-    del whole
     breakdowns: list[Breakdown] = list(store.breakdowns(target))  # type: ignore[attr-defined]
-    texts = store.signature_texts({h for b in breakdowns for h, _ in b.cells})  # type: ignore[attr-defined]
+    breakdowns = [b for b in breakdowns if b.layers]
+    hashes = {h for b in breakdowns for h, _ in b.cells}
+    texts = store.signature_texts(hashes)  # type: ignore[attr-defined]
     found = []
     for item in sorted(breakdowns, key=lambda b: b.network):
         if item.signature not in first:
@@ -90,7 +91,9 @@ def rows(store: object, target: Target) -> list[Row]:
     return [row for row in found if "cells" in row.sums_us]
 
 
-def _lookup(store: object, target: Target, kind: str) -> Callable[[Iterable[str]], dict[str, float]]:
+def _lookup(
+    store: object, target: Target, kind: str
+) -> Callable[[Iterable[str]], dict[str, float]]:
     def look(hashes: Iterable[str]) -> dict[str, float]:
         found = store.latencies(target, list(hashes), kind)  # type: ignore[attr-defined]
         return {h: k.latency_us for h, k in found.items() if k.latency_us is not None}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MeasureCells = Callable[["OnnxFile", "Split", Sequence[str]], None]
 
+
 def answer(
     file: OnnxFile,
     split: Split,
@@ -70,6 +71,7 @@ def answer(
         tolerance=tolerance, confidence=confidence, why_not=why_not,
         refused=refused, started=started, may_measure=measure is not None,
         target=str(knowledge.target),
+        borrowed=knowledge.borrowed[0] if knowledge.borrowed else None,
     )  # fmt: skip
 
 
@@ -123,6 +125,7 @@ def _estimate(
     started: float,
     may_measure: bool,
     target: str,
+    borrowed: str | None,
 ) -> Estimate:
     interval: NetworkInterval = composition.interval(belief)
     rows = _rows(file, split, belief, predicted, failures, confidence, why_not)
@@ -144,7 +147,11 @@ def _estimate(
     if not supported:
         count = sum(row.count for row in rows if row.source == "unsupported")
         warnings.append(f"{count} cells have no latency: the latency given is that of the others")
-    if not composition.networks:
+    if borrowed is not None:
+        warnings.append(
+            f"the interval is that of {borrowed}: whole networks were not measured on {target} yet"
+        )
+    elif not composition.networks:
         warnings.append("the interval is not calibrated on whole networks of this target yet")
     if split.gone:
         names = ", ".join(file.node_names[i] for i in split.gone)

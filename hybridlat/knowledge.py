@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,12 +98,34 @@ class Knowledge:
 
     @cached_property
     def composition(self) -> Composition:
-        """The target's composition; without one, the plain sum and the engine's entry cost."""
-        for folder in model_folders(self.target):
-            path = folder / COMPOSITION_FILE
-            if path.is_file():
-                return Composition.from_json(json.loads(path.read_text(encoding="utf-8")))
-        return Composition(overhead_us=self.entry_cost_us)
+        """The target's composition, else one borrowed, else the plain sum and its entry cost."""
+        own = _first_composition(model_folders(self.target))
+        if own is not None:
+            return own
+        plain = Composition(overhead_us=self.entry_cost_us)
+        if self.borrowed is None:
+            return plain
+        lent = self.borrowed[1]
+        return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
+                       quantiles=lent.quantiles, confidence=lent.confidence)  # fmt: skip
+
+    @cached_property
+    def borrowed(self) -> tuple[str, Composition] | None:
+        """Whose interval is used where this target has no composition: the same engine's.
+
+        How far the sum of measured cells is from the network depends on the engine and on how
+        cells are measured more than on the device, so a sibling's error is the best guess there
+        is. Its constants are not taken over.
+        """
+        if _first_composition(model_folders(self.target)) is not None:
+            return None
+        for folder in model_folders(None):
+            name = _target_name(folder)
+            if name and Target.parse(name).engine == self.target.engine:
+                found = _first_composition([folder])
+                if found is not None and found.networks:
+                    return name, found
+        return None
 
     @cached_property
     def model(self) -> CellModel | None:
@@ -112,3 +135,17 @@ class Knowledge:
         for folder in model_folders(self.target):
             return CellModel.load(folder)
         return None
+
+
+def _first_composition(folders: Sequence[Path]) -> Composition | None:
+    for folder in folders:
+        path = folder / COMPOSITION_FILE
+        if path.is_file():
+            return Composition.from_json(json.loads(path.read_text(encoding="utf-8")))
+    return None
+
+
+def _target_name(folder: Path) -> str | None:
+    card = json.loads((folder / CARD_FILE).read_text(encoding="utf-8"))
+    name = card.get("target")
+    return name if isinstance(name, str) else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import multiprocessing
 import random
 import statistics
 import time
@@ -22,16 +21,14 @@ from hybridlat.core.measurement import Kind, Measurement, Visit
 from hybridlat.core.network import Network
 from hybridlat.core.sampling import combine, entry_cost_us, level_us
 from hybridlat.core.signature import sign
-from hybridlat.errors import BackendUnavailable
+from hybridlat.measure_process import MeasuringProcess
 from hybridlat.measure_worker import NULL_CHAINS, Report, Task, null_network, reference_network
-from hybridlat.measure_worker import serve as serve_tasks
 
 if TYPE_CHECKING:
     from hybridlat.backends.base import Backend
     from hybridlat.store import Store
 
 PROTOCOL = "twins-1"
-JOB_TIMEOUT_S = 240.0
 
 
 @dataclass(frozen=True)
@@ -82,22 +79,24 @@ class Settings:
     seed: int = 0
 
 
-MAX_TWINS = 28
-MANY_TWINS = 8
 HEAVY_BYTES = 24_000_000
-COLD_BYTES = 64_000_000
+# By the context of a cell: at most and at least so many twins, and in between as many as hold
+# these bytes of weights together.
+TWINS = {"small": (4, 4, 0), "medium": (14, 6, 24_000_000), "": (28, 8, 64_000_000)}
 
 
 def twins_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 
     A network comes back to a cell after all the others, whose weights, operators and bookkeeping
-    have filled the caches: many copies of a small cell do the same, a few of a heavy one.
+    have been through the caches: many copies of a small cell do the same, a few of a heavy one,
+    and a few where the whole network is small.
     """
     weight_bytes = max(network.weight_bytes, 1)
     if weight_bytes > HEAVY_BYTES:
         return 3
-    return max(MANY_TWINS, min(MAX_TWINS, math.ceil(COLD_BYTES / weight_bytes)))
+    most, least, together = TWINS.get(network.context, TWINS[""])
+    return max(least, min(most, math.ceil(together / weight_bytes)))
 
 
 def measure(
@@ -195,14 +194,14 @@ class _Run:
         todo = list(self._tasks(process, wanted))
         done = 0
         began = time.monotonic()
-        worker: _Worker | None = None
+        worker: MeasuringProcess | None = None
         try:
             for task in todo:
                 if self._out_of_time() and done:
                     break
                 if task.key in self.failures:
                     continue
-                worker = worker or _Worker(self.backend.name, self.options)
+                worker = worker or MeasuringProcess(self.backend.name, self.options)
                 report = worker.ask(task)
                 if report is None:
                     self.failures[task.key] = worker.last_words()
@@ -271,7 +270,7 @@ class _Run:
             return
         passed = time.monotonic() - began
         processes = max(self.settings.processes, process + 1)
-        left = passed / done * (total - done) + passed / done * total * (processes - process - 1)
+        left = passed / done * (total - done + total * (processes - process - 1))
         label = task.network.name or task.key
         self.progress(Progress(process * total + done, processes * total, label, left))
 
@@ -290,7 +289,9 @@ class _Run:
                 records.append(self._record(job, (), self.failures[key], 0.0))
                 continue
             visits = tuple(
-                Visit(tuple(round(s, 2) for s in r.samples_us), round(r.reference_us / nominal, 5), p)
+                Visit(
+                    tuple(round(s, 2) for s in r.samples_us), round(r.reference_us / nominal, 5), p
+                )
                 for p, r in self.visits[key]
             )
             if visits:
@@ -347,56 +348,3 @@ class _Run:
             failure=failure,
             labels=dict(job.labels),
         )
-
-
-class _Worker:
-    """The measuring process as seen from here."""
-
-    def __init__(self, backend: str, options: Mapping[str, int | str]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(
-            target=serve_tasks, args=(backend, dict(options), True, other), daemon=True
-        )
-        self._process.start()
-        other.close()
-        greeting = self._receive(JOB_TIMEOUT_S)
-        if greeting != "ready":
-            words = greeting[1] if isinstance(greeting, tuple) else self.last_words()
-            self.stop()
-            raise BackendUnavailable(f"the measuring process did not start: {words}")
-
-    def _receive(self, timeout_s: float) -> object:
-        try:
-            return self._pipe.recv() if self._pipe.poll(timeout_s) else None
-        except (EOFError, ConnectionError):
-            return None
-
-    def ask(self, task: Task) -> Report | None:
-        """The report of ``task``; None when the process died over it or gave no answer."""
-        try:
-            self._pipe.send(task)
-        except (BrokenPipeError, ConnectionError):
-            return None
-        answer = self._receive(JOB_TIMEOUT_S)
-        return answer if isinstance(answer, Report) else None
-
-    def last_words(self) -> str:
-        self._process.join(1.0)
-        code = self._process.exitcode
-        if code is None:
-            return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
-        return f"the measuring process died of signal {-code}" if code < 0 else (
-            f"the measuring process ended with code {code}"
-        )  # fmt: skip
-
-    def stop(self) -> None:
-        try:
-            self._pipe.send(None)
-        except (BrokenPipeError, ConnectionError, OSError):
-            pass
-        self._process.join(2.0)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._pipe.close()

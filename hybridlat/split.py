@@ -81,8 +81,10 @@ class Splitter:
         self._target, self._lower, self._store = target, lower, store
         self._remembered: OrderedDict[str, Split] = OrderedDict()
 
-    def split(self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None) -> Split:
-        """The cells of ``file``; NetworkError or MeasurementError where there are none to be had."""
+    def split(
+        self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
+    ) -> Split:
+        """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = file.key(batch, shapes)
         found = self._remembered.get(key)
         if found is None:

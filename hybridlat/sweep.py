@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybridlat import onnx_io
 from hybridlat.core.cells import kernels
@@ -76,10 +76,12 @@ def sweep(
         for cell in kernels(lowered, network):
             if not wanted & set(cell.origins):
                 continue
-            hash_ = sign(cell.network).hash
+            # The drawn network is small; the kernel stands for one of a large network.
+            kernel = replace(cell.network, context="")
+            hash_ = sign(kernel).hash
             if hash_ not in seen and len(seen) < count:
                 seen.add(hash_)
-                yield hash_, cell.network
+                yield hash_, kernel
 
 
 def _flop(network: Network) -> float:

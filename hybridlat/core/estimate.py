@@ -61,8 +61,14 @@ class Estimate:
 
     @property
     def trusted(self) -> bool:
-        """True when every cell has a latency and the interval is within the tolerance."""
-        return self.latency_us is not None and self.supported and self.within_tolerance
+        """True when every cell has a latency, and they are measured or the interval suffices.
+
+        With every cell measured there is nothing left to do about an interval that is wide.
+        """
+        if self.latency_us is None or not self.supported:
+            return False
+        measured = all(cell.source == "measured" for cell in self.cells)
+        return self.within_tolerance or measured
 
     def to_json(self) -> dict[str, object]:
         """The fixed JSON object of ``predict --json`` (format 1)."""

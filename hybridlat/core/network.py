@@ -84,7 +84,9 @@ class Network:
     ``nodes`` are in a topological order; ``types`` holds every activation (inputs, and outputs of
     nodes); ``constants`` every weight and structural constant; ``folded`` names the file's
     operators that only compute constants (shape arithmetic, weights made by a node) and are gone.
-    A *cell* and a *kernel* are Networks too: sub-networks of a lowered network.
+    A *cell* and a *kernel* are Networks too: sub-networks of a lowered network. ``context`` says in
+    what kind of network they stand where the engine's latency depends on it (how cold its caches
+    find them), in the lowering's own words; empty for the usual case.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Network:
     types: Mapping[str, TensorType]
     constants: Mapping[str, Constant] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
+    context: str = ""
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""
@@ -143,7 +146,9 @@ class Network:
         )
         constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}
         types = {t: self.types[t] for t in (*inputs, *made)}
-        return Network(name or self.name, nodes, inputs, outputs, types, constants)
+        return Network(
+            name or self.name, nodes, inputs, outputs, types, constants, context=self.context
+        )
 
 
 @dataclass(frozen=True)

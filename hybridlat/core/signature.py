@@ -9,9 +9,11 @@ from its signature alone. One line a fact::
     constant 2 int64 2 = 1 -1
     node com.microsoft.nchwc::Conv@1 (0 1 -) -> (3:float32:1x64x56x56) {"group":1}
     output 3
+    context small
 
 Tensors are numbered inputs first, then constants as first read, then outputs of nodes; ``-`` is an
-input left out; a scalar's shape is empty. Nodes stand in a canonical topological order.
+input left out; a scalar's shape is empty; the last line is there only where a cell's context says
+what kind of network it stands in. Nodes stand in a canonical topological order.
 """
 
 from __future__ import annotations
@@ -198,7 +200,10 @@ def _write(network: Network) -> str:
             f"{attributes}"
         )
     outputs = sorted(int(number[name]) for name in network.outputs)
-    return "\n".join([_HEADER, *head, *body, *(f"output {o}" for o in outputs)]) + "\n"
+    tail = [f"output {o}" for o in outputs]
+    if network.context:
+        tail.append(f"context {network.context}")
+    return "\n".join([_HEADER, *head, *body, *tail]) + "\n"
 
 
 def read(text: str, name: str = "cell") -> Network:
@@ -221,6 +226,7 @@ def _read(text: str, name: str) -> Network:
     nodes: list[Node] = []
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}
+    context = ""
     for line in lines[1:]:
         word, rest = line.split(" ", 1)
         if word == "input":
@@ -235,9 +241,13 @@ def _read(text: str, name: str) -> Network:
             outputs.append(f"t{rest}")
         elif word == "node":
             nodes.append(_read_node(rest, len(nodes), types))
+        elif word == "context":
+            context = rest
         else:
             raise ValueError(f"not a line of a signature: {line[:60]!r}")
-    return Network(name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants)
+    return Network(
+        name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants, context=context
+    )
 
 
 def _read_typed(text: str) -> tuple[str, TensorType]:

@@ -21,8 +21,12 @@ from hybridlat.errors import MeasurementError
 if TYPE_CHECKING:
     import onnxruntime
 
-ACTIVATIONS = ("Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu")
+ACTIVATIONS = (
+    "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
+)  # fmt: skip
 ADDITIONS = ("Add", "Sum")
+SMALL_BYTES = 4_000_000
+MEDIUM_BYTES = 14_000_000
 _NCHWC_NAME = re.compile(r"(t\d+)_nchwc")
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 
@@ -31,21 +35,30 @@ def lower(network: Network, threads: int = 1) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
     import onnxruntime
 
-    plain, original = _rename(network)
+    plain = _rename(network)
     with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
         path = Path(folder) / "optimised.onnx"
         _optimise(plain, path, threads)
         engine_model = onnx_io.load(path, network.name).model
         types = _engine_types(path, engine_model, threads)
     raw = onnx_io.assemble(engine_model, network.name, types)
-    lowered = Network(
-        network.name, raw.nodes, raw.inputs, raw.outputs, raw.types, raw.constants, network.folded
-    )
+    lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = _trace(plain, lowered)
     claimed = {i for origin in origins for i in origin}
     removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
-    del original
     return Lowered(lowered, origins, removed, f"onnxruntime {onnxruntime.__version__}")
+
+
+def context_of(network: Network) -> str:
+    """``small``, ``medium`` or empty: how much the weights leave in the caches between two runs.
+
+    An inference reads all weights once. Where they are few, a cell finds most of its own still in
+    a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
+    is another cell for the store.
+    """
+    if network.weight_bytes < SMALL_BYTES:
+        return "small"
+    return "medium" if network.weight_bytes < MEDIUM_BYTES else ""
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
@@ -60,7 +73,7 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
     return options
 
 
-def _rename(network: Network) -> tuple[Network, dict[str, str]]:
+def _rename(network: Network) -> Network:
     """Names that the engine's own inventions cannot be mistaken for: nodes n0…, tensors t0…"""
     names = {"": ""}
     for name in (*network.inputs, *network.constants):
@@ -77,7 +90,7 @@ def _rename(network: Network) -> tuple[Network, dict[str, str]]:
         )
         for i, node in enumerate(network.nodes)
     )
-    plain = Network(
+    return Network(
         network.name,
         nodes,
         tuple(names[n] for n in network.inputs),
@@ -85,7 +98,6 @@ def _rename(network: Network) -> tuple[Network, dict[str, str]]:
         {names[n]: t for n, t in network.types.items()},
         {names[n]: c for n, c in network.constants.items()},
     )
-    return plain, {new: old for old, new in names.items()}
 
 
 def _optimise(network: Network, path: Path, threads: int) -> None:
@@ -123,7 +135,8 @@ def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]
             str(exposed), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:
-        raise MeasurementError(f"ONNX Runtime cannot reload {path.name}: {_words(error)}") from error
+        words = _words(error)
+        raise MeasurementError(f"ONNX Runtime cannot reload {path.name}: {words}") from error
     found: dict[str, TensorType] = {}
     for info in (*session.get_inputs(), *session.get_outputs()):
         match = re.fullmatch(r"tensor\((\w+)\)", info.type)
@@ -190,9 +203,9 @@ def _absorbed(
     """Additions and activations behind the anchor that the kernel's own attributes speak of."""
     wanted: list[tuple[str, ...]] = []
     ops = {file.nodes[i].op for i in mine}
-    if node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and node.inputs[3]:
-        if not ops & set(ADDITIONS):
-            wanted.append(ADDITIONS)
+    adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
+    if adds and not ops & set(ADDITIONS):
+        wanted.append(ADDITIONS)
     activation = node.attribute("activation")
     if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
         wanted.append(ACTIVATIONS)

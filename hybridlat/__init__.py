@@ -1,0 +1,58 @@
+"""The latency of a CNN: from measurements where they exist, from predictions where they do not.
+
+    import hybridlat
+
+    estimate = hybridlat.predict("resnet50.onnx")
+    print(estimate.latency_us, estimate.interval_us)
+
+    with hybridlat.Predictor("v100/tensorrt/fp16") as predictor:
+        for estimate in predictor.predict_many(models):
+            ...
+
+Importing loads none of the engines; each name below is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hybridlat.api import Predictor, predict
+    from hybridlat.core.estimate import CellEstimate, Estimate
+    from hybridlat.core.target import Target
+    from hybridlat.errors import HybridlatError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CellEstimate",
+    "Estimate",
+    "HybridlatError",
+    "Predictor",
+    "Target",
+    "__version__",
+    "predict",
+]
+
+_HOMES = {
+    "CellEstimate": "core.estimate",
+    "Estimate": "core.estimate",
+    "HybridlatError": "errors",
+    "Predictor": "api",
+    "Target": "core.target",
+    "predict": "api",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from where it lives, once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hybridlat' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"hybridlat.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
