@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,29 +93,24 @@ class Board:
 
     def _run(self, command: str, timeout_s: float, report: Report) -> str:
         """Run while passing on what it says; what went wrong, empty when nothing did."""
-        process = subprocess.Popen(
-            ["ssh", *_OPTIONS, self.host, command], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
         end = time.monotonic() + timeout_s
         last = ""
-        timed_out = False
-        try:
-            import threading
-
-            clock = threading.Timer(max(0.1, end - time.monotonic()), process.kill)
+        with subprocess.Popen(
+            ["ssh", *_OPTIONS, self.host, command], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        ) as process:  # fmt: skip
+            clock = threading.Timer(timeout_s, process.kill)
             clock.start()
-            assert process.stdout is not None
-            for line in process.stdout:
-                last = line.strip() or last
-                report(f"{self.host}: {line.rstrip()}")
-            status = process.wait()
-            timed_out = time.monotonic() >= end
-            clock.cancel()
-        finally:
-            if process.poll() is None:
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    last = line.strip() or last
+                    report(f"{self.host}: {line.rstrip()}")
+                status = process.wait()
+            finally:
+                clock.cancel()
                 process.kill()
-                process.wait()
+        timed_out = status < 0 and time.monotonic() >= end
         if timed_out:
             return f"stopped after {timeout_s:.0f} s"
         return "" if status in (0, 4) else f"the run ended with status {status} ({last})"

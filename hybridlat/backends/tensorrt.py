@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from hybridlat import board, onnx_io
 from hybridlat.backends.base import Backend, Protocol, Session
-from hybridlat.backends.tensorrt_parts import unfuse
+from hybridlat.lowering.unfuse import unfuse
 from hybridlat.board.client import Worker
 from hybridlat.board.errors import EngineError, NoDevice, WorkerLost
 from hybridlat.core.network import Lowered, Network

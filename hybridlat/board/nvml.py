@@ -2,7 +2,7 @@
 
 import ctypes
 import glob
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 _SM_CLOCK = 1
 _GPU_TEMPERATURE = 0
@@ -104,7 +104,7 @@ def summary(readings: List[Reading]) -> Dict[str, float]:
     return found
 
 
-def _first_file(pattern: str, names: Any) -> Optional[str]:
+def _first_file(pattern: str, names: Tuple[str, ...]) -> Optional[str]:
     for name in names:
         paths = sorted(glob.glob(pattern % name))
         if paths:

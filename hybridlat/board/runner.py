@@ -59,9 +59,7 @@ class Runner(object):
         self._loaded: List[str] = []
         self._processes = 0
         self._typical_s = 5.0
-        self._start()
-        assert self._worker is not None
-        hello = self._worker.hello
+        hello = self._start().hello
         facts = dict(system_facts())
         facts.update(hello["board"])
         facts.update(
@@ -73,11 +71,12 @@ class Runner(object):
         make_files(plan.file("blocks"), plan.file("models"), plan.noise)
         os.makedirs(plan.file("layers"), exist_ok=True)
 
-    def _start(self) -> None:
+    def _start(self) -> Worker:
         log = self._plan.file("worker.log")
         self._worker = Worker(self._launcher, self._engine, self._options, self._python, log)
         self._processes += 1
         self._loaded = []
+        return self._worker
 
     def run(self) -> Dict[str, int]:
         """Do what is not done yet; counts of what was measured, failed, and left undone."""
@@ -126,10 +125,7 @@ class Runner(object):
         return "failed"
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
-        if self._worker is None:
-            self._start()
-        worker = self._worker
-        assert worker is not None
+        worker = self._worker or self._start()
         settings = self._plan.settings
         built = {}
         for item in task["items"]:

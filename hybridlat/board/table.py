@@ -46,7 +46,7 @@ def table(plan: Plan, results: str) -> str:
 
 
 def _result(task: Dict[str, Any], visit: Dict[str, Any]) -> float:
-    medians = []
+    medians: List[float] = []
     for item in task["items"]:
         ordered = sorted(visit["samples_us"].get(item) or [0.0])
         medians.append(ordered[len(ordered) // 2])

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from .cuda import probe
 from .errors import EngineError, NoDevice
@@ -74,7 +74,8 @@ class Builder(object):
 
     def _make_logger(self) -> Any:
         trt = self.trt
-        errors = self._errors = []  # type: List[str]
+        errors: List[str] = []
+        self._errors = errors
 
         class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
