@@ -11,11 +11,11 @@ import pytest
 
 from hybridlat import backends, board, onnx_io
 from hybridlat.backends.tensorrt import TensorRtBackend, gpu_name
-from hybridlat.lowering.unfuse import unfuse
 from hybridlat.board.client import Worker
 from hybridlat.board.engines import Request, open_engine
 from hybridlat.board.errors import EngineError, NoDevice
 from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.lowering.unfuse import unfuse
 from tests.board import fake_tensorrt
 from tests.board.conftest import lower, small_network
 
