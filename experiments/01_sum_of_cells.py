@@ -7,6 +7,7 @@ networks are measured once more afterwards for the noise floor.
 
     python experiments/01_sum_of_cells.py measure --store sqlite:///records.db   # about 30 min
     python experiments/01_sum_of_cells.py sweep   --store sqlite:///records.db   # about 8 min
+    python experiments/01_sum_of_cells.py pack    --store sqlite:///records.db   # to data/packs
     python experiments/01_sum_of_cells.py report  --store sqlite:///records.db
     python experiments/01_sum_of_cells.py report                  # from the pack in data/packs
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,6 +41,7 @@ from hybridlat.measure import Job, Progress, Settings, measure  # noqa: E402
 from hybridlat.store import Store  # noqa: E402
 from hybridlat.sweep import sweep  # noqa: E402
 
+DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
 SWEEP_KERNELS = 2200
 SWEEP_SEED = 0
 SWEEP_BATCH = 400
@@ -139,13 +142,15 @@ def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
     for number, batch in enumerate(batches):
         if spent():
             return
-        jobs = [replace(s.whole, labels={**s.labels, "repeat": "1"}) for s in batch]
-        _repeat(backend, store, jobs, f"again {number + 1}/{count}")
-    for number, batch in enumerate(batches):
-        if spent():
-            return
-        parts = [job for s in batch for job, _ in (*s.kernels, *s.layers)]
-        _measure(backend, store, parts, BASELINE, f"parts {number + 1}/{count}")
+        _repeat(backend, store, batch, 1, f"again {number + 1}/{count}")
+    if not spent():
+        _repeat(backend, store, everything, 2, "where the two differ")
+    for what in ("layers", "kernels"):
+        for number, batch in enumerate(batches):
+            if spent():
+                return
+            parts = [job for s in batch for job, _ in getattr(s, what)]
+            _measure(backend, store, parts, BASELINE, f"{what} {number + 1}/{count}")
 
 
 def run_sweep(store: Store, budget_s: float | None) -> None:
@@ -163,6 +168,25 @@ def run_sweep(store: Store, budget_s: float | None) -> None:
         _measure(backend, store, jobs, SWEEP, f"sweep {place + len(jobs)}/{len(drawn)}")
 
 
+def write_pack(store: Store, folder: Path) -> Path:
+    """The store's records of this machine as a pack, with the breakdowns as they are made now."""
+    backend = open_backend("onnxruntime", threads=1)
+    with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "pack.db") as clean:
+        records = list(store.measurements(backend.target))
+        clean.add_signatures(store.signature_texts({r.signature for r in records}))
+        clean.add(records)
+        known = {r.signature for r in records if r.kind == "network"}
+        found = [s for s in subjects(backend, ()) if s.whole.signature in known]
+        clean.add_breakdowns([s.breakdown(backend) for s in found])
+        clean.export(
+            folder,
+            backend.target,
+            source="measured by experiments/01_sum_of_cells.py",
+            licence="Apache-2.0",
+        )
+    return folder / backend.target.folder
+
+
 def _measure(
     backend: Backend, store: Store, jobs: Sequence[Job], settings: Settings, label: str
 ) -> None:
@@ -176,11 +200,22 @@ def _measure(
         measure(backend, {"threads": 1}, missing, store, settings, _printer(label))
 
 
-def _repeat(backend: Backend, store: Store, jobs: Sequence[Job], label: str) -> None:
-    known = store.latencies(backend.target, [job.signature for job in jobs], "network")
-    missing = [j for j in jobs if j.signature in known and known[j.signature].records == 1]
+def _repeat(
+    backend: Backend, store: Store, chosen: Sequence[Subject], repeat: int, label: str
+) -> None:
+    """Measure whole networks once more: all for the noise floor, then those that disagree."""
+    known = store.latencies(backend.target, [s.whole.signature for s in chosen], "network")
+    missing = {
+        s.whole.signature: replace(s.whole, labels={**s.labels, "repeat": str(repeat)})
+        for s in chosen
+        if s.whole.signature in known
+        and known[s.whole.signature].records == repeat
+        and (repeat == 1 or known[s.whole.signature].spread_share > DISAGREE_SHARE)
+    }
     if missing:
-        measure(backend, {"threads": 1}, missing, store, REPEAT, _printer(label))
+        settings = REPEAT if repeat == 1 else TRUTH
+        jobs = list(missing.values())
+        measure(backend, {"threads": 1}, jobs, store, settings, _printer(label))
 
 
 def _printer(label: str):  # type: ignore[no-untyped-def]
@@ -198,7 +233,7 @@ def _printer(label: str):  # type: ignore[no-untyped-def]
 def main() -> None:
     """Measure or report, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("action", choices=("measure", "sweep", "report"))
+    parser.add_argument("action", choices=("measure", "sweep", "pack", "report"))
     parser.add_argument("--store", help="URL of the store; report without it reads the pack")
     parser.add_argument("--only", nargs="*", default=[], help="names of networks")
     parser.add_argument("--budget", type=float, help="seconds after which no batch is begun")
@@ -210,6 +245,9 @@ def main() -> None:
     elif chosen.action == "sweep":
         with Store(chosen.store) as store:
             run_sweep(store, chosen.budget)
+    elif chosen.action == "pack":
+        with Store(chosen.store) as store:
+            print(write_pack(store, ROOT / "data" / "packs"))
     else:
         print_report(chosen.store, markdown=chosen.markdown)
 

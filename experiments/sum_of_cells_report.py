@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,16 +19,18 @@ from hybridlat.core.signature import read, sign
 from hybridlat.core.target import Target
 from hybridlat.measure_worker import null_network
 
+ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("layers, unfused", "engine kernels", "cells", "cells, composed")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network: measured whole (twice, the second time later) and as sums of parts, in µs."""
+    """One network: measured whole (twice: ``first``, ``again``) and as sums of parts, in µs."""
 
     network: str
     family: str
     latency_us: float
+    first_us: float
     again_us: float | None
     sums_us: dict[str, float]
 
@@ -66,6 +69,7 @@ def rows(store: object, target: Target) -> list[Row]:
     cell, layer = _lookup(store, target, "cell"), _lookup(store, target, "layer")
     entry = cell([sign(null_network(1)).hash]).get(sign(null_network(1)).hash, 0.0)
     first, again = _repeats(store.measurements(target, "network"))  # type: ignore[attr-defined]
+    true = _lookup(store, target, "network")(first)  # the median of all times
     breakdowns: list[Breakdown] = list(store.breakdowns(target))  # type: ignore[attr-defined]
     breakdowns = [b for b in breakdowns if b.layers]
     hashes = {h for b in breakdowns for h, _ in b.cells}
@@ -74,15 +78,18 @@ def rows(store: object, target: Target) -> list[Row]:
     for item in sorted(breakdowns, key=lambda b: b.network):
         if item.signature not in first:
             continue
+        known = all(h in texts for h, _ in item.cells)
+        kernel_counts = _kernels(item.cells, texts) if known else []
         sums = {
             "layers, unfused": _sum(item.layers, layer),
-            "engine kernels": _sum(_kernels(item.cells, texts), cell),
+            "engine kernels": _sum(kernel_counts, cell) if kernel_counts else None,
             "cells": _sum(item.cells, cell),
         }
         found.append(
             Row(
                 item.network,
                 item.labels.get("set", "nets"),
+                true[item.signature],
                 first[item.signature],
                 again.get(item.signature),
                 {name: value + entry for name, value in sums.items() if value is not None},
@@ -120,11 +127,14 @@ def _kernels(cells: Iterable[tuple[str, int]], texts: dict[str, str]) -> list[tu
 
 
 def _repeats(records: Iterable[Measurement]) -> tuple[dict[str, float], dict[str, float]]:
+    """What each network took, and what it took when measured again."""
     first: dict[str, float] = {}
     again: dict[str, float] = {}
     for record in records:
         if record.latency_us is not None:
-            (again if record.labels.get("repeat") else first)[record.signature] = record.latency_us
+            repeat = record.labels.get("repeat", "0")
+            if repeat in ("0", "1"):
+                (first, again)[int(repeat)][record.signature] = record.latency_us
     return first, again
 
 
@@ -136,12 +146,14 @@ def composed(found: Sequence[Row]) -> list[float]:
 
 
 def groups(found: Sequence[Row]) -> dict[str, list[Row]]:
-    """Real networks, their two halves (every second name; the first chose the protocol), NAS."""
-    real = sorted((r for r in found if r.family == "nets"), key=lambda r: r.network)
+    """Real networks, their two halves by name (the first chose the protocol), NAS."""
+    real = [r for r in found if r.family == "nets"]
+    names = sorted(path.stem for path in (ROOT / "data" / "nets").glob("*.onnx"))
+    chose = set(names[0::2])
     halves = {
         "data/nets": real,
-        "half that chose the protocol": real[0::2],
-        "the other half": real[1::2],
+        "half that chose the protocol": [r for r in real if r.network in chose],
+        "the other half": [r for r in real if r.network not in chose],
         "NAS-Bench-201": [r for r in found if r.family == "nasbench201"],
     }
     return {name: chosen for name, chosen in halves.items() if len(chosen) > 2}
@@ -190,7 +202,7 @@ def _print_target(source: object, target: Target, markdown: bool) -> None:
             floor = score(
                 [r.network for r in both],
                 [r.again_us or 0.0 for r in both],
-                [r.latency_us for r in both],
+                [r.first_us for r in both],
             )
             print(_line(_cells(name, "noise floor (measured again)", floor), bar))
     if not markdown:

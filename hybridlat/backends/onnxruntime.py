@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import resource
 import time
 from collections.abc import Mapping
@@ -37,14 +38,8 @@ class OnnxRuntimeBackend(Backend):
     def __init__(self, threads: int = 1) -> None:
         if threads < 1:
             raise BackendUnavailable(f"{threads} threads cannot run anything: give 1 or more")
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise BackendUnavailable(
-                f"ONNX Runtime cannot be loaded ({error}): pip install onnxruntime"
-            ) from error
         self.threads = threads
-        self.version: str = onnxruntime.__version__
+        self.version = _version()
         short = ".".join(self.version.split(".")[:2])
         self._target = Target(cpu_device(), f"onnxruntime-{short}", "fp32", threads)
 
@@ -95,6 +90,21 @@ class OnnxRuntimeBackend(Backend):
             level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.graph_optimization_level = level
         return options
+
+
+def _version() -> str:
+    """The installed version; loading the engine for it would cost a look-up more than itself."""
+    try:
+        return importlib.metadata.version("onnxruntime")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"ONNX Runtime cannot be loaded ({error}): pip install onnxruntime"
+        ) from error
+    return str(onnxruntime.__version__)
 
 
 def _encode(network: Network, seed: int) -> bytes:

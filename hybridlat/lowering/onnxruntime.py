@@ -26,7 +26,7 @@ ACTIVATIONS = (
 )  # fmt: skip
 ADDITIONS = ("Add", "Sum")
 SMALL_BYTES = 4_000_000
-MEDIUM_BYTES = 14_000_000
+MEDIUM_BYTES = 13_000_000
 _NCHWC_NAME = re.compile(r"(t\d+)_nchwc")
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 

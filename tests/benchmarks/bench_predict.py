@@ -1,0 +1,96 @@
+"""How quick a prediction is: a process, a warm predictor, thousands of candidates.
+
+    python tests/benchmarks/bench_predict.py [--networks 1000]
+
+Prints CPU seconds of ``hybridlat predict`` for a network whose cells are all known, milliseconds of
+a warm Predictor for ResNet-18 read from bytes, and networks a second (first sight and again) for
+NAS-Bench-201 architectures given as ModelProtos, with the memory held before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from experiments import nasbench201  # noqa: E402
+from hybridlat.api import Predictor  # noqa: E402
+from hybridlat.core.measurement import Measurement  # noqa: E402
+from hybridlat.onnx_io import load, read_network, to_onnx  # noqa: E402
+
+RESNET = ROOT / "data" / "nets" / "resnet18.onnx"
+
+
+def know(predictor: Predictor, models: list[object]) -> None:
+    """Put made-up records of all their cells into the store: this measures no latency."""
+    hashes: set[str] = set()
+    for model in models:
+        split = predictor._splitter.split(load(model))  # type: ignore[arg-type]
+        hashes.update(use.signature for use in split.uses)
+    predictor.store.add(
+        Measurement(predictor.target, h, "cell", 100.0, 0.01, protocol="made-up", measured_at="0")
+        for h in hashes
+    )
+    print(f"{len(hashes)} distinct cells in {len(models)} networks")
+
+
+def process_seconds(store: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-m", "hybridlat.cli", "predict", str(RESNET), "--store", store,
+         "--tolerance", "50%"],
+        cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How quick a prediction is.")
+    parser.add_argument("--networks", type=int, default=1000)
+    count = parser.parse_args().networks
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/store.db"
+        with Predictor(store=store, measure="never") as predictor:
+            know(predictor, [RESNET])
+            print(f"process: {min(process_seconds(store) for _ in range(3)):.2f} s of CPU")
+            data = to_onnx(read_network(RESNET), seed=1)
+            times = []
+            for _ in range(20):
+                started = time.perf_counter()
+                predictor.predict(data)
+                times.append(1e3 * (time.perf_counter() - started))
+            print(f"ResNet-18 from {len(data) / 1e6:.0f} MB: {statistics.median(times):.1f} ms warm")
+        drawn = [a for a in nasbench201.sample(2 * count, 11) if nasbench201.live_edges(a)]
+        models: list[object] = [nasbench201.build(a) for a in drawn[:count]]
+        with Predictor(store=store, measure="never") as predictor:
+            started = time.perf_counter()
+            know(predictor, models)
+            print(f"first sight: {count / (time.perf_counter() - started):.0f} networks a second")
+        with Predictor(store=store, measure="never") as predictor:
+            for label in ("known cells, structures from the store", "again, from memory"):
+                before = resident_mb()
+                started = time.perf_counter()
+                done = sum(1 for _ in predictor.predict_many(models))  # type: ignore[arg-type]
+                rate = done / (time.perf_counter() - started)
+                grown = resident_mb() - before
+                print(f"{label}: {rate:.0f} networks a second, {grown:+.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
