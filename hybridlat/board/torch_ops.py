@@ -131,7 +131,9 @@ OPS = {
     "GlobalMaxPool": lambda torch, node, x: x[0].amax(dim=(2, 3), keepdim=True),
     "Concat": lambda torch, node, x: torch.cat(x, node.integer("axis")),
     "Flatten": lambda torch, node, x: x[0].flatten(node.integer("axis", 1)),
-    "Softmax": lambda torch, node, x: torch.softmax(x[0], node.integer("axis", -1)),
+    "Softmax": lambda torch, node, x: torch.softmax(
+        x[0], node.integer("axis", 1 if x[0].dim() == 4 else -1)
+    ),
     "Transpose": lambda torch, node, x: x[0].permute(
         ints(node, "perm") or list(range(x[0].dim()))[::-1]).contiguous(),
     "LRN": lambda torch, node, x: torch.nn.functional.local_response_norm(
