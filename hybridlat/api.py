@@ -1,7 +1,7 @@
 """The straight line as functions: a network in, an estimate out.
 
-    Predictor.predict   file → cells → look-up → prediction → gate → measurement → estimate
-    predict             the same for one network, with everything at its default
+Predictor.predict   file → cells → look-up → prediction → gate → measurement → estimate
+predict             the same for one network, with everything at its default
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hybridlat.split import Split, Splitter
 if TYPE_CHECKING:
     from hybridlat.backends.base import Backend
     from hybridlat.core.measurement import Measurement
+    from hybridlat.core.network import Lowered, Network
     from hybridlat.onnx_io import OnnxFile, Shapes, Source
 
 MeasureMode = Literal["auto", "never", "always"]
@@ -96,7 +97,7 @@ class Predictor:
         self._splitter = Splitter(str(self.target), self._lowering(), self.store)
         self._knowledge = Knowledge(self.target, self.store)
 
-    def _lowering(self) -> Callable[..., object]:
+    def _lowering(self) -> Callable[[Network], Lowered]:
         if self.backend is not None:
             return self.backend.lower
         from hybridlat import lowering
@@ -218,16 +219,12 @@ class Predictor:
     def _split(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Split:
         return self._splitter.split(file, batch, shapes)
 
-    def _jobs(
-        self, split: Split, hashes: Sequence[str], labels: Mapping[str, str]
-    ) -> list[Job]:
+    def _jobs(self, split: Split, hashes: Sequence[str], labels: Mapping[str, str]) -> list[Job]:
         from hybridlat.core import signature
 
         texts = self._knowledge.texts(split, hashes)
         ops = {use.signature: " → ".join(use.ops) for use in split.uses}
-        return [
-            Job(h, signature.read(texts[h], ops[h][:60]), "cell", labels) for h in hashes
-        ]
+        return [Job(h, signature.read(texts[h], ops[h][:60]), "cell", labels) for h in hashes]
 
     def _measure_cells(self, file: OnnxFile, split: Split, hashes: Sequence[str]) -> None:
         """Measure these cells now and keep the records; the knowledge sees them afterwards."""

@@ -57,7 +57,8 @@ class Knowledge:
         wanted = list(dict.fromkeys(hashes))
         found = {h: self._remembered[h] for h in wanted if h in self._remembered}
         missing = [h for h in wanted if h not in found]
-        for source in (self.store, *self._packs) if missing else ():
+        sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
+        for source in sources:
             new = source.latencies(self.target, missing)
             found.update(new)
             missing = [h for h in missing if h not in new]
@@ -74,7 +75,8 @@ class Knowledge:
     def texts(self, split: Split, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
         found = {h: split.texts[h] for h in hashes if h in split.texts}
-        for source in (self.store, *self._packs):
+        sources: list[Store | PackLookup] = [self.store, *self._packs]
+        for source in sources:
             missing = [h for h in hashes if h not in found]
             if missing:
                 found.update(source.signature_texts(missing))

@@ -75,7 +75,8 @@ def main() -> None:
                 started = time.perf_counter()
                 predictor.predict(data)
                 times.append(1e3 * (time.perf_counter() - started))
-            print(f"ResNet-18 from {len(data) / 1e6:.0f} MB: {statistics.median(times):.1f} ms warm")
+            size_mb = len(data) / 1e6
+            print(f"ResNet-18 from {size_mb:.0f} MB: {statistics.median(times):.1f} ms warm")
         drawn = [a for a in nasbench201.sample(2 * count, 11) if nasbench201.live_edges(a)]
         models: list[object] = [nasbench201.build(a) for a in drawn[:count]]
         with Predictor(store=store, measure="never") as predictor:
