@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hybridlat import baselines as all_baselines
-from hybridlat import devices, packs, tracking
+from hybridlat import packs, tracking
 from hybridlat.core.device import Device
 from hybridlat.core.target import Target
 from hybridlat.errors import InputError
@@ -24,7 +24,7 @@ from hybridlat.evaluation.figures import figures
 from hybridlat.evaluation.networks import judge_networks
 from hybridlat.evaluation.results import Row, TargetReport
 from hybridlat.evaluation.splits import FOLDS
-from hybridlat.learning import Setting
+from hybridlat.learning import Setting, device_of
 from hybridlat.records import Records, Source, load
 from hybridlat.store import Store
 
@@ -83,7 +83,7 @@ def run(
             for target in chosen:
                 records = load(target, sources_of(target, opened, packs_folder), where)
                 records = _restricted(records, networks)
-                setting = Setting(device or devices.of_target(target), target.precision, seed,
+                setting = Setting(device or device_of(target, opened), target.precision, seed,
                                   confidence=confidence)  # fmt: skip
                 report = judge(records, setting, tolerances, names, say)
                 reports.append(report)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from hybridlat import devices
 from hybridlat.core import facts
 from hybridlat.core.belief import CellFacts
 from hybridlat.core.calibrate import JudgedNetwork
 from hybridlat.core.device import Device
+from hybridlat.core.target import Target
+from hybridlat.knowledge import model_folders
 from hybridlat.model import CellModel
 from hybridlat.records import Records, WholeNetwork
+from hybridlat.store import Store
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,26 @@ class Setting:
     seed: int = 0
     priors: tuple[CellModel, ...] = ()
     confidence: float = 0.9
+
+
+def device_of(target: Target, store: Store) -> Device:
+    """What features are computed from, the same each time a target is trained or judged.
+
+    The data sheet of its device; else what its model in use was trained with; else, for this
+    machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
+    """
+    if target.device in devices.names():
+        return devices.load(target.device)
+    for folder in model_folders(target):
+        return CellModel.load(folder).device
+    key = f"device/{target.device}/{target.threads}"
+    kept = store.cache_get(key)
+    if kept is None:
+        body = asdict(devices.of_target(target))
+        store.cache_put(key, json.dumps(body, sort_keys=True))
+        kept = store.cache_get(key) or json.dumps(body)
+    found = json.loads(kept)
+    return Device(**{**found, "cache_bytes": tuple(found["cache_bytes"])})
 
 
 def fit_without(records: Records, forbidden: Collection[str], setting: Setting) -> CellModel:

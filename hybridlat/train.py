@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat import devices, tracking
+from hybridlat import tracking
 from hybridlat.core.calibrate import JudgedNetwork, fit_composition
 from hybridlat.core.compose import Composition
 from hybridlat.core.device import Device
@@ -32,7 +32,7 @@ from hybridlat.evaluation.metrics import Answer, Score, score
 from hybridlat.evaluation.networks import all_measured, answer, play_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
 from hybridlat.knowledge import CARD_FILE, COMPOSITION_FILE, model_folders, user_models_folder
-from hybridlat.learning import Setting, cross_fit, fit_without, judged
+from hybridlat.learning import Setting, cross_fit, device_of, fit_without, judged
 from hybridlat.model import CellModel
 from hybridlat.records import Records, WholeNetwork, load
 from hybridlat.store import Store
@@ -89,7 +89,7 @@ def run(
         records = load(wanted, sources_of(wanted, opened, packs_folder))
         root = out or user_models_folder()
         setting = Setting(
-            device or devices.of_target(wanted), wanted.precision, seed,
+            device or device_of(wanted, opened), wanted.precision, seed,
             _priors(wanted, records), confidence,
         )  # fmt: skip
         tracker = tracking.open_tracker(opened.url) if track else tracking.Tracker()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_networks import TRUE, make_network
 
 from hybridlat.core.belief import Belief, CellFacts, Correlation
 from hybridlat.core.belief_fit import fit_correlation
+from tests.core.made_networks import TRUE, make_network
 
 TWINS = (
     CellFacts("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_networks import make_network
 
 from hybridlat.core.belief import CellFacts, Correlation
 from hybridlat.core.calibrate import advance, cells_at, fit_composition
@@ -20,6 +19,7 @@ from hybridlat.core.compose import (
     normal_quantile,
 )
 from hybridlat.errors import InputError
+from tests.core.made_networks import make_network
 
 
 def test_constants_are_found_in_spite_of_outliers() -> None:
@@ -117,3 +117,12 @@ def test_no_networks_leave_a_wide_plain_sum() -> None:
 def test_a_damaged_composition_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError, match="composition"):
         Composition.from_json({**Composition().to_json(), **change})
+
+
+def test_another_confidence_scales_the_interval() -> None:
+    composition = fit_composition([make_network(i, cells=6) for i in range(12)])
+    belief = composition.start(make_network(99).cells)
+    widths = [composition.at(c).interval(belief).half_width_share for c in (0.5, 0.8, 0.9, 0.95)]
+    assert widths == sorted(widths)
+    assert widths[2] == composition.interval(belief).half_width_share
+    np.testing.assert_allclose(composition.at(0.5).at(0.9).quantiles, composition.quantiles)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_networks import TRUE, make_network
 
 from hybridlat.core import gate
 from hybridlat.core.belief import Belief
 from hybridlat.core.calibrate import JudgedNetwork, advance, cells_at, fit_composition
 from hybridlat.core.compose import Composition
+from tests.core.made_networks import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
 

@@ -1,0 +1,53 @@
+"""One made-up store and one empty tracking database, made once: migrations take seconds."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hybridlat import train
+from tests.evaluation.made_pack import DEVICE, TARGET, made_store
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the user's models nor the user's tracking are touched."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr("hybridlat.train.model_folders", lambda _: [])
+
+
+@pytest.fixture(scope="session")
+def store_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return made_store(tmp_path_factory.mktemp("made"), networks=14, sweep=30)
+
+
+@pytest.fixture(scope="session")
+def trained(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> train.Trained:
+    """A first training on the made-up store."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hybridlat.train.model_folders", lambda _: [])
+        return train.run(TARGET, store=store_url, out=folder, device=DEVICE, track=False)
+
+
+@pytest.fixture(scope="session")
+def tracked_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store and an MLflow database that has its tables."""
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    from hybridlat import tracking
+
+    folder = tmp_path_factory.mktemp("tracked")
+    url = made_store(folder, networks=14, sweep=30)
+    tracking.open_tracker(url)
+    return folder
+
+
+@pytest.fixture
+def tracked(tracked_folder: Path, tmp_path: Path) -> str:
+    """URL of a store of one's own, beside an MLflow database of one's own."""
+    for name in ("store.db", "mlflow.db"):
+        shutil.copy(tracked_folder / name, tmp_path / name)
+    return f"sqlite:///{tmp_path / 'store.db'}"

@@ -1,0 +1,106 @@
+"""Figures of merit and splits, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation.metrics import Answer, mean_score, noise, score, spearman
+from hybridlat.evaluation.results import Row
+from hybridlat.evaluation.splits import even_folds, fold_of, random_split
+
+FIXED_KEYS = [
+    "target", "regime", "method", "rmspe", "mape", "within_5", "within_10", "spearman", "coverage",
+    "width", "measured_share", "device_s", "predict_ms", "noise_floor", "networks", "cells",
+    "mlflow_run",
+]  # fmt: skip
+
+
+def test_scores_by_hand() -> None:
+    found = score(
+        [
+            Answer("a", 100.0, 103.0, (98.0, 108.0), 0.5, 2.0),
+            Answer("b", 200.0, 184.0, (180.0, 190.0), 0.1, 1.0),
+            Answer("c", 50.0, 50.0, (49.0, 51.0), 0.0, 0.0),
+            Answer("d", 10.0, math.nan),
+        ]
+    )
+    assert found.rmspe == pytest.approx(100 * math.sqrt((0.03**2 + 0.08**2) / 3))
+    assert found.mape == pytest.approx(11 / 3)
+    assert found.within_5 == pytest.approx(2 / 3)
+    assert found.within_10 == 1.0
+    assert found.spearman == pytest.approx(1.0)
+    assert found.coverage == pytest.approx(2 / 3)
+    assert found.width == pytest.approx((10 / 103 + 10 / 184 + 2 / 50) / 3)
+    assert found.measured_share == pytest.approx(0.15)
+    assert found.device_s == 3.0
+    assert found.answered == 3
+
+
+def test_no_answers_give_no_figures() -> None:
+    found = score([Answer("a", 1.0, math.nan)])
+    assert found.rmspe is None
+    assert found.coverage is None
+    assert found.answered == 0
+
+
+def test_mean_of_trials_skips_what_is_missing() -> None:
+    one = score([Answer("a", 100.0, 110.0)])
+    none = score([Answer("a", 100.0, math.nan)])
+    assert mean_score([one, none]).rmspe == pytest.approx(10.0)
+
+
+def test_rank_correlation_with_ties() -> None:
+    assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1.0)
+    assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
+    # Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
+    assert spearman([1, 5, 5, 9], [1, 2, 3, 4]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
+    assert spearman([1, 1, 1], [1, 2, 3]) is None
+    assert spearman([1, 2], [1, 2]) is None
+
+
+def test_noise_is_each_repeat_against_the_others() -> None:
+    rmspe, within = noise([[100.0, 110.0], [50.0]])
+    errors = (100 / 110 - 1, 110 / 100 - 1)
+    assert rmspe == pytest.approx(100 * math.sqrt(sum(e * e for e in errors) / 2))
+    assert within == 0.0
+    assert noise([[1.0], []]) == (None, None)
+
+
+def test_folds_depend_on_names_alone() -> None:
+    names = [f"net{i}" for i in range(40)]
+    assert even_folds(names) == even_folds(names[::-1])
+    sizes = [list(even_folds(names).values()).count(f) for f in range(5)]
+    assert sizes == [8] * 5
+    assert {fold_of(n) for n in names} == set(range(5))
+
+
+def test_random_split_is_a_partition() -> None:
+    train, test = random_split(50, 20, seed=3)
+    assert sorted([*train, *test]) == list(range(50))
+    assert len(train) == 20
+    assert list(random_split(50, 20, seed=3)[0]) == list(train)
+
+
+def test_rows_have_exactly_the_fixed_keys() -> None:
+    row = Row("t", "unseen", "hybridlat", score([Answer("a", 1.0, 1.1)]), 0.5, None, 1, 3)
+    body = row.to_json()
+    assert list(body) == FIXED_KEYS
+    assert json.loads(json.dumps(body))["rmspe"] == pytest.approx(10.0)
+
+
+def test_markdown_marks_the_best_of_each_regime() -> None:
+    good, bad = score([Answer("a", 100.0, 101.0)]), score([Answer("a", 100.0, 120.0)])
+    rows = [
+        Row("t", "unseen", "roofline", bad, 0.1, 2.0, 1, 1),
+        Row("t", "unseen", "hybridlat", good, 0.1, 2.0, 1, 1),
+        Row("t", "unseen", "lookup_only", score([]), None, 2.0, 0, 0),
+    ]
+    lines = leaderboard.markdown(rows).splitlines()
+    assert lines[0] == "### t (noise floor: RMSPE 2.00 %)"
+    assert "| hybridlat | **1.00** |" in lines[4]
+    assert "| roofline | 20.00 |" in lines[5]
+    assert "| lookup_only | – |" in lines[6]

@@ -1,0 +1,118 @@
+"""Training: the same records give the same model, and only what is not worse is crowned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hybridlat import tracking, train
+from hybridlat.core.compose import Composition
+from hybridlat.errors import InputError
+from hybridlat.model import CellModel
+from tests.evaluation.made_pack import DEVICE, TARGET, made_store
+
+
+def _train(url: str, out: Path, track: bool = False) -> train.Trained:
+    return train.run(TARGET, store=url, out=out, device=DEVICE, track=track)
+
+
+def test_what_a_training_leaves(trained: train.Trained) -> None:
+    assert trained.accepted
+    assert trained.champion_error is None
+    assert trained.folder is not None
+    card = json.loads((trained.folder / "card.json").read_text())
+    assert card["target"] == str(TARGET)
+    assert set(card["held_out_networks"]).isdisjoint(card["trained_networks"])
+    assert len(card["held_out_networks"]) + len(card["trained_networks"]) == 14
+    composition = json.loads((trained.folder / "composition.json").read_text())
+    assert Composition.from_json(composition).networks == len(card["trained_networks"])
+    assert CellModel.load(trained.folder).card["data_hash"] == card["data_hash"]
+    assert set(trained.scores) == {"unseen_cells", "unseen", "gated@5%", "measured"}
+
+
+def test_the_same_records_give_the_same_model(
+    trained: train.Trained, store_url: str, tmp_path: Path
+) -> None:
+    assert trained.folder is not None
+    shutil.copytree(trained.folder, tmp_path / TARGET.folder)
+    again = _train(store_url, tmp_path)
+    assert again.model_hash == trained.model_hash
+    # Exactly as good as the one before, so it takes its place.
+    assert again.accepted
+    assert again.error == again.champion_error
+
+
+def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) -> None:
+    poisoned = made_store(tmp_path, networks=14, sweep=30, poisoned=True)
+    bad = _train(poisoned, tmp_path / "models")
+    assert not bad.accepted
+    assert "refused" in bad.reason
+    assert bad.folder is None
+    assert not (tmp_path / "models").exists()
+    assert bad.model_hash != trained.model_hash
+
+
+def test_too_few_records_say_so(tmp_path: Path) -> None:
+    url = made_store(tmp_path, networks=0, sweep=8)
+    with pytest.raises(InputError, match="too few"):
+        _train(url, tmp_path / "models")
+
+
+def test_the_alias_moves_only_to_what_is_not_worse(
+    trained: train.Trained, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained.folder is not None
+    good = CellModel.load(trained.folder)
+    worse = dataclasses.replace(good, floor_us=good.floor_us * 40)
+    made = {"model": good}
+    monkeypatch.setattr("hybridlat.train.fit_without", lambda *_: made["model"])
+    monkeypatch.setattr("hybridlat.learning.fit_without", lambda *_: made["model"])
+    out = tmp_path / "models"
+    tracker = tracking.open_tracker(tracked)
+    assert tracker.champion(TARGET) is None
+
+    first = _train(tracked, out, track=True)
+    crowned = tracker.champion(TARGET)
+    assert crowned is not None
+    assert (crowned.number, crowned.run_id) == (first.version, first.mlflow_run)
+    assert crowned.metrics["held_out_rmspe"] == pytest.approx(first.error)
+
+    made["model"] = worse
+    second = _train(tracked, out, track=True)
+    assert not second.accepted
+    assert second.champion_error == pytest.approx(first.error)
+    assert second.error > first.error
+    assert f"{second.champion_error:.2f}" in second.reason
+    kept = tracker.champion(TARGET)
+    assert kept is not None
+    assert kept.number == first.version
+    assert second.version not in ("", first.version)
+    assert train.model_hash(out / TARGET.folder) == first.model_hash
+
+    made["model"] = good
+    third = _train(tracked, out, track=True)
+    assert third.accepted
+    moved = tracker.champion(TARGET)
+    assert moved is not None
+    assert moved.number == third.version
+
+
+def test_networks_that_the_champion_was_trained_on_do_not_count(
+    trained: train.Trained, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained.folder is not None
+    good = CellModel.load(trained.folder)
+    monkeypatch.setattr("hybridlat.train.fit_without", lambda *_: good)
+    monkeypatch.setattr("hybridlat.learning.fit_without", lambda *_: good)
+    folder = tmp_path / TARGET.folder
+    shutil.copytree(trained.folder, folder)
+    card = json.loads((folder / "card.json").read_text())
+    seen = card["held_out_networks"][0]
+    card["trained_networks"].append(seen)
+    (folder / "card.json").write_text(json.dumps(card))
+    fair = len(card["held_out_networks"]) - 1
+    assert f" on {fair} held-out networks" in _train(store_url, tmp_path).reason
