@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.core.network import Lowered, Network, Node
@@ -75,3 +76,26 @@ def label(node: Node, origins: tuple[int, ...], file_network: Network | None) ->
     if file_network is None or not origins:
         return node.op
     return "+".join(file_network.nodes[i].op for i in origins)
+
+
+def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Network:
+    """The file's operators at ``origins`` and what the engine removes around them, as a network.
+
+    Removed operators (Identity, folded shape arithmetic) come along where the part reads what they
+    make; the engine removes them there too. Without them a part could fall into pieces. What
+    remains an input of the part is what the cell before it gives out.
+    """
+    removed = set(lowered.removed)
+    producers = network.producers()
+    chosen: set[int] = set()
+    waiting = list(origins)
+    while waiting:
+        position = waiting.pop()
+        if position in chosen:
+            continue
+        chosen.add(position)
+        for name in network.nodes[position].inputs:
+            maker = producers.get(name)
+            if maker is not None and maker in removed:
+                waiting.append(maker)
+    return network.subnetwork(tuple(sorted(chosen)))

@@ -12,13 +12,12 @@ from typing import Any
 
 from hybridlat import board, onnx_io
 from hybridlat.board import fill
-from hybridlat.core.cells import Cell, cut, kernels
+from hybridlat.core.cells import Cell, cut, file_part, kernels
 from hybridlat.core.measurement import Kind
 from hybridlat.core.network import Lowered, Network
 from hybridlat.core.signature import Signature, sign
 from hybridlat.core.target import Target
 from hybridlat.errors import InputError
-from hybridlat.plan.parts import file_part
 
 PLAN_FORMAT = 1
 Lower = Callable[[Network], Lowered]
