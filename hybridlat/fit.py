@@ -144,6 +144,31 @@ class _Problem:
         return kernel_us * (self.truth / total)[self.cells.cell]
 
 
+def _divided(problem: _Problem, rows: Floats, prior: Array, weights: Array) -> Array:
+    """Latency of every kernel, where only the sums of some cells are known.
+
+    Who takes how much of a cell is learned in rounds: rough trees learn from the division so far
+    and divide again, each fold by trees that have not seen it. The first round learns from kernels
+    that were measured alone, if there are enough.
+    """
+    cells = problem.cells
+    alone = np.bincount(cells.cell, minlength=cells.cells)[cells.cell] == 1
+    fold = problem.cell_folds[cells.cell]
+    kernel_us = problem.shared_out(problem.base * np.exp(prior))
+    for turn in range(4):
+        values = np.log(kernel_us / problem.base) - prior
+        teachers = alone if turn == 0 and alone.sum() >= LEAST_ROWS else np.ones(len(rows), bool)
+        guess = np.zeros(len(rows))
+        for k in range(_FOLDS):
+            inside = teachers & (fold != k)
+            if inside.any():
+                made = parts.fit_rough(rows[inside], values[inside], weights[inside], problem.seed)
+                trees = Booster(bytes(made.save_raw("ubj")), rows.shape[1])
+                guess[fold == k] = trees.predict(rows[fold == k])
+        kernel_us = problem.shared_out(problem.base * np.exp(prior + guess))
+    return kernel_us
+
+
 @dataclass
 class _Fit:
     """One fit: rows, targets, out-of-fold answers of the three candidates, and their mix."""
@@ -167,14 +192,9 @@ class _Fit:
             i for i, name in enumerate(feature_names(problem.ops))
             if name in parts.SMOOTH or name.startswith("op=")
         ]  # fmt: skip
-        if kernels.max() > 1:  # who takes how much of a cell is learned too: two rounds are enough
-            for _ in range(2):
-                values = np.log(kernel_us / problem.base) - prior
-                quick = Booster(
-                    bytes(parts.fit_boosted(rows, values, weights, problem.seed).save_raw("ubj")),
-                    rows.shape[1],
-                )
-                kernel_us = problem.shared_out(problem.base * np.exp(prior + quick.predict(rows)))
+        if kernels.max() > 1:
+            weights *= np.where(kernels[cells.cell] > 1, 0.5, 1.0)
+            kernel_us = _divided(problem, rows, prior, weights)
         values = np.log(kernel_us / problem.base) - prior
         tuned = parts.tune_surface(rows, values, columns, problem.seed)
         return cls(problem, start, rows, prior, values, weights, tuned)

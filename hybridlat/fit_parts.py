@@ -24,7 +24,6 @@ SMOOTH: tuple[str, ...] = (
 _LEAST_NOISE = 0.03  # of the variance: less lets single kernel choices bend the surface
 _TUNING_ROWS = 320
 _LANDMARKS = 640
-_NODES = 110_000  # of both kinds of trees together: about 4 MB on disk
 
 
 def choose(count: int, wanted: int, seed: int) -> NDArray[np.intp]:
@@ -98,15 +97,26 @@ def fit_boosted(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     """Gradient boosting (XGBoost); the shape of the trees follows the number of rows."""
     import xgboost
 
-    depth = 4 if len(rows) < 800 else 6 if len(rows) < 2000 else 8
+    few, many = len(rows) < 800, len(rows) >= 20_000
     parameters = {
-        "max_depth": depth, "max_leaves": 192, "eta": 0.05 if len(rows) < 20_000 else 0.09,
+        "max_depth": 4 if few else 6 if len(rows) < 2000 else 0 if many else 8,
+        "max_leaves": 330 if many else 192, "eta": 0.12 if many else 0.065,
         "subsample": 0.7, "colsample_bynode": 0.3, "min_child_weight": 2, "lambda": 1.0,
         "base_score": 0.0, "nthread": 1, "seed": seed, "tree_method": "hist",
         "grow_policy": "lossguide",
     }  # fmt: skip
-    data = xgboost.DMatrix(rows, values, weight=weights)
-    return xgboost.train(parameters, data, 280)
+    return xgboost.train(parameters, xgboost.DMatrix(rows, values, weight=weights), 200)
+
+
+def fit_rough(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
+    """A few shallow trees: enough to say how a cell's latency falls to its kernels."""
+    import xgboost
+
+    parameters = {
+        "max_depth": 4, "eta": 0.1, "subsample": 0.7, "colsample_bynode": 0.3, "base_score": 0.0,
+        "nthread": 1, "seed": seed, "tree_method": "hist",
+    }  # fmt: skip
+    return xgboost.train(parameters, xgboost.DMatrix(rows, values, weight=weights), 100)
 
 
 def fit_spread(rows: Floats, absolute: Array, weights: Array, seed: int) -> Any:
@@ -128,7 +138,7 @@ def fit_forest(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     from sklearn.ensemble import ExtraTreesRegressor
 
     forest = ExtraTreesRegressor(
-        40, max_features=0.5, max_leaf_nodes=700, random_state=seed, n_jobs=1
+        32, max_features=0.5, max_leaf_nodes=700, random_state=seed, n_jobs=1
     )
     return forest.fit(rows, values, sample_weight=weights)
 
@@ -241,12 +251,13 @@ def _nearest(points: Floats, marks: Floats) -> Array:
 
 
 def best_shares(candidates: Array, truth: Array) -> tuple[float, float, float]:
-    """Shares of surface, boosted trees and forest that make the out-of-fold error least.
+    """Shares of surface, boosted trees and forest: between equal and the best out of fold.
 
-    The error is the relative one that is reported, with single misses held at a factor of e. A
-    grid of quarters is enough, and equal shares win unless another mix is better by one percent.
+    The error is the relative one that is reported, with single misses held at a factor of e. On
+    some hundred rows the best mix is mostly luck, and equal shares beat it (seen on V100 slices
+    that no reported figure uses); on thousands it is not.
     """
-    best, best_error = (0.25, 0.5, 0.25), math.inf
+    best, best_error = (1 / 3, 1 / 3, 1 / 3), math.inf
     grid = [i / 4 for i in range(5)]
     for first in grid:
         for second in grid:
@@ -255,7 +266,8 @@ def best_shares(candidates: Array, truth: Array) -> tuple[float, float, float]:
                 continue
             mixed = candidates @ np.array([first, second, third])
             error = float(np.mean(np.expm1(np.clip(mixed - truth, -1, 1)) ** 2))
-            error *= 1 if (first, second) == (0.25, 0.5) else 1.02
             if error < best_error:
                 best, best_error = (first, second, third), error
-    return best
+    trust = len(truth) / (len(truth) + 600)
+    a, b, c = (trust * share + (1 - trust) / 3 for share in best)
+    return a, b, c

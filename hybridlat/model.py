@@ -76,21 +76,23 @@ class CellModel:
         cells = geometry(unique)
         made = self.predict_geometry(cells)
         unsure = np.flatnonzero(~(made.novelty <= 1))
-        reasons = dict(zip(unsure.tolist(), self._reasons(cells.take(unsure)), strict=True))
-        answers: dict[str, CellPrediction] = {}
-        for place, (text, us, low, high) in enumerate(
-            zip(
-                unique, made.latency_us.tolist(), made.low_us.tolist(), made.high_us.tolist(),
-                strict=True,
+        intervals = zip(made.low_us.tolist(), made.high_us.tolist(), strict=True)
+        answers = [
+            CellPrediction(us, interval, True)
+            for us, interval in zip(made.latency_us.tolist(), intervals, strict=True)
+        ]
+        why = self._reasons(cells.take(unsure)) if len(unsure) else []
+        for place, reason in zip(unsure.tolist(), why, strict=True):
+            us = answers[place].latency_us
+            answers[place] = (
+                CellPrediction(None, None, False, reason or "it holds no kernel")
+                if us is None or math.isnan(us)
+                else CellPrediction(us, answers[place].interval_us, False, reason)
             )
-        ):  # fmt: skip
-            reason = reasons.get(place, "")
-            answers[text] = (
-                CellPrediction(None, None, False, reason or "nothing to compute")
-                if math.isnan(us)
-                else CellPrediction(us, (low, high), not reason, reason)
-            )
-        return [answers[text] for text in texts]
+        if len(unique) == len(texts):
+            return answers
+        by_text = dict(zip(unique, answers, strict=True))
+        return [by_text[text] for text in texts]
 
     def predict_geometry(self, cells: Geometry) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
@@ -107,7 +109,7 @@ class CellModel:
         kernel_us = np.where(known_kind, kernel_us, np.nan)
         latency, spread = cell_sums(cells, kernel_us, expected)
         half = self.quantile * spread
-        novelty = np.zeros(cells.cells)
+        novelty = np.where(np.isnan(latency), np.inf, 0.0)
         np.maximum.at(novelty, cells.cell, self.ground.novelty(cells, codes)[0])
         return Predictions(latency, latency * np.exp(-half), latency * np.exp(half), novelty)
 

@@ -73,7 +73,7 @@ _FAR = 64.0  # octaves between kernels of different operators: never neighbours
 
 RANGED: tuple[str, ...] = (
     "batch", "c_in", "c_out", "h_in", "w_in", "k_h", "k_w", "stride", "dilation", "groups", "m",
-    "n", "k", "flop", "weight_bytes", "in_bytes", "out_bytes",
+    "n", "k", "flop", "weight_bytes", "in_bytes", "out_bytes", "activation",
 )  # fmt: skip
 """Columns of the geometry whose training range is kept, per operator."""
 

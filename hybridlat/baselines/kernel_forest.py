@@ -22,8 +22,8 @@ _ROUNDS = 3
 class KernelForest(Baseline):
     """One forest per engine operator on log latency, from plain shapes, FLOP and bytes.
 
-    A cell of several kernels teaches each of them its part, in proportion to what the forests say so
-    far (at first, to FLOP and bytes). A kernel of an operator without rows makes its cell NaN.
+    A cell of several kernels teaches each of them its part, in proportion to what the forests say
+    so far (at first, to FLOP and bytes). A kernel of an operator without rows makes its cell NaN.
     """
 
     name: ClassVar[str] = "kernel_forest"
@@ -36,9 +36,7 @@ class KernelForest(Baseline):
         for _ in range(1 if single else _ROUNDS):
             share = guess / _table.summed(cells, guess)[cells.cell]
             target = np.log(share * truth[cells.cell])
-            self._forests = {
-                kind: self._forest(cells, target, kind) for kind in _kinds(cells)
-            }
+            self._forests = {kind: self._forest(cells, target, kind) for kind in _kinds(cells)}
             guess = self._kernels(cells)
 
     def _forest(self, cells: Geometry, target: _table.Array, kind: str) -> Any:

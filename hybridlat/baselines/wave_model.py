@@ -63,10 +63,7 @@ class WaveModel(Baseline):
         """Latency of every kernel with its fastest tile, and that tile."""
         lines = self._lines[classes.astype(int)]
         every = np.stack(
-            [
-                (_terms(view, np.full(len(view.m), i)) * lines).sum(axis=1)
-                for i in range(len(TILES))
-            ]
+            [(_terms(view, np.full(len(view.m), i)) * lines).sum(axis=1) for i in range(len(TILES))]
         )
         best = every.argmin(axis=0)
         return every[best, np.arange(len(best))], best

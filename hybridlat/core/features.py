@@ -44,12 +44,15 @@ class View:
         self._values = geometry.values
         self.device = device
         self.precision = precision
+        self._by_tile: dict[tuple[str, tuple[int, int]], Array] = {}
 
     def __getattr__(self, name: str) -> Array:
         try:
-            return self._values[:, COLUMN[name]]
+            column = np.ascontiguousarray(self._values[:, COLUMN[name]])
         except KeyError:
             raise AttributeError(name) from None
+        self.__dict__[name] = column  # the next access finds it without coming here
+        return column
 
     @cached_property
     def _shrink(self) -> Array:
@@ -86,15 +89,28 @@ class View:
         return self.kind <= KINDS["matmul"]
 
     def tiles(self, tile: tuple[int, int]) -> Array:
-        return np.ceil(self.m / tile[0]) * np.ceil(self.n / tile[1]) * self.groups
+        """Output tiles, those of all groups together."""
+
+        def count() -> Array:
+            return np.ceil(self.m / tile[0]) * np.ceil(self.n / tile[1]) * self.groups
+
+        return self._once("tiles", tile, count)
 
     def waves(self, tile: tuple[int, int]) -> Array:
-        return np.ceil(self.tiles(tile) / self.device.units)
+        """How often all units of the device must work to get through the tiles."""
+        return self._once("waves", tile, lambda: np.ceil(self.tiles(tile) / self.device.units))
 
     def wave_us(self, tile: tuple[int, int]) -> Array:
         """Every wave takes as long as one full tile on one unit at its share of the peak."""
         unit_peak = self.device.peak(self.precision) / self.device.units
-        return self.waves(tile) * (2e6 * tile[0] * tile[1] / unit_peak) * self.k
+        full = 2e6 * tile[0] * tile[1] / unit_peak
+        return self._once("wave_us", tile, lambda: self.waves(tile) * self.k * full)
+
+    def _once(self, what: str, tile: tuple[int, int], formula: Callable[[], Array]) -> Array:
+        found = self._by_tile.get((what, tile))
+        if found is None:
+            found = self._by_tile[what, tile] = formula()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +275,7 @@ def _tile_features(tile: tuple[int, int]) -> None:
 
     def fill(v: View) -> Array:
         tiles = v.tiles(tile)
-        return tiles / (np.ceil(tiles / v.device.units) * v.device.units)
+        return tiles / (v.waves(tile) * v.device.units)
 
     def useful(v: View) -> Array:
         return v.m * v.n * v.groups / (v.tiles(tile) * tile[0] * tile[1])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.core.network import ITEM_BYTES
-from hybridlat.core.operators import KINDS, activation_class, kind_of
+from hybridlat.core.operators import KINDS, activation_class, fusion, kind_of
 
 COLUMNS: tuple[str, ...] = (
     "op", "kind", "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "w_out", "k_h", "k_w",
@@ -174,6 +174,11 @@ def _row(
     blank: Tensor = ((), 1, 4, False)
     first = present[0] if present else blank
     main = made[0] if made else blank
+    activation, added = activation_class(a.activation), len(read) > 3 and read[3] is not None
+    fused = fusion(op)
+    if fused is not None:
+        op, activation = fused.op, fused.activation
+        added = fused.adds and sum(not t[3] for t in present) > 1
     kind = kind_of(op)
     batch, c_in, h_in, w_in = _image(first[0])
     _, c_out, h_out, w_out = _image(main[0])
@@ -189,8 +194,8 @@ def _row(
         if op.endswith("Transpose"):
             n, k = max(c_out // groups, 1), weight[0] // groups * taps[0] * taps[1]
         m = batch * h_out * w_out
-        has_bias = int(len(read) > 2 and read[2] is not None)
-        has_add = int(len(read) > 3 and read[3] is not None)
+        has_bias = int(any(t[3] and len(t[0]) == 1 for t in present[2:]))
+        has_add = int(added)
         per_output = 2.0 * k
         if op.endswith("Transpose"):  # each input reaches every tap, each output only some
             per_output /= a.stride**2
@@ -216,6 +221,6 @@ def _row(
         sum(t[1] * t[2] for t in present if not t[3]),
         sum(t[1] * t[2] for t in present if t[3]),
         sum(t[1] * t[2] for t in made),
-        main[2], activation_class(a.activation), has_add, has_bias,
+        main[2], activation, has_add, has_bias,
         len(present), len(main[0]),
     )  # fmt: skip

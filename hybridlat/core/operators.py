@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 KINDS = {name: i for i, name in enumerate(
@@ -26,7 +27,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
         "Exp", "Log", "Sqrt", "Pow", "Abs", "Neg", "Reciprocal", "Floor", "Ceil", "Round", "Not",
         "Add", "Sub", "Mul", "Div", "Min", "Max", "Sum", "Mean", "Where", "Equal", "Greater",
         "Less", "And", "Or", "Cast", "Identity", "Dropout", "BatchNormalization", "QuantizeLinear",
-        "DequantizeLinear", "ThresholdedRelu",
+        "DequantizeLinear", "ThresholdedRelu", "Pointwise",
     ),
     "reduce": (
         "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2",
@@ -42,6 +43,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _KIND_OF = {op: KINDS[family] for family, ops in _FAMILIES.items() for op in ops}
+_FREE = frozenset({"BatchNormalization", "Add", "Sum", "Identity", "Dropout", "Cast"})
 _CHEAP = frozenset({"Relu", "LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
 
 
@@ -49,6 +51,39 @@ _CHEAP = frozenset({"Relu", "LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
 def kind_of(qualified_op: str) -> int:
     """Number of the family of an operator, whatever its domain; ``other`` where unknown."""
     return _KIND_OF.get(qualified_op.rpartition("::")[2], KINDS["other"])
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A kernel that computes several operators of a file, as far as its cost goes.
+
+    ``op`` is the operator that decides the cost, ``adds`` says whether a sum is among the others,
+    ``activation`` the class of what is done to each element on the way out.
+    """
+
+    op: str
+    adds: bool
+    activation: int
+
+
+@lru_cache(maxsize=4096)
+def fusion(qualified_op: str) -> Fusion | None:
+    """What a kernel of the domain ``fused`` (``fused::Conv+Add+Relu``) is; None for any other.
+
+    Normalisation folds into the weights and counts nothing. A chain of pointwise operators is one
+    kind of kernel, whatever its links; two operators that both cost are a kind of their own.
+    """
+    domain, _, name = qualified_op.rpartition("::")
+    if domain != "fused":
+        return None
+    members = name.split("+")
+    heavy = [op for op in members if kind_of(op) not in (KINDS["pointwise"], KINDS["other"])]
+    light = [op for op in members if kind_of(op) in (KINDS["pointwise"], KINDS["other"])]
+    costs = [op for op in light if op not in _FREE]
+    cost = 0 if not costs else 1 if all(op in _CHEAP for op in costs) else 2
+    unknown = [op for op in light if kind_of(op) == KINDS["other"]]
+    main = "+".join(heavy + unknown) or "Pointwise"
+    return Fusion(main, "Add" in members or "Sum" in members, cost)
 
 
 def activation_class(name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,24 @@ class Imported:
             )
         )  # fmt: skip
         return True
+
+
+def networks(
+    result: Imported,
+    target: Target,
+    network: Signature,
+    kernels: Sequence[tuple[Signature, int]],
+    name: str,
+    latency_us: float,
+    protocol: str,
+) -> None:
+    """Keep a whole network's latency, and how the network falls into kernels."""
+    labels = {"network": name}
+    kept = result.add(target, network, latency_us, protocol=protocol, kind="network", labels=labels)
+    if kept:
+        result.signatures.update((s.hash, s.text) for s, _ in kernels)
+        cells = tuple((s.hash, count) for s, count in kernels)
+        result.breakdowns.append(Breakdown(target, name, network.hash, cells))
 
 
 def device_name(text: str) -> str:
@@ -115,3 +133,15 @@ def rows(frame: Any, *names: str) -> Iterator[tuple[Any, ...]]:
 def whole(*values: Any) -> bool:
     """True when every value is a whole number (a missing one is read as NaN)."""
     return all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
+
+
+def latency_columns(file: Path, frame: Any) -> list[tuple[str, str, int]]:
+    """Columns named ``<device>_<batch>_us``: the column, the device, the batch."""
+    found = [
+        (str(c), device_name(m[1]), int(m[2]))
+        for c in frame.columns
+        if (m := re.fullmatch(r"(.+)_([0-9]+)_us", str(c)))
+    ]
+    if not found:
+        raise StoreError(f"{file} has no column <device>_<batch>_us: is it another data set?")
+    return found

@@ -1,8 +1,8 @@
 """Convolutions under TensorFlow 1 and cuDNN, FP32, on five GPUs (CDECatapult, Apache-2.0).
 
 One row a convolution with optional bias and activation; ``latency_us`` is the wall time of a
-session run and holds 140–240 µs of launch overhead. ``padding`` follows TensorFlow: ``same`` puts the odd
-zero behind, ``valid`` pads nothing.
+session run and holds 140–240 µs of launch overhead. ``padding`` follows TensorFlow: ``same``
+puts the odd zero behind, ``valid`` pads nothing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+"""Whole networks of public data sets, drawn kernel by kernel so that they sign like any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+
+from hybridlat.core.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.core.signature import Signature, sign
+from hybridlat.importers._cells import DTYPE
+
+Shape = tuple[int, ...]
+Attributes = tuple[tuple[str, AttributeValue], ...]
+
+
+@lru_cache(maxsize=100_000)
+def _kernel(
+    op: str, sources: tuple[Shape, ...], weights: tuple[Shape, ...], result: Shape, more: Attributes
+) -> Signature:
+    drawing = Drawing()
+    inputs = [drawing.input(shape) for shape in sources]
+    drawing.add(op, inputs, result, weights, more)
+    return sign(drawing.network("kernel"))
+
+
+class Drawing:
+    """A network in the making; ``add`` appends a kernel and gives the tensor it makes."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._inputs: list[str] = []
+        self._types: dict[str, TensorType] = {}
+        self._constants: dict[str, Constant] = {}
+        self._read: set[str] = set()
+        self._kernels: Counter[tuple[object, ...]] = Counter()
+
+    def input(self, shape: Shape) -> str:
+        """A tensor that comes from outside."""
+        name = f"t{len(self._types)}"
+        self._types[name] = TensorType(DTYPE, shape)
+        self._inputs.append(name)
+        return name
+
+    def shape(self, tensor: str) -> Shape:
+        """Shape of a tensor."""
+        return self._types[tensor].shape
+
+    def add(
+        self,
+        op: str,
+        inputs: list[str],
+        result: Shape,
+        weights: tuple[Shape, ...] = (),
+        attributes: Attributes = (),
+    ) -> str:
+        """A kernel that reads ``inputs`` and weights of these shapes; ``A+B`` is a fused one."""
+        name = f"t{len(self._types)}"
+        self._types[name] = TensorType(DTYPE, result)
+        read = list(inputs)
+        for shape in weights:
+            weight = f"w{len(self._constants)}"
+            self._constants[weight] = Constant(TensorType(DTYPE, shape))
+            read.append(weight)
+        domain = "fused" if "+" in op else ""
+        self._nodes.append(
+            Node(name, op, tuple(read), (name,), tuple(sorted(attributes)), domain, 1)
+        )
+        self._read.update(inputs)
+        sources = tuple(self.shape(i) for i in inputs)
+        self._kernels[op, sources, weights, result, tuple(sorted(attributes))] += 1
+        return name
+
+    def conv(
+        self, op: str, tensor: str, c_out: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> str:
+        """A convolution with "same" padding and a bias, square in all."""
+        batch, c_in, height, width = self.shape(tensor)
+        result = (batch, c_out, -(-height // stride), -(-width // stride))
+        pad = (kernel - 1) // 2
+        return self.add(
+            op, [tensor], result, ((c_out, c_in // groups, kernel, kernel), (c_out,)),
+            (
+                ("dilations", (1, 1)), ("group", groups), ("kernel_shape", (kernel, kernel)),
+                ("pads", (pad,) * 4), ("strides", (stride, stride)),
+            ),
+        )  # fmt: skip
+
+    def network(self, name: str) -> Network:
+        """What was drawn; tensors that nobody reads are its outputs."""
+        outputs = tuple(n.outputs[0] for n in self._nodes if n.outputs[0] not in self._read)
+        return Network(
+            name, tuple(self._nodes), tuple(self._inputs), outputs, self._types, self._constants
+        )
+
+    def kernels(self) -> list[tuple[Signature, int]]:
+        """Every distinct kernel with its count."""
+        return [(_kernel(*key), count) for key, count in self._kernels.items()]  # type: ignore[arg-type]

@@ -1,0 +1,77 @@
+"""Whole FBNet networks under PyTorch 1.8 eager, FP32 (HELP, MIT).
+
+``networks.parquet``: one row a network, ``op00..op21`` the choice of each block (kernel size,
+expansion, groups of its 1x1 convolutions, or 8 for skip), and a latency column per device and
+batch; every device named becomes a target. The frame is the one of the FBNet paper (Wu et al.
+2019, table 1) at 224x224.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hybridlat.core.signature import Signature, sign
+from hybridlat.core.target import Target
+from hybridlat.importers import base
+from hybridlat.importers._networks import Drawing
+
+_BLOCKS = {  # number: kernel, expansion, groups of the 1x1 convolutions
+    0: (3, 1, 1), 1: (3, 1, 2), 2: (3, 3, 1), 3: (3, 6, 1), 4: (5, 1, 1), 5: (5, 1, 2),
+    6: (5, 3, 1), 7: (5, 6, 1),
+}  # fmt: skip
+_SKIP = 8
+_STAGES = ((16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 2), (352, 1, 1))
+"""Channels, blocks, stride of the first block."""
+_HEAD = 1504
+_CLASSES = 1000
+
+
+def read(path: Path) -> base.Imported:
+    """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
+    result = base.Imported()
+    choices = [f"op{i:02d}" for i in range(22)]
+    for file, frame in base.tables(Path(path), "networks.parquet"):
+        base.need_columns(file, frame, "arch_str", *choices)
+        columns = base.latency_columns(file, frame)
+        batches = sorted({batch for _, _, batch in columns})
+        names = [column for column, _, _ in columns]
+        for row in base.rows(frame, "arch_str", *choices, *names):
+            name, blocks, latencies = str(row[0]), row[1:23], row[23:]
+            if any(block not in _BLOCKS and block != _SKIP for block in blocks):
+                result.skipped["block unknown"] += len(names)
+                continue
+            drawn = {batch: _draw(blocks, batch) for batch in batches}
+            for (_, device, batch), latency in zip(columns, latencies, strict=True):
+                network, kernels = drawn[batch]
+                target = Target(device, "pytorch-1.8", "fp32")
+                base.networks(result, target, network, kernels, name, latency, "help")
+    return result
+
+
+def _draw(blocks: tuple[int, ...], batch: int) -> tuple[Signature, list[tuple[Signature, int]]]:
+    net = Drawing()
+    act = "Conv+BatchNormalization+Relu"
+    tensor = net.conv(act, net.input((batch, 3, 224, 224)), 16, 3, stride=2)
+    choice = iter(blocks)
+    for channels, count, stride in _STAGES:
+        for place in range(count):
+            tensor = _block(net, tensor, next(choice), channels, stride if place == 0 else 1)
+    tensor = net.conv(act, tensor, _HEAD, 1)
+    tensor = net.add("GlobalAveragePool", [tensor], (batch, _HEAD, 1, 1))
+    net.add("Flatten+Gemm", [tensor], (batch, _CLASSES), ((_HEAD, _CLASSES), (_CLASSES,)))
+    return sign(net.network("fbnet")), net.kernels()
+
+
+def _block(net: Drawing, tensor: str, choice: int, channels: int, stride: int) -> str:
+    c_in = net.shape(tensor)[1]
+    act = "Conv+BatchNormalization+Relu"
+    if choice == _SKIP:
+        same = c_in == channels and stride == 1
+        return tensor if same else net.conv(act, tensor, channels, 1, stride)
+    kernel, expansion, groups = _BLOCKS[choice]
+    inner = net.conv(act, tensor, c_in * expansion, 1, groups=groups)
+    inner = net.conv(act, inner, c_in * expansion, kernel, stride, groups=c_in * expansion)
+    inner = net.conv("Conv+BatchNormalization", inner, channels, 1, groups=groups)
+    if c_in == channels and stride == 1:
+        return net.add("Add", [inner, tensor], net.shape(inner))
+    return inner
