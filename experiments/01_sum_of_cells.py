@@ -195,7 +195,9 @@ def _measure(
     for kind in {kind for kind, _ in unique}:
         hashes = [h for k, h in unique if k == kind]
         known = store.latencies(backend.target, hashes, kind)
-        missing += [unique[kind, h] for h in hashes if h not in known]
+        missing += [
+            unique[kind, h] for h in hashes if h not in known or known[h].latency_us is None
+        ]
     if missing:
         measure(backend, {"threads": 1}, missing, store, settings, _printer(label))
 

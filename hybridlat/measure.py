@@ -260,6 +260,8 @@ class _Run:
         if report.failure is not None:
             self.failures[task.key] = report.failure
             return
+        if not report.samples_us:
+            return
         self.visits[task.key].append((process, report))
         rounded = [round(sample, 2) for sample in report.samples_us]
         text = json.dumps([rounded, report.reference_us])

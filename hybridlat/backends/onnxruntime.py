@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # A run this long is always switched out now and then, and loses little by it.
-LONG_RUN_US = 20_000.0
+LONG_RUN_US = 5_000.0
 # Twins take turns with this many sets of input and output buffers: an engine's arena gives a
 # tensor memory that was last used a few tensors ago.
 RING = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,27 +26,65 @@ class Cell:
 def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     """Positions of the kernels of each cell, in order.
 
-    A border lies after a kernel when exactly one activation is still to be read. Such a tensor
-    dominates the output, so the borders do not depend on the order of the nodes.
+    A border lies after a kernel when exactly one activation is still to be read. Kernels are taken
+    in the order of ``schedule``, which does not depend on the order they are listed in.
     """
-    last_use: dict[str, int] = {}
-    for position, node in enumerate(network.nodes):
-        for name in node.inputs:
-            if name in network.types:
-                last_use[name] = position
-    live = {name for name in network.inputs if name in last_use}
+    readers = {name: len(found) for name, found in network.consumers().items()}
+    live = {name for name in network.inputs if readers.get(name)}
     cells: list[tuple[int, ...]] = []
     current: list[int] = []
-    for position, node in enumerate(network.nodes):
+    for position in schedule(network):
+        node = network.nodes[position]
         current.append(position)
-        live.difference_update([n for n in node.inputs if last_use.get(n) == position])
-        live.update(out for out in node.outputs if out in last_use)
+        for name in dict.fromkeys(node.inputs):
+            if name in network.types:
+                readers[name] -= 1
+                if not readers[name]:
+                    live.discard(name)
+        live.update(out for out in node.outputs if readers.get(out))
         if len(live) <= 1:
-            cells.append(tuple(current))
+            cells.append(tuple(sorted(current)))
             current = []
     if current:  # only when a graph input is read by nobody; the rest is still a cell
-        cells.append(tuple(current))
+        cells.append(tuple(sorted(current)))
     return tuple(cells)
+
+
+def schedule(network: Network) -> list[int]:
+    """A topological order in which branches that lead nowhere else come first.
+
+    Of the kernels that are ready the one with the fewest kernels behind it is next, so a side
+    output (a detector's head) is finished before the trunk goes on, and the trunk can be cut
+    behind it. Ties go by what the kernels compute, not by where they are listed.
+    """
+    producer, readers = network.producers(), network.consumers()
+    behind = [0] * len(network.nodes)  # bit sets of the kernels that depend on each
+    for position in range(len(network.nodes) - 1, -1, -1):
+        for out in network.nodes[position].outputs:
+            for reader in readers.get(out, ()) if out else ():
+                behind[position] |= behind[reader] | 1 << reader
+
+    def key(position: int) -> tuple[int, str, int]:
+        node = network.nodes[position]
+        types = [str(network.types[out]) for out in node.outputs if out]
+        weights = [str(network.constants[n].type) for n in node.inputs if n in network.constants]
+        what = f"{node.qualified_op} {types} {weights} {node.attributes}"
+        return behind[position].bit_count(), what, position
+
+    makers = [{producer[i] for i in node.inputs if i in producer} for node in network.nodes]
+    waiting = [len(found) for found in makers]
+    ready = [key(i) for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, _, position = heapq.heappop(ready)
+        order.append(position)
+        freed = {r for out in network.nodes[position].outputs if out for r in readers.get(out, ())}
+        for reader in freed:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, key(reader))
+    return order
 
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:

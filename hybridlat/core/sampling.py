@@ -73,8 +73,6 @@ def entry_cost_us(chain_lengths: Sequence[int], levels_us: Sequence[float]) -> f
     ``levels_us[i]`` is the latency of a chain of ``chain_lengths[i]`` tiny operators.
     """
     mean_x, mean_y = statistics.fmean(chain_lengths), statistics.fmean(levels_us)
-    above = sum(
-        (x - mean_x) * (y - mean_y) for x, y in zip(chain_lengths, levels_us, strict=True)
-    )
+    above = sum((x - mean_x) * (y - mean_y) for x, y in zip(chain_lengths, levels_us, strict=True))
     below = sum((x - mean_x) ** 2 for x in chain_lengths)
     return max(0.0, mean_y - above / below * mean_x)
