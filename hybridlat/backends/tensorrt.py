@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 from hybridlat import board, onnx_io
 from hybridlat.backends.base import Backend, Protocol, Session
-from hybridlat.lowering.unfuse import unfuse
 from hybridlat.board.client import Worker
 from hybridlat.board.errors import EngineError, NoDevice, WorkerLost
 from hybridlat.core.network import Lowered, Network
 from hybridlat.core.target import Target
 from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.lowering.unfuse import unfuse
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
 CACHE_VARIABLE = "HYBRIDLAT_TENSORRT_CACHE"
