@@ -26,7 +26,7 @@ def usable(rows: Sequence[Row]) -> tuple[list[str], Array]:
 
 def summed(cells: Geometry, per_kernel: Array) -> Array:
     """Per cell, the sum over its kernels."""
-    return np.bincount(cells.cell, per_kernel, cells.cells)
+    return np.asarray(np.bincount(cells.cell, per_kernel, cells.cells), np.float64)
 
 
 def read(texts: Sequence[str], device: Device, precision: str) -> tuple[Geometry, View]:

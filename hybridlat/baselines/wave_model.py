@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.baselines import _table
 from hybridlat.baselines.base import Baseline, Row
@@ -83,7 +84,7 @@ def _classes(view: View) -> _table.Array:
     return np.where(contracts, result, other)
 
 
-def _smallest_wave_time(view: View) -> _table.Array:
+def _smallest_wave_time(view: View) -> NDArray[np.intp]:
     return np.stack([view.wave_us(tile) for tile in TILES]).argmin(axis=0)
 
 

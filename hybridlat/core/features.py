@@ -185,7 +185,7 @@ def log2_compute_to_memory(v: View) -> Array:
 @_feature("1 or 0")
 def depthwise(v: View) -> Array:
     """A convolution whose groups hold one input channel each."""
-    return ((v.groups > 1) & (v.groups == v.c_in)).astype(float)
+    return np.asarray((v.groups > 1) & (v.groups == v.c_in), np.float64)
 
 
 @_feature("log2 channels")
@@ -234,7 +234,7 @@ def _alignment(channels: Array) -> Array:
 def pad_waste_16(v: View) -> Array:
     """Part of the work lost when channels are padded up to blocks of 16."""
     used = np.ceil(v.c_in / 16) * np.ceil(v.c_out / 16) * 256
-    return 1 - v.c_in * v.c_out / np.maximum(used, 1)
+    return np.asarray(1 - v.c_in * v.c_out / np.maximum(used, 1), dtype=np.float64)
 
 
 @_feature("log2 of a ratio")
@@ -264,7 +264,7 @@ def _cache(v: View, level: int) -> float:
 def winograd(v: View) -> Array:
     """1 where a 3x3 kernel with stride 1 allows Winograd's shorter product."""
     fits = (v.k_h == 3) & (v.k_w == 3) & (v.stride == 1) & (v.dilation == 1) & (v.groups == 1)
-    return (fits & (v.kind == KINDS["conv"])).astype(float)
+    return np.asarray(fits & (v.kind == KINDS["conv"]), np.float64)
 
 
 def _tile_features(tile: tuple[int, int]) -> None:

@@ -94,4 +94,4 @@ class Drawing:
 
     def kernels(self) -> list[tuple[Signature, int]]:
         """Every distinct kernel with its count."""
-        return [(_kernel(*key), count) for key, count in self._kernels.items()]  # type: ignore[arg-type]
+        return [(_kernel(*key), count) for key, count in self._kernels.items()]

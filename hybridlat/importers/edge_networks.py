@@ -88,6 +88,7 @@ def _layer(
         return
     if min(in_h, in_w, in_c, out_h, out_w, out_c) < 1:
         raise ValueError(op)
+    weights: tuple[tuple[int, ...], ...]
     tail = _ACTIVATIONS[activation] if activation is not None else ""
     source, result = (1, in_c, in_h, in_w), (1, out_c, out_h, out_w)
     stride = max(round(in_h / out_h), 1)
