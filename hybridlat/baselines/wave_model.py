@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.baselines import _table
 from hybridlat.baselines.base import Baseline, Row
@@ -84,8 +83,9 @@ def _classes(view: View) -> _table.Array:
     return np.where(contracts, result, other)
 
 
-def _smallest_wave_time(view: View) -> NDArray[np.intp]:
-    return np.stack([view.wave_us(tile) for tile in TILES]).argmin(axis=0)
+def _smallest_wave_time(view: View) -> _table.Array:
+    times = np.stack([view.wave_us(tile) for tile in TILES])
+    return np.asarray(times.argmin(axis=0), np.float64)
 
 
 def _terms(view: View, tile: _table.Array) -> _table.Array:
