@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from hybridlat.core import features
 from hybridlat.core.device import Device
 from hybridlat.core.geometry import Geometry, geometry, op_name
 from hybridlat.errors import InputError
-from hybridlat.model import CellModel, cell_sums
+from hybridlat.model import CellModel, cell_sums, lean_factor
 from hybridlat.model_parts import Array, Floats, KnownGround, Surface, feature_names
 
 LEAST_ROWS = 20
@@ -36,6 +36,7 @@ def fit_model(
     precision: str = "fp32",
     priors: Sequence[CellModel] = (),
     confidence: float = 0.9,
+    aim: Literal["cell", "network"] | None = None,
 ) -> CellModel:
     """A model of one target from measured cells; the same input gives the same model.
 
@@ -43,6 +44,8 @@ def fit_model(
     each was met in (any constant or unique name where there is none): folds of the inner
     cross-validation never share a group. ``priors`` are models of other targets: the one that
     explains these rows best is taken as a start, if it helps.
+    ``aim`` says whose relative error is to be small: that of single cells, or that of networks that
+    cells are added up to; by itself it is networks where groups hold several rows.
     Raises InputError when fewer than 20 usable rows are given.
     """
     truth = np.asarray(latencies_us, float)
@@ -58,7 +61,11 @@ def fit_model(
     blank = problem.blank_model(confidence)
     prior, line = choose_prior(cells, truth, problem.base, priors)
     fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
-    return fitted.model(records_hash(texts, latencies_us))
+    names = [groups[i] for i in usable]
+    several = 1 < len(set(names)) < len(names)
+    return fitted.model(
+        records_hash(texts, latencies_us), (aim or ("network" if several else "cell")) == "cell"
+    )
 
 
 def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) -> str:
@@ -131,7 +138,9 @@ class _Problem:
         """A model without trees, to compute rows with."""
         empty = np.zeros(0, np.float32)
         surface = Surface(np.zeros(0, np.intp), empty, empty, empty.reshape(0, 0), empty, 0.0)
-        ground = KnownGround(np.zeros((0, 0)), np.zeros((0, 0)), empty.reshape(0, 0), 1.0)
+        flat = empty.reshape(0, 0)
+        ranges = np.zeros((0, 0))
+        ground = KnownGround(ranges, ranges, flat, 1.0, np.zeros(0, np.int64), empty, 1.0)
         nothing: Booster = None  # type: ignore[assignment]
         return CellModel(
             self.view.device, self.view.precision, self.ops, self.floor_us, surface, 1.0,
@@ -199,7 +208,7 @@ class _Fit:
         tuned = parts.tune_surface(rows, values, columns, problem.seed)
         return cls(problem, start, rows, prior, values, weights, tuned)
 
-    def model(self, records: str) -> CellModel:
+    def model(self, records: str, lean: bool) -> CellModel:
         """Fit the parts, out of fold for their mix and the intervals, then on all rows."""
         p, n = self.problem, len(self.rows)
         fold = p.cell_folds[p.cells.cell]
@@ -224,7 +233,9 @@ class _Fit:
         missed = candidates @ np.array(shares) - self.values
         kernel_us = p.base * np.exp(self.prior + self.values + missed)
         error = np.abs(np.log(np.bincount(p.cells.cell, kernel_us, p.cells.cells) / p.truth))
-        spread, quantile = self._intervals(rows, kernel_us, error, fold)
+        spread, quantile, expected = self._intervals(rows, kernel_us, error, fold)
+        cell_us = np.bincount(p.cells.cell, kernel_us, p.cells.cells)
+        leaning = best_lean(cell_us, expected, p.truth) if lean else 0.0
         trees = Booster(parts.merged(boosted, forest, shares[1:]), rows.shape[1])
         card: dict[str, object] = {
             "records_hash": records,
@@ -232,13 +243,13 @@ class _Fit:
             "operators": list(p.ops),
             "shares": dict(zip(("surface", "boosted", "forest"), shares, strict=True)),
             "confidence": self.start.confidence,
-            "out_of_fold": _metrics(np.bincount(p.cells.cell, kernel_us, p.cells.cells), p.truth),
+            "out_of_fold": _metrics(cell_us * lean_factor(leaning, expected), p.truth),
         }
         return replace(
             self.start,
             surface=self._surface(np.ones(n, bool)), mix=shares[0], trees=trees, spread=spread,
             ground=parts.known_ground(p.cells, p.codes, len(p.ops), p.seed),
-            quantile=quantile, card=card,
+            quantile=quantile, lean=leaning, card=card,
         )  # fmt: skip
 
     def _surface(self, taken: NDArray[np.bool_]) -> Surface:
@@ -259,7 +270,7 @@ class _Fit:
 
     def _intervals(
         self, rows: Floats, kernel_us: Array, error: Array, fold: NDArray[np.intp]
-    ) -> tuple[Booster, float]:
+    ) -> tuple[Booster, float, Array]:
         """The ensemble of expected errors, and the factor that makes intervals of it hold.
 
         Split conformal, normalised: the score of a cell is its out-of-fold error over the error
@@ -273,11 +284,23 @@ class _Fit:
             made = parts.fit_spread(rows[inside], per_kernel[inside], self.weights[inside], p.seed)
             expected[outside] = self._served(made).predict(rows[outside])
         expected = np.maximum(np.exp(expected) - 0.01, 0.002)
-        scores = np.sort(error / cell_sums(p.cells, kernel_us, expected)[1])
+        of_cells = cell_sums(p.cells, kernel_us, expected)[1]
+        scores = np.sort(error / of_cells)
         rank = math.ceil((len(scores) + 1) * self.start.confidence) - 1
         quantile = float(scores[min(rank, len(scores) - 1)])
         made = parts.fit_spread(rows, per_kernel, self.weights, p.seed)
-        return self._served(made), quantile
+        return self._served(made), quantile, of_cells
+
+
+def best_lean(predicted: NDArray[Any], spread: Array, truth: Array) -> float:
+    """The lean with the least relative error out of fold, single misses held at a factor of e."""
+    middle = np.log(predicted / truth)
+
+    def error(lean: float) -> float:
+        log_error = middle + np.log(lean_factor(lean, spread))
+        return float(np.mean(np.expm1(np.clip(log_error, -1, 1)) ** 2))
+
+    return min((0.0, 0.5, 1.0, 1.5), key=error)
 
 
 def _metrics(predicted: NDArray[Any], truth: Array) -> dict[str, float]:

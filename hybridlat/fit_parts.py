@@ -6,13 +6,23 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.core.geometry import COLUMN, Geometry
-from hybridlat.model_parts import RANGED, Array, Floats, KnownGround, Surface, matern, places
+from hybridlat.model_parts import (
+    RANGED,
+    Array,
+    Floats,
+    KnownGround,
+    Surface,
+    combinations_of,
+    matern,
+    places,
+)
 
 SMOOTH: tuple[str, ...] = (
     "log2_c_in", "log2_c_out", "log2_h_in", "k_h", "stride", "log2_m", "log2_k", "log2_weight_size",
@@ -207,10 +217,11 @@ def _tree(tree: Any, scale: float, features: str) -> dict[str, Any]:
 
 
 def known_ground(geometry: Geometry, codes: NDArray[np.intp], ops: int, seed: int) -> KnownGround:
-    """Ranges per operator, landmarks by farthest-point choice, and the reach they leave.
+    """Ranges per operator, landmarks by farthest-point choice, combinations met, and the limits.
 
-    The reach is what 98 of 100 kernels would need if each were new: the distance to the nearest
-    landmark is taken from the landmarks of one random half to the kernels of the other.
+    The limits are what nearly all kernels would need if each were new: kernels of one random half
+    are held against the ground of the other. A triple of sizes that those hardly ever miss is
+    telling when it is missed: its weight is the negative logarithm of how often that happens.
     """
     values = geometry.values[:, [COLUMN[name] for name in RANGED]]
     low = np.full((ops, len(RANGED)), np.inf)
@@ -218,13 +229,23 @@ def known_ground(geometry: Geometry, codes: NDArray[np.intp], ops: int, seed: in
     for code in range(ops):
         mine = values[codes == code]
         low[code], high[code] = mine.min(axis=0), mine.max(axis=0)
-    points = places(geometry, codes)
+    points, triples = places(geometry, codes), combinations_of(geometry)
+    ground = KnownGround(
+        low, high, _spread_out(points, _LANDMARKS), 1.0, np.unique(triples),
+        np.zeros(len(triples), np.float32), 1.0,
+    )  # fmt: skip
     order = np.random.default_rng(seed).permutation(len(points))
     left, right = order[: len(order) // 2], order[len(order) // 2 :]
-    marks = _spread_out(points[left], _LANDMARKS)
-    distance = _nearest(points[right], marks)
-    reach = max(float(np.quantile(distance, 0.98)), 0.5)
-    return KnownGround(low, high, _spread_out(points[order], _LANDMARKS), reach)
+    half = replace(
+        ground, landmarks=_spread_out(points[left], _LANDMARKS), met=np.unique(triples[:, left])
+    )
+    new = Geometry(geometry.values[right], np.arange(len(right)), len(right))
+    reach = max(float(np.quantile(half.strangeness(new, codes[right])[1], 0.98)), 0.5)
+    rarely = (half.unmet(new).sum(axis=1) + 1) / (len(right) + 1)
+    weights = -np.log(rarely).astype(np.float32)
+    strange = replace(half, reach=reach, weights=weights).strangeness(new, codes[right])[0]
+    limit = max(float(np.quantile(strange, 0.93)), 1.0)
+    return replace(ground, reach=reach, weights=weights, limit=limit)
 
 
 def _spread_out(points: Floats, count: int) -> Floats:
@@ -238,16 +259,6 @@ def _spread_out(points: Floats, count: int) -> Floats:
         chosen.append(int(distance.argmax()))
         distance = np.minimum(distance, np.square(unique - unique[chosen[-1]]).sum(axis=1))
     return unique[chosen]
-
-
-def _nearest(points: Floats, marks: Floats) -> Array:
-    from hybridlat.model_parts import squared_distances
-
-    result = np.empty(len(points))
-    for start in range(0, len(points), 4096):
-        part = slice(start, start + 4096)
-        result[part] = np.sqrt(squared_distances(points[part], marks).min(axis=1))
-    return result
 
 
 def best_shares(candidates: Array, truth: Array) -> tuple[float, float, float]:

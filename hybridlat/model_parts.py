@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,33 +90,77 @@ def places(geometry: Geometry, codes: NDArray[np.intp]) -> Floats:
     return result
 
 
+COMBINED: tuple[str, ...] = (
+    "batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups",
+)  # fmt: skip
+"""Columns whose values must have been met together: three at a time, in bins of half an octave."""
+_TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
+_BINS = 32
+
+
+def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
+    """For every kernel the number of the bin it takes in each triple of ``COMBINED``."""
+    taken = np.log2(np.maximum(geometry.values[:, [COLUMN[name] for name in COMBINED]], 1))
+    bins = np.minimum(np.floor(2 * taken + 0.5), _BINS - 1).astype(np.int64).T
+    result = np.empty((len(_TRIPLES), taken.shape[0]), np.int64)
+    for place, (i, j, k) in enumerate(_TRIPLES):
+        result[place] = ((place * _BINS + bins[i]) * _BINS + bins[j]) * _BINS + bins[k]
+    return result
+
+
+def no_triples() -> Floats:
+    """Weights of a ground that does not look at combinations."""
+    return np.zeros(len(_TRIPLES), np.float32)
+
+
 @dataclass(frozen=True)
 class KnownGround:
     """Where the training cells lie, and how far from them a prediction is still trusted.
 
     ``low`` and ``high`` are the training range of ``RANGED``, one row per operator; ``landmarks``
     are training kernels spread so that every one has a landmark near; ``reach`` is the distance
-    to the nearest landmark, in octaves, beyond which a kernel counts as far from all of them.
+    to the nearest landmark, in octaves, that training kernels keep to; ``met`` numbers the
+    combinations of three sizes that training met, ``weights`` says how telling it is when one of
+    each triple was not; ``limit`` is the strangeness (distance over reach plus the weights of the
+    unmet triples) up to which kernels are known.
     """
 
     low: Array
     high: Array
     landmarks: Floats
     reach: float
+    met: NDArray[np.int64]
+    weights: Floats
+    limit: float
+
+    @cached_property
+    def _met(self) -> NDArray[np.bool_]:
+        table = np.zeros(len(_TRIPLES) * _BINS**3, bool)
+        table[self.met] = True
+        return table
+
+    def unmet(self, geometry: Geometry) -> NDArray[np.bool_]:
+        """For each triple of sizes and each kernel, whether training never met its values."""
+        return np.asarray(~self._met[combinations_of(geometry)], bool)
+
+    def strangeness(self, geometry: Geometry, codes: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Distance over reach plus weights of unmet triples, and the distance in octaves."""
+        distance = np.empty(len(codes))
+        points = places(geometry, codes)
+        for start in range(0, len(points), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            distance[part] = np.sqrt(squared_distances(points[part], self.landmarks).min(axis=1))
+        return distance / self.reach + self.weights @ self.unmet(geometry), distance
 
     def novelty(
         self, geometry: Geometry, codes: NDArray[np.intp]
     ) -> tuple[Array, NDArray[np.intp], Array]:
         """How strange each kernel is, the range it breaks (-1: none) and its distance.
 
-        Above 1 is outside the training range or far from every landmark. Kernels of operators
-        without training (code -1) get infinity.
+        Above 1 is outside the training range, far from every landmark, or a combination of sizes
+        that training never met. Kernels of operators without training (code -1) get infinity.
         """
-        distance = np.empty(len(codes))
-        points = places(geometry, codes)
-        for start in range(0, len(points), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            distance[part] = np.sqrt(squared_distances(points[part], self.landmarks).min(axis=1))
+        strange, distance = self.strangeness(geometry, codes)
         values = geometry.values[:, [COLUMN[name] for name in RANGED]]
         known = np.maximum(codes, 0)
         excess = np.log2(np.maximum(values, 1) / np.maximum(self.high[known], 1))
@@ -122,7 +168,7 @@ class KnownGround:
         beyond = np.maximum(excess, short)
         worst = beyond.argmax(axis=1)
         outside = beyond[np.arange(len(beyond)), worst]
-        novelty = distance / self.reach
+        novelty = strange / self.limit
         # A range that is broken by a hair is still broken: the step by one keeps it untrusted.
         novelty = np.where(outside > 1e-6, 1 + novelty + outside, novelty)
         novelty = np.where(codes < 0, np.inf, novelty)
