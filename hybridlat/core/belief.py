@@ -60,8 +60,9 @@ class Correlation:
     """How the standardised errors of the cells of one network go together.
 
     ``network``, ``kind`` and ``near`` are the shared parts (0..1, together at most 0.95),
-    ``reach`` is in octaves, ``inflation`` multiplies the stated variance, and ``degrees`` are the
-    degrees of freedom of the Student process: few when networks differ much in how wrong they are.
+    ``reach`` is in octaves, ``inflation`` multiplies the stated variance, ``strangeness`` the
+    spread of cells that are not trusted, and ``degrees`` are the degrees of freedom of the Student
+    process: few when networks differ much in how wrong they are.
     """
 
     network: float = 0.05
@@ -69,6 +70,7 @@ class Correlation:
     near: float = 0.3
     reach: float = 1.5
     inflation: float = 1.0
+    strangeness: float = 1.5
     degrees: float = 16.0
 
     def matrix(self, facts: Sequence[CellFacts]) -> Matrix:
@@ -78,6 +80,12 @@ class Correlation:
         shared = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
         return np.asarray(shared)
+
+    def spreads(self, facts: Sequence[CellFacts]) -> Matrix:
+        """Standard error of each cell, wider for those outside what the model was trained on."""
+        return np.array(
+            [f.spread_share * (1.0 if f.trusted else self.strangeness) for f in facts], dtype=float
+        )
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)
@@ -129,7 +137,7 @@ class Belief:
     def start(cls, facts: Sequence[CellFacts], correlation: Correlation | None = None) -> Belief:
         """The belief before anything further is measured."""
         chosen = correlation or Correlation()
-        spread = np.array([f.spread_share for f in facts], dtype=float)
+        spread = chosen.spreads(facts)
         exact = np.array([f.source == "measured" for f in facts], dtype=bool)
         shared = chosen.matrix(facts) * chosen.inflation
         shared[exact, :] = 0.0

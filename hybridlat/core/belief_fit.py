@@ -27,9 +27,14 @@ _GRIDS: dict[str, tuple[float, ...]] = {
     "near": (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9),
     "reach": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.5),
     "inflation": (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 4.5),
+    "strangeness": (1.0, 1.25, 1.5, 2.0, 2.5, 3.0),
     "degrees": (4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0),
 }
-_PULL = {"network": 5.0, "kind": 5.0, "near": 2.0, "reach": 0.5, "inflation": 0.5, "degrees": 0.01}
+_PULL = {
+    "network": 5.0, "kind": 5.0, "near": 2.0, "reach": 0.5, "inflation": 0.5, "strangeness": 0.5,
+    "degrees": 0.01,
+}  # fmt: skip
+_SCALES = ("reach", "inflation", "strangeness", "degrees")  # pulled in ratio, not in difference
 _MOST_SHARED = 0.95
 _MOST_CELLS = 80
 _CLIP = 4.0
@@ -41,6 +46,7 @@ class _Sample:
 
     def __init__(self, facts: Sequence[CellFacts], errors: Matrix) -> None:
         self.errors = errors
+        self.strange = np.array([not f.trusted for f in facts], dtype=bool)
         self.kinds = kind_similarity(facts)
         self.squared = squared_distances(facts)
 
@@ -51,10 +57,11 @@ class _Sample:
         np.fill_diagonal(shared, 1.0)
         count, degrees = len(self.errors), chosen.degrees
         root = np.linalg.cholesky(shared)
-        white = np.linalg.solve(root, self.errors)
+        white = np.linalg.solve(root, self.errors / np.where(self.strange, chosen.strangeness, 1.0))
         surprise = float(white @ white) / chosen.inflation
         log_determinant = 2.0 * float(np.log(np.diag(root)).sum())
         log_determinant += count * math.log(chosen.inflation)
+        log_determinant += 2.0 * int(self.strange.sum()) * math.log(chosen.strangeness)
         return (
             math.lgamma((degrees + count) / 2)
             - math.lgamma(degrees / 2)
@@ -81,7 +88,7 @@ def fit_correlation(
     def score(chosen: Correlation) -> float:
         pull = sum(
             weight * math.log(getattr(chosen, name) / getattr(default, name)) ** 2
-            if name in ("reach", "inflation", "degrees")
+            if name in _SCALES
             else weight * (getattr(chosen, name) - getattr(default, name)) ** 2
             for name, weight in _PULL.items()
         )

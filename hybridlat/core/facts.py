@@ -95,7 +95,7 @@ def predicted(
         source="predicted" if latency is not None else "unsupported",
         cost_s=measuring_cost_s(latency) if cost_s is None else cost_s,
         kinds=kinds,
-        place=place,
+        place=_with_latency(place, latency),
     )
 
 
@@ -105,5 +105,11 @@ def measured(
     """A cell that the records know."""
     kinds, place = describe(text)
     return CellFacts(
-        signature, count, latency_us, spread_share, True, "measured", 0.0, kinds, place
-    )
+        signature, count, latency_us, spread_share, True, "measured", 0.0, kinds,
+        _with_latency(place, latency_us),
+    )  # fmt: skip
+
+
+def _with_latency(place: tuple[float, ...], latency_us: float | None) -> tuple[float, ...]:
+    """Errors of a cell of a few µs and of one of some ms have different causes: one more axis."""
+    return place if latency_us is None else (*place, math.log2(max(latency_us, 1e-3)))

@@ -106,6 +106,22 @@ def test_independent_errors_are_seen_as_independent() -> None:
     assert found.network + found.kind < 0.05
 
 
+def test_untrusted_cells_are_seen_to_be_worse() -> None:
+    def stretched(seed: int) -> list[tuple[CellFacts, float]]:
+        network = make_network(seed, cells=20)
+        found = []
+        for i, (cell, (us, _)) in enumerate(zip(network.cells, network.measured, strict=True)):
+            assert cell.latency_us is not None
+            ratio = (us / cell.latency_us) ** (2.5 if i % 4 == 0 else 1.0)
+            found.append((replace(cell, trusted=i % 4 != 0), cell.latency_us * ratio))
+        return found
+
+    found = fit_correlation([stretched(seed) for seed in range(30)])
+    assert found.strangeness == pytest.approx(2.5, abs=0.5)
+    strange = replace(TWINS[0], trusted=False)
+    assert found.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * found.strangeness]
+
+
 def test_too_few_networks_leave_the_defaults() -> None:
     assert fit_correlation([]) == Correlation()
     network = make_network(1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.core.belief import CellFacts, Correlation
-from hybridlat.core.calibrate import advance, cells_at, fit_composition
+from hybridlat.core.calibrate import advance, cells_at, fit_composition, settle
 from hybridlat.core.compose import (
     Composition,
     conformal_quantile,
@@ -97,7 +97,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
                 low, high = composition.interval(belief).interval_us
                 found.append(low <= network.latency_us <= high)
     for share, found in inside.items():
-        assert 0.86 <= np.mean(found) <= 0.95, share
+        assert 0.84 <= np.mean(found) <= 0.96, share
 
 
 def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
@@ -105,6 +105,15 @@ def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
     found = fit_composition(networks)
     assert fit_composition(networks[::-1]) == found
     assert Composition.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_what_networks_share_is_settled_by_their_own_error() -> None:
+    networks = [make_network(i, cells=12) for i in range(30)]
+    overrated = Correlation(network=0.6, kind=0.0, near=0.3, reach=1.0)
+    settled = settle(networks, overrated)
+    assert settled.network < overrated.network
+    assert settled.near == overrated.near
+    assert settle([], overrated) == overrated
 
 
 def test_no_networks_leave_a_wide_plain_sum() -> None:
