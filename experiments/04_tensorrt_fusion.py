@@ -15,9 +15,12 @@ import argparse
 import gzip
 import json
 import statistics
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hybridlat.core.network import Network
 from hybridlat.errors import MeasurementError

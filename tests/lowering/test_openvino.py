@@ -1,0 +1,59 @@
+"""What OpenVINO's execution graph says, traced to the operators of the file."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from hybridlat.backends import load
+from hybridlat.errors import BackendUnavailable, MissingExtra
+from hybridlat.lowering import openvino
+from hybridlat.lowering.fused import Groups
+from tests.networks import Builder, classifier, residual_block
+
+NEEDS_ENGINE = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="the extra openvino is not installed"
+)
+
+
+@NEEDS_ENGINE
+def test_the_engine_says_what_it_fuses():
+    network = residual_block(channels=16)
+    lowered = openvino.lower(network)
+    assert lowered.by.startswith("openvino 20")
+    assert lowered.origins == ((0, 1), (2, 3, 4))
+    assert [node.op for node in lowered.network.nodes] == ["Conv+Relu", "Conv+Add+Relu"]
+
+
+@NEEDS_ENGINE
+def test_views_are_removed():
+    network = classifier()
+    lowered = openvino.lower(network)
+    assert {network.nodes[i].op for i in lowered.removed} <= {"Flatten"}
+    assert "Gemm" in lowered.network.nodes[-1].op
+
+
+def test_an_operator_without_a_layer_goes_with_its_reader_or_its_maker():
+    b = Builder("net")
+    x = b.relu(b.conv(b.input((1, 4, 8, 8)), 4))
+    x = b.flatten(b.global_pool(b.conv(x, 4)))
+    network = b.network(x)  # Conv Relu Conv GlobalAveragePool Flatten
+    groups = openvino.groups_of(network, [(1,), (3,)])
+    assert groups == Groups(((0, 1), (2, 3)), (4,))
+    assert openvino.groups_of(network, [(0,), (2,), (3,)]) == Groups(((0,), (1, 2), (3,)), (4,))
+
+
+def test_an_operator_in_two_layers_counts_for_the_first():
+    b = Builder("net")
+    network = b.network(b.relu(b.conv(b.input((1, 4, 8, 8)), 4)))
+    assert openvino.groups_of(network, [(0,), (0, 1)]) == Groups(((0,), (1,)), ())
+
+
+def test_without_the_engine_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    openvino.core.cache_clear()
+    with pytest.raises(MissingExtra, match=r"hybridlat\[openvino\]"):
+        openvino.lower(residual_block())
+    with pytest.raises(BackendUnavailable, match=r"hybridlat\[openvino\]"):
+        load("openvino")()
+    openvino.core.cache_clear()
