@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.core.network import Lowered, Network, Node
+from hybridlat.core.signature import canonical_order
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def schedule(network: Network) -> list[int]:
 
     Of the kernels that are ready the one with the fewest kernels behind it is next, so a side
     output (a detector's head) is finished before the trunk goes on, and the trunk can be cut
-    behind it. Ties go by what the kernels compute, not by where they are listed.
+    behind it. Ties go by the canonical order, not by where kernels are listed.
     """
     producer, readers = network.producers(), network.consumers()
     behind = [0] * len(network.nodes)  # bit sets of the kernels that depend on each
@@ -64,27 +65,27 @@ def schedule(network: Network) -> list[int]:
             for reader in readers.get(out, ()) if out else ():
                 behind[position] |= behind[reader] | 1 << reader
 
-    def key(position: int) -> tuple[int, str, int]:
-        node = network.nodes[position]
-        types = [str(network.types[out]) for out in node.outputs if out]
-        weights = [str(network.constants[n].type) for n in node.inputs if n in network.constants]
-        what = f"{node.qualified_op} {types} {weights} {node.attributes}"
-        return behind[position].bit_count(), what, position
+    # With one output the borders are the same in any order, and ranks would be for nothing.
+    order = canonical_order(network) if len(network.outputs) > 1 else range(len(network.nodes))
+    rank = {position: place for place, position in enumerate(order)}
+
+    def key(position: int) -> tuple[int, int, int]:
+        return behind[position].bit_count(), rank[position], position
 
     makers = [{producer[i] for i in node.inputs if i in producer} for node in network.nodes]
     waiting = [len(found) for found in makers]
     ready = [key(i) for i, count in enumerate(waiting) if not count]
     heapq.heapify(ready)
-    order: list[int] = []
+    found: list[int] = []
     while ready:
         _, _, position = heapq.heappop(ready)
-        order.append(position)
+        found.append(position)
         freed = {r for out in network.nodes[position].outputs if out for r in readers.get(out, ())}
         for reader in freed:
             waiting[reader] -= 1
             if not waiting[reader]:
                 heapq.heappush(ready, key(reader))
-    return order
+    return found
 
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:

@@ -52,6 +52,11 @@ def _digest(*parts: object) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
 
 
+def canonical_order(network: Network) -> list[int]:
+    """Positions of the nodes in a topological order that their listing does not decide."""
+    return _canonical(network)[0]
+
+
 def _canonical(network: Network) -> tuple[list[int], list[str]]:
     """Order of nodes and of graph inputs by structure alone."""
     nodes, inputs = _colours(network)

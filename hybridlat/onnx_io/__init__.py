@@ -7,9 +7,10 @@ file again with seeded random weights, or with none.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +59,8 @@ class OnnxFile:
         asked = sorted((shapes or {}).items())
         inputs = {i.name: n for n, i in enumerate(self.model.graph.input)}
         numbered = [(inputs.get(name, name), shape) for name, shape in asked]
-        digest = hashlib.sha256(structure_digest(self.model))
+        with _text_of(self.name):
+            digest = hashlib.sha256(structure_digest(self.model))
         digest.update(repr((batch, numbered)).encode())
         return digest.hexdigest()[:32]
 
@@ -66,7 +68,8 @@ class OnnxFile:
         """The network with every size bound; NetworkError says what is wrong or missing."""
         from hybridlat.onnx_io.reading import to_network
 
-        return to_network(self, batch, shapes or {})
+        with _text_of(self.name):
+            return to_network(self, batch, shapes or {})
 
 
 def load(source: Source, name: str | None = None) -> OnnxFile:
@@ -98,8 +101,20 @@ def load(source: Source, name: str | None = None) -> OnnxFile:
             if data[:2] == b"PK":
                 hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
             raise NetworkError(f"{label} is not an ONNX model: {hint}") from error
-    validate(model, label)
-    return OnnxFile(label, strip(model))
+    with _text_of(label):
+        validate(model, label)
+        return OnnxFile(label, strip(model))
+
+
+@contextlib.contextmanager
+def _text_of(label: str) -> Iterator[None]:
+    """Names in a damaged file need not be text, and are found out only when they are read."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise NetworkError(
+            f"{label} is damaged: a name in it is no text ({error.reason})"
+        ) from error
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from hybridlat.core.measurement import Kind
 from hybridlat.core.target import Target
+from hybridlat.errors import StoreError, TargetError
 from hybridlat.store.engine import Database, chunks
 from hybridlat.store.known import Row, TargetStats
 from hybridlat.store.tables import (
@@ -118,7 +119,10 @@ def targets(database: Database) -> list[Target]:
     """All targets, sorted by name."""
     with database.reading() as connection:
         names = list(connection.scalars(sa.select(TARGET.c.name)))
-    return sorted((Target.parse(name) for name in names), key=str)
+    try:
+        return sorted((Target.parse(str(name)) for name in names), key=str)
+    except TargetError as error:
+        raise StoreError(f"the store is damaged: {error}") from error
 
 
 def stats(database: Database) -> list[TargetStats]:

@@ -105,7 +105,7 @@ def test_operators_that_the_log_leaves_out_are_put_where_they_must_be():
 
 
 def test_lowerings_are_found_by_file_name():
-    assert {"onnxruntime", "openvino", "tensorrt", "tensorrt-rtx"} <= set(lowering.available())
+    assert {"onnxruntime", "tensorrt", "tensorrt-rtx"} <= set(lowering.available())
     assert not {"rules", "fused", "unfuse"} & set(lowering.available())
     with pytest.raises(TargetError, match="choose one of"):
         lowering.load("tensorflow")
