@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hybridlat.core.network import Lowered, Network
     from hybridlat.onnx_io import OnnxFile, Shapes, Source
 
+# Somebody waits for the answer: one visit in each of two processes.
+ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2)
 MeasureMode = Literal["auto", "never", "always"]
 What = Literal["cells", "network", "both"]
 
@@ -233,7 +235,7 @@ class Predictor:
         assert self.backend is not None
         jobs = self._jobs(split, hashes, {"network": file.label})
         measuring.measure(
-            self.backend, self.options, jobs, self.store, self.settings, self.progress
+            self.backend, self.options, jobs, self.store, self.settings or ON_DEMAND, self.progress
         )
         self._knowledge.forget(hashes)
 
