@@ -153,18 +153,18 @@ def load(
         if kind != "network" and thing is not None and _chosen(thing, where or {}):
             (cells if kind == "cell" else layers)[signature] = thing
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
-    networks: list[WholeNetwork] = []
+    networks: dict[str, WholeNetwork] = {}
     for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
         whole = _network(item, list(grouped.get(("network", item.signature), {}).values()))
-        if whole is not None and all(whole.name != n.name for n in networks):
-            networks.append(whole)
+        if whole is not None:
+            networks.setdefault(whole.name, whole)
     if not cells:
         limits = "".join(f" with {k}={v}" for k, v in (where or {}).items())
         raise InputError(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
         )
-    return Records(target, cells, layers, tuple(networks))
+    return Records(target, cells, layers, tuple(networks.values()))
 
 
 def _chosen(thing: Thing, where: Mapping[str, str]) -> bool:

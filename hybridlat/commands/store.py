@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
+from hybridlat import importers
 from hybridlat.commands import options
 from hybridlat.commands.printing import aside, console, print_json
+from hybridlat.commands.progress import ProgressShown
 from hybridlat.errors import StoreError
 
+if TYPE_CHECKING:
+    from hybridlat.store import Store
+
 DAMAGED = 2
+_AT_ONCE = 5000  # records in one transaction
 
 
 @click.group()
@@ -92,44 +101,85 @@ def export(
             click.echo(pack)
 
 
+def _complete_data_set(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in importers.names() if name.startswith(typed)]
+
+
 @store.command(name="import")
 @click.argument("path", type=click.Path())
 @click.option(
     "--from",
     "data_set",
     metavar="NAME",
-    help="PATH is public data laid out as NAME has it; a wrong NAME lists all.",
+    shell_complete=_complete_data_set,
+    help=f"PATH is public data, laid out as NAME has it: {', '.join(importers.names())}.",
 )
 @options.store
 @options.as_json
 def import_(path: str, data_set: str | None, store: str | None, as_json: bool) -> None:
-    """Add the records of a pack, of a JSON Lines or Parquet file, or of public data."""
+    """Add the records of a pack, of a JSON Lines or Parquet file, or of public data.
+
+    What the store has already is not added twice.
+    """
     from hybridlat.store import Store
 
     skipped: dict[str, int] = {}
+    targets: list[str] = []
     with Store(store) as opened:
         if data_set is None:
             counts = asdict(opened.import_(path))
         else:
-            from hybridlat import importers
-
-            found = importers.load(data_set).read(Path(path))
-            skipped = dict(found.skipped)
-            counts = {
-                "read": len(found.measurements),
-                "signatures": opened.add_signatures(found.signatures),
-                "measurements": opened.add(found.measurements),
-                "breakdowns": opened.add_breakdowns(found.breakdowns),
-            }
+            counts, skipped, targets = _import_public(opened, data_set, Path(path))
     if as_json:
-        print_json({**counts, "skipped": skipped})
+        print_json({**counts, "skipped": skipped, "targets": targets})
         return
     click.echo(
         f"{counts['measurements']:,} of {counts['read']:,} records are new, "
         f"with {counts['signatures']:,} signatures and {counts['breakdowns']:,} breakdowns"
     )
+    for target in targets:
+        click.echo(f"  {target}")
     for reason, number in skipped.items():
         aside(f"{number:,} rows left out: {reason}")
+
+
+def _import_public(
+    opened: Store, data_set: str, path: Path
+) -> tuple[dict[str, int], dict[str, int], list[str]]:
+    """Counts of what was new, of what was left out by reason, and the targets met."""
+    from hybridlat.store.exchange import batches
+
+    with ProgressShown() as shown:
+        found = importers.load(data_set).read(path, _Pace(shown, "reading"))
+        counts = {"read": len(found.measurements), "measurements": 0, "breakdowns": 0}
+        pace, total = _Pace(shown, "keeping"), len(found.measurements) + len(found.breakdowns)
+        counts["signatures"] = opened.add_signatures(found.signatures)
+        for part in batches(found.measurements, _AT_ONCE):
+            counts["measurements"] += opened.add(part)
+            pace(pace.done + len(part), total)
+        for items in batches(found.breakdowns, _AT_ONCE):
+            counts["breakdowns"] += opened.add_breakdowns(items)
+            pace(pace.done + len(items), total)
+    targets = sorted({str(m.target) for m in found.measurements})
+    return counts, dict(found.skipped), targets
+
+
+class _Pace:
+    """Turns "so many of so many" into progress with the time left."""
+
+    def __init__(self, shown: ProgressShown, label: str) -> None:
+        self._shown, self._label, self._began = shown, label, time.monotonic()
+        self.done = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        from hybridlat.measure import Progress
+
+        self.done = done
+        spent = time.monotonic() - self._began
+        left = spent * (total - done) / done if done else None
+        self._shown(Progress(done, total, self._label, left))
 
 
 @store.command()

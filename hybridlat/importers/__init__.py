@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from hybridlat.errors import InputError
-from hybridlat.importers.base import Imported
+from hybridlat.importers.base import Imported, Watch
 
-__all__ = ["Imported", "Importer", "load", "names"]
+__all__ = ["Imported", "Importer", "Watch", "load", "names"]
 
 
 class Importer(Protocol):
     """What a module of this package offers."""
 
-    def read(self, path: Path) -> Imported:
+    def read(self, path: Path, watch: Watch | None = None) -> Imported:
         """Everything under ``path`` as records; StoreError when it is not this data set."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ from hybridlat.core.measurement import Breakdown, Kind, Measurement
 from hybridlat.core.signature import Signature
 from hybridlat.core.target import Target
 from hybridlat.errors import MissingExtra, StoreError
+
+Watch = Callable[[int, int], None]
+"""Told now and then how many rows of a file were read, and how many there are."""
+_WATCH_EVERY = 256
 
 
 @dataclass
@@ -44,36 +48,57 @@ class Imported:
         if signature is None:
             self.skipped["shape makes no sense"] += 1
             return False
+        kept = self._keep(
+            target, signature.hash, latency_us, protocol, kind, spread_share, labels or {}
+        )
+        if kept:
+            self.signatures[signature.hash] = signature.text
+        return kept
+
+    def add_network(
+        self,
+        target: Target,
+        signature: str,
+        kernels: Sequence[tuple[Signature, int]],
+        name: str,
+        latency_us: float,
+        *,
+        protocol: str,
+    ) -> bool:
+        """Keep a whole network's latency, and how the network falls into kernels.
+
+        ``signature`` is the hash alone: the breakdown says all that is ever asked of a network,
+        and the texts of ten thousands of networks would fill the store.
+        """
+        labels = {"network": name}
+        if not self._keep(target, signature, latency_us, protocol, "network", 0.0, labels):
+            return False
+        self.signatures.update((s.hash, s.text) for s, _ in kernels)
+        cells = tuple((s.hash, count) for s, count in kernels)
+        self.breakdowns.append(Breakdown(target, name, signature, cells))
+        return True
+
+    def _keep(
+        self,
+        target: Target,
+        signature: str,
+        latency_us: float,
+        protocol: str,
+        kind: Kind,
+        spread_share: float,
+        labels: Mapping[str, str],
+    ) -> bool:
         if not (math.isfinite(latency_us) and latency_us > 0):
             self.skipped["latency is not a positive number"] += 1
             return False
-        self.signatures[signature.hash] = signature.text
         self.measurements.append(
             Measurement(
-                target, signature.hash, kind, float(latency_us),
+                target, signature, kind, float(latency_us),
                 spread_share=spread_share if math.isfinite(spread_share) else 0.0,
-                protocol=protocol, labels=labels or {},
+                protocol=protocol, labels=labels,
             )
         )  # fmt: skip
         return True
-
-
-def networks(
-    result: Imported,
-    target: Target,
-    network: Signature,
-    kernels: Sequence[tuple[Signature, int]],
-    name: str,
-    latency_us: float,
-    protocol: str,
-) -> None:
-    """Keep a whole network's latency, and how the network falls into kernels."""
-    labels = {"network": name}
-    kept = result.add(target, network, latency_us, protocol=protocol, kind="network", labels=labels)
-    if kept:
-        result.signatures.update((s.hash, s.text) for s, _ in kernels)
-        cells = tuple((s.hash, count) for s, count in kernels)
-        result.breakdowns.append(Breakdown(target, name, network.hash, cells))
 
 
 def device_name(text: str) -> str:
@@ -125,9 +150,13 @@ def need_columns(file: Path, frame: Any, *names: str) -> None:
         raise StoreError(f"{file} lacks the columns {', '.join(missing)}: is it another data set?")
 
 
-def rows(frame: Any, *names: str) -> Iterator[tuple[Any, ...]]:
+def rows(frame: Any, *names: str, watch: Watch | None = None) -> Iterator[tuple[Any, ...]]:
     """The rows of some columns as plain Python values."""
-    return zip(*(frame[name].tolist() for name in names), strict=True)
+    columns = (frame[name].tolist() for name in names)
+    for place, row in enumerate(zip(*columns, strict=True)):
+        if watch is not None and place % _WATCH_EVERY == 0:
+            watch(place, len(frame))
+        yield row
 
 
 def whole(*values: Any) -> bool:

@@ -20,12 +20,12 @@ _COLUMNS = (
 _ACTIVATIONS = {"none": "", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<device>/tensorflow-1/fp32``."""
     result = base.Imported()
     for file, frame in base.tables(Path(path), "conv_*.parquet"):
         base.need_columns(file, frame, *_COLUMNS)
-        for row in base.rows(frame, *_COLUMNS):
+        for row in base.rows(frame, *_COLUMNS, watch=watch):
             device, batch, size, c_in, c_out, kernel, stride, padding, bias, act, latency, std = row
             target = Target(base.device_name(device), "tensorflow-1", "fp32")
             if padding not in ("same", "valid") or act not in _ACTIVATIONS:

@@ -17,12 +17,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<device>/pytorch-2.1/fp32``."""
     result = base.Imported()
     for file, frame in base.tables(Path(path), "conv_*.parquet"):
         base.need_columns(file, frame, *_COLUMNS)
-        for row in base.rows(frame, *_COLUMNS):
+        for row in base.rows(frame, *_COLUMNS, watch=watch):
             device, batch, size, c_in, c_out, kernel, stride, pad, latency = row
             target = Target(base.device_name(device), "pytorch-2.1", "fp32")
             signature = None

@@ -1,8 +1,8 @@
 """Whole Keras networks on Jetson boards, FP32, batch 1 (Bouzidi et al., MIT).
 
 ``networks.parquet`` has the latencies, ``layers.parquet`` each network's layers without the links
-between them: the network is drawn as a bag of unconnected kernels, which is what its layer list
-says. Networks without a layer list are counted and left out.
+between them: the network is known as a bag of kernels, and that is what its hash is made of.
+Networks without a layer list are counted and left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from hybridlat.core.signature import Signature, sign
+from hybridlat.core.signature import Signature, hash_of
 from hybridlat.core.target import Target
 from hybridlat.errors import StoreError
 from hybridlat.importers import base
@@ -32,10 +32,10 @@ _PLAIN = {
 }  # fmt: skip
 _PAIRS = {"Add": "Add", "Multiply": "Mul"}
 _WINDOWS = {"MaxPooling2D": "MaxPool", "AveragePooling2D": "AveragePool"}
-_Drawn = tuple[Signature, list[tuple[Signature, int]]]
+_Drawn = tuple[str, list[tuple[Signature, int]]]
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<board>/tensorflow-1/fp32``."""
     result = base.Imported()
     path = Path(path)
@@ -52,7 +52,7 @@ def read(path: Path) -> base.Imported:
     for file, frame in base.tables(path, "networks.parquet"):
         base.need_columns(file, frame, "model", "input_width", "device", "latency_us")
         for model, width, device, latency in base.rows(
-            frame, "model", "input_width", "device", "latency_us"
+            frame, "model", "input_width", "device", "latency_us", watch=watch
         ):
             key = (model, int(width))
             if key not in layers:
@@ -66,7 +66,7 @@ def read(path: Path) -> base.Imported:
                 continue
             target = Target(base.device_name(device), "tensorflow-1", "fp32")
             name = f"{model}@{width}"
-            base.networks(result, target, *found, name, latency, "nvprof kernel time")
+            result.add_network(target, *found, name, latency, protocol="nvprof kernel time")
     return result
 
 
@@ -77,7 +77,9 @@ def _draw(layers: list[tuple[Any, ...]]) -> _Drawn | None:
             _layer(net, *layer)
     except (KeyError, ValueError):
         return None
-    return (sign(net.network("edge")), net.kernels()) if net.kernels() else None
+    kernels = net.kernels()
+    bag = "\n".join(sorted(f"{signature.hash} {count}" for signature, count in kernels))
+    return (hash_of(f"bag of kernels\n{bag}"), kernels) if kernels else None
 
 
 def _layer(

@@ -26,7 +26,7 @@ _HEAD = 1504
 _CLASSES = 1000
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
     result = base.Imported()
     choices = [f"op{i:02d}" for i in range(22)]
@@ -35,8 +35,8 @@ def read(path: Path) -> base.Imported:
         columns = base.latency_columns(file, frame)
         batches = sorted({batch for _, _, batch in columns})
         names = [column for column, _, _ in columns]
-        for row in base.rows(frame, "arch_str", *choices, *names):
-            name, blocks, latencies = str(row[0]), row[1:23], row[23:]
+        for row in base.rows(frame, "arch_str", *choices, *names, watch=watch):
+            blocks, latencies = row[1:23], row[23:]
             if any(block not in _BLOCKS and block != _SKIP for block in blocks):
                 result.skipped["block unknown"] += len(names)
                 continue
@@ -44,11 +44,12 @@ def read(path: Path) -> base.Imported:
             for (_, device, batch), latency in zip(columns, latencies, strict=True):
                 network, kernels = drawn[batch]
                 target = Target(device, "pytorch-1.8", "fp32")
-                base.networks(result, target, network, kernels, name, latency, "help")
+                name = f"{row[0]} batch {batch}"
+                result.add_network(target, network, kernels, name, latency, protocol="help")
     return result
 
 
-def _draw(blocks: tuple[int, ...], batch: int) -> tuple[Signature, list[tuple[Signature, int]]]:
+def _draw(blocks: tuple[int, ...], batch: int) -> tuple[str, list[tuple[Signature, int]]]:
     net = Drawing()
     act = "Conv+BatchNormalization+Relu"
     tensor = net.conv(act, net.input((batch, 3, 224, 224)), 16, 3, stride=2)
@@ -59,7 +60,7 @@ def _draw(blocks: tuple[int, ...], batch: int) -> tuple[Signature, list[tuple[Si
     tensor = net.conv(act, tensor, _HEAD, 1)
     tensor = net.add("GlobalAveragePool", [tensor], (batch, _HEAD, 1, 1))
     net.add("Flatten+Gemm", [tensor], (batch, _CLASSES), ((_HEAD, _CLASSES), (_CLASSES,)))
-    return sign(net.network("fbnet")), net.kernels()
+    return sign(net.network("fbnet")).hash, net.kernels()
 
 
 def _block(net: Drawing, tensor: str, choice: int, channels: int, stride: int) -> str:

@@ -21,7 +21,7 @@ _CELLS = 5
 _OPERATORS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
     result = base.Imported()
     for file, frame in base.tables(Path(path), "networks.parquet"):
@@ -29,8 +29,8 @@ def read(path: Path) -> base.Imported:
         columns = base.latency_columns(file, frame)
         batches = sorted({batch for _, _, batch in columns})
         names = [column for column, _, _ in columns]
-        for row in base.rows(frame, "arch_str", *_EDGES, *names):
-            name, edges, latencies = str(row[0]), row[1:7], row[7:]
+        for row in base.rows(frame, "arch_str", *_EDGES, *names, watch=watch):
+            edges, latencies = row[1:7], row[7:]
             if any(edge not in _OPERATORS for edge in edges):
                 result.skipped["operator unknown"] += len(names)
                 continue
@@ -38,11 +38,12 @@ def read(path: Path) -> base.Imported:
             for (_, device, batch), latency in zip(columns, latencies, strict=True):
                 network, kernels = drawn[batch]
                 target = Target(device, "pytorch-1.8", "fp32")
-                base.networks(result, target, network, kernels, name, latency, "help")
+                name = f"{row[0]} batch {batch}"
+                result.add_network(target, network, kernels, name, latency, protocol="help")
     return result
 
 
-def _draw(edges: tuple[str, ...], batch: int) -> tuple[Signature, list[tuple[Signature, int]]]:
+def _draw(edges: tuple[str, ...], batch: int) -> tuple[str, list[tuple[Signature, int]]]:
     net = Drawing()
     tensor = net.conv("Conv+BatchNormalization", net.input((batch, 3, 32, 32)), 16, 3)
     for stage, channels in enumerate((16, 32, 64)):
@@ -54,7 +55,7 @@ def _draw(edges: tuple[str, ...], batch: int) -> tuple[Signature, list[tuple[Sig
     tensor = net.add("BatchNormalization+Relu", [tensor], shape, ((shape[1],),) * 4)
     tensor = net.add("GlobalAveragePool", [tensor], (batch, shape[1], 1, 1))
     net.add("Flatten+Gemm", [tensor], (batch, 10), ((shape[1], 10), (10,)))
-    return sign(net.network("nasbench201")), net.kernels()
+    return sign(net.network("nasbench201")).hash, net.kernels()
 
 
 def _cell(net: Drawing, tensor: str, edges: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hybridlat.importers import base
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """No records; ``skipped`` says how many layers and networks there were."""
     result = base.Imported()
     for file, frame in base.tables(Path(path), "layers.csv"):

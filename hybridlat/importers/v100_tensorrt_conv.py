@@ -19,7 +19,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def read(path: Path) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``v100/tensorrt/<precision>`` (or of the device a ``device`` column names)."""
     result = base.Imported()
     for file, frame in base.tables(Path(path), "conv_*.parquet"):
@@ -30,7 +30,7 @@ def read(path: Path) -> base.Imported:
                 f"{file.name} names no precision: expected conv_<one of {', '.join(PRECISIONS)}>"
             )
         devices = frame["device"].tolist() if "device" in frame.columns else ["v100"] * len(frame)
-        for device, row in zip(devices, base.rows(frame, *_COLUMNS), strict=True):
+        for device, row in zip(devices, base.rows(frame, *_COLUMNS, watch=watch), strict=True):
             conv, batch, c_in, height, width, c_out, kernel, stride, add, latency = row
             target = Target(base.device_name(device), "tensorrt", precision)
             signature = None

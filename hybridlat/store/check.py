@@ -62,9 +62,10 @@ class Orphans:
     _missing: dict[str, list[str]] = field(default_factory=dict)
 
     def see(self, item: Measurement | Breakdown) -> None:
-        """Take note of what an item refers to."""
+        """Take note of what an item refers to; a whole network is described by its breakdown."""
         if isinstance(item, Measurement):
-            self._need(f"{item.kind} records of {item.target}", [item.signature])
+            if item.kind != "network":
+                self._need(f"{item.kind} records of {item.target}", [item.signature])
         else:
             hashes = [h for h, _ in (*item.cells, *item.layers)]
             self._need(f"breakdowns of {item.target}", hashes)

@@ -1,5 +1,6 @@
 """Importers on tiny frames of each data set's form, and on the real files where they are."""
 
+import json
 import time
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from hybridlat import importers
 from hybridlat.core.signature import hash_of, read, sign
 from hybridlat.errors import InputError, StoreError
 from hybridlat.importers.base import Imported, device_name
+from hybridlat.store import Store
+from tests.hybridlat.shell import process
 
 pandas = pytest.importorskip("pandas")
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -38,7 +41,11 @@ def well_formed(found: Imported) -> None:
     for hash_, text in found.signatures.items():
         assert hash_of(text) == hash_
         assert sign(read(text)).hash == hash_
-    assert {m.signature for m in found.measurements} <= set(found.signatures)
+    cells = {m.signature for m in found.measurements if m.kind == "cell"}
+    assert cells <= set(found.signatures)
+    networks = {m.signature for m in found.measurements if m.kind == "network"}
+    assert networks == {b.signature for b in found.breakdowns}
+    assert not networks & set(found.signatures)  # a network's text is never asked for
     for breakdown in found.breakdowns:
         assert {h for h, _ in breakdown.cells} <= set(found.signatures)
 
@@ -98,6 +105,9 @@ def test_nasbench201(tmp_path: Path) -> None:
     assert {str(m.target) for m in found.measurements} == {
         "gtx-1080-ti/pytorch-1.8/fp32", "pixel9/pytorch-1.8/fp32",
     }  # fmt: skip
+    assert [b.network for b in found.breakdowns] == [
+        f"{NB['arch_str']} batch 1", f"{NB['arch_str']} batch 32",
+    ]  # fmt: skip
     pools = {
         read(found.signatures[h]).nodes[0].attribute("kernel_shape"): n
         for h, n in found.breakdowns[0].cells
@@ -113,9 +123,12 @@ def test_fbnet(tmp_path: Path) -> None:
     well_formed(found)
     (record,) = found.measurements
     assert str(record.target) == "titan-x/pytorch-1.8/fp32"
-    network = read(found.signatures[record.signature])
+    kernels = {read(found.signatures[h]).nodes[0].op: n for h, n in found.breakdowns[0].cells}
+    assert (kernels["GlobalAveragePool"], kernels["Flatten+Gemm"]) == (1, 1)
+    last = [h for h, _ in found.breakdowns[0].cells if "Gemm" in found.signatures[h]]
+    network = read(found.signatures[last[0]])
     assert network.types[network.outputs[0]].shape == (1, 1000)
-    assert sum(n for _, n in found.breakdowns[0].cells) == len(network.nodes)
+    assert record.signature == found.breakdowns[0].signature
     assert found.skipped["block unknown"] == 1
 
 
@@ -134,6 +147,50 @@ def test_edge_networks(tmp_path: Path) -> None:
         "a layer makes no sense": 1,
         "network without a list of layers": 1,
     }
+
+
+def test_a_bag_of_layers_is_the_same_in_any_order(tmp_path: Path) -> None:
+    layers = [{**LAYER, "layer_idx": 0}, {**LAYER, "layer_idx": 1, "out_c": 7}]
+    other = [{**row, "model": "turned", "layer_idx": 1 - row["layer_idx"]} for row in layers]
+    run = {"model": "tiny", "input_width": 8, "device": "Jetson Nano", "latency_us": 100.0}
+    found = load(
+        "edge_networks", tmp_path, layers=[*layers, *other],
+        networks=[run, {**run, "model": "turned"}],
+    )  # fmt: skip
+    assert len({m.signature for m in found.measurements}) == 1
+    assert [b.network for b in found.breakdowns] == ["tiny@8", "turned@8"]
+
+
+def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+    pandas.DataFrame([V100] * 600).to_parquet(tmp_path / "conv_fp16.parquet")
+    told: list[tuple[int, int]] = []
+    importers.load("v100_tensorrt_conv").read(tmp_path, lambda done, of: told.append((done, of)))
+    assert told == [(0, 600), (256, 600), (512, 600)]
+
+
+def test_the_command_imports_once(tmp_path: Path) -> None:
+    pandas.DataFrame([V100, {**V100, "c_in": 32}, {**V100, "stride": 0}]).to_parquet(
+        tmp_path / "conv_fp16.parquet"
+    )
+    command = (
+        "store", "import", "--from", "v100_tensorrt_conv", str(tmp_path),
+        "--store", str(tmp_path / "s.db"), "--json",
+    )  # fmt: skip
+    first, again = (json.loads(process(*command).stdout) for _ in range(2))
+    assert first == {
+        "read": 2, "measurements": 2, "breakdowns": 0, "signatures": 2,
+        "skipped": {"shape makes no sense": 1}, "targets": ["v100/tensorrt/fp16"],
+    }  # fmt: skip
+    assert again == {**first, "measurements": 0, "signatures": 0}
+
+
+def test_networks_of_public_data_pass_the_check_of_the_store(tmp_path: Path) -> None:
+    found = load("nasbench201", tmp_path, networks=[NB])
+    with Store(tmp_path / "s.db") as store:
+        store.add_signatures(found.signatures)
+        store.add(found.measurements)
+        store.add_breakdowns(found.breakdowns)
+        assert store.check() == []
 
 
 def test_layer_profiles_count_what_they_cannot_sign(tmp_path: Path) -> None:
@@ -174,8 +231,11 @@ def test_names_of_devices(text: str, name: str) -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public data is not beside the repository")
 @pytest.mark.parametrize(
     ("name", "records", "targets"),
-    [("conv_cdecatapult", 62_442, 5), ("conv_neusight", 14_917, 3), ("trt_layer_profiles", 0, 0)],
-)
+    [
+        ("conv_cdecatapult", 62_442, 5), ("conv_neusight", 14_917, 3), ("trt_layer_profiles", 0, 0),
+        ("edge_networks", 2_846, 2),
+    ],
+)  # fmt: skip
 def test_the_real_files(name: str, records: int, targets: int) -> None:
     start = time.process_time()
     found = importers.load(name).read(DATA / name)
