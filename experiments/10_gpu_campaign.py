@@ -10,9 +10,10 @@ plan's own worker.py. It goes on where it stopped, keeps to its budget, and ends
     python experiments/10_gpu_campaign.py report campaign
     python experiments/10_gpu_campaign.py rehearse --backend fake --budget 60s   (all three, here)
 
-In order of worth: whole networks FP32 and FP16, their cells (behind their predecessor, then
-alone), the networks again for the noise floor, a sample of NAS-Bench-201, convolutions at fine
-channel steps, batch 8. See experiments/gpu_campaign.md.
+In order of worth, in waves, so that whatever time there is ends with networks that are whole: a
+few networks with their cells (each behind its predecessor, which tells the time alone as well) and
+the networks again for the noise floor, FP16 and FP32; a sample of NAS-Bench-201 likewise; the
+other networks; convolutions at fine channel steps; batch 8. See experiments/gpu_campaign.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hybridlat import onnx_io, plan
@@ -43,7 +44,10 @@ FIRST = (
     "resnet18", "mobilenetv2_100", "squeezenet", "resnet50", "efficientnet_b0", "densenet121",
     "vgg19", "inception_v3", "mobilenetv3_large_100", "regnety_008", "shufflenet", "repvgg_a0",
 )  # fmt: skip
-NAS_SAMPLE = 40
+# How many networks each wave takes; the NAS sample comes behind the second.
+WAVES = (4, 8, 12, 12, 12)
+NAS_SAMPLE = 24
+BUILD_S = 150.0  # of half an hour in all, one network may not take more
 SWEEP_CHANNELS = (*range(16, 161, 4), *range(60, 69), *range(124, 133))
 
 
@@ -87,67 +91,90 @@ def conv_network(channels: int, size: int = 28) -> Network:
     return Network(f"conv{channels}", nodes, ("x",), ("y",), types, {"w": weight})
 
 
-def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None) -> plan.Draft:
-    """Everything the campaign asks for, in stages of falling worth."""
-    draft = plan.Draft(device, runtime, samples=150, rounds=1, warm_s=0.2, limit_s=1.0)
-    lower_runtime = "tensorrt" if runtime in ("fake", "onnxruntime", "torch") else runtime
-    lower = lowering_for(Target(device, lower_runtime, "fp32"))
-    nets = list(networks(limit))
-    nas = list(nas_networks(NAS_SAMPLE if limit is None else min(2, limit)))
-    sweep = SWEEP_CHANNELS if limit is None else SWEEP_CHANNELS[:3]
-    draft.add_reference(reference_network(), precisions[0])
-    for precision in precisions:
+class Campaign:
+    """A draft that is put together wave by wave."""
+
+    def __init__(self, device: str, runtime: str, precisions: list[str]) -> None:
+        self.draft = plan.Draft(
+            device, runtime, samples=150, rounds=1, warm_s=0.15, limit_s=0.8, build_s=BUILD_S
+        )
+        self.precisions = precisions
+        rules = "tensorrt" if runtime in ("fake", "onnxruntime", "torch") else runtime
+        self.lower = lowering_for(Target(device, rules, "fp32"))
+        self.draft.add_reference(reference_network(), precisions[-1])
+        self.stage = 0
+
+    def wave(self, title: str, nets: list[tuple[str, Network]]) -> None:
+        """Whole networks, their cells behind their predecessors, and the networks again."""
+        draft, stage = self.draft, self.stage
+        lowered = {}
         for name, network in nets:
-            draft.add_network(name, network, precision, stage=0, title=f"1 networks {precision}")
-    lowered = {}
-    for name, network in nets + nas:
-        try:
-            lowered[name] = lower(network)
-        except HybridlatError as error:
-            print(f"no cells of {name}: {error}", file=sys.stderr)
-    for stage, method in ((1, "differential"), (2, "isolated")):
-        for precision in precisions:
+            try:
+                lowered[name] = self.lower(network)
+            except HybridlatError as error:
+                print(f"no cells of {name}: {error}", file=sys.stderr)
+        for precision in self.precisions:
+            for name, network in nets:
+                draft.add_network(
+                    name, network, precision, stage=stage, title=f"{title} whole {precision}"
+                )
+        for precision in self.precisions:
             for name, network in nets:
                 if name in lowered:
                     draft.add_cells(
-                        name, network, lowered[name], precision, stage=stage, methods=(method,),
-                        title=f"{stage + 1} cells {method} {precision}",
+                        name, network, lowered[name], precision, stage=stage + 1,
+                        title=f"{title} cells {precision}", methods=("differential", "isolated"),
                     )  # fmt: skip
-    for precision in precisions:
-        for name, network in nets:
-            draft.add_network(
-                name, network, precision, stage=3, title=f"4 networks again {precision}", again=1
-            )
-            if name in lowered:
-                draft.add_breakdown(name, network, lowered[name], precision)
-    for precision in precisions:
-        for name, network in nas:
-            draft.add_network(
-                name, network, precision, stage=4, title=f"5 NAS-Bench-201 {precision}"
-            )
-            draft.add_cells(
-                name, network, lowered[name], precision, stage=4,
-                title=f"5 NAS-Bench-201 {precision} cells",
-            )  # fmt: skip
-            draft.add_breakdown(name, network, lowered[name], precision)
-    for precision in reversed(precisions):
-        for channels in dict.fromkeys(sweep):
-            network = conv_network(channels)
-            item = draft.item(network, precision, "cell")
-            title = f"6 conv sweep {precision}"
-            task = draft.time((item,), stage=5, title=title, label=f"{channels} channels")
-            cell = lower(network).network
-            draft.record(
-                sign(cell), "cell", precision, task, "isolated",
-                {"sweep": "channels", "channels": str(channels)},
-            )  # fmt: skip
-    for precision in precisions:
-        for name, network in networks(len(FIRST) if limit is None else 1, batch=8):
-            draft.add_network(
-                f"{name}@8", network, precision, stage=6, title=f"7 batch 8 {precision}",
-                labels={"batch": "8"},
-            )  # fmt: skip
-    return draft
+                    draft.add_breakdown(name, network, lowered[name], precision)
+        for precision in self.precisions:
+            for name, network in nets:
+                draft.add_network(
+                    name, network, precision, stage=stage + 2, again=1,
+                    title=f"{title} again {precision}",
+                )  # fmt: skip
+        self.stage += 3
+
+    def sweep(self, channels: Sequence[int]) -> None:
+        """3x3 convolutions of ``channels``, each alone."""
+        for precision in self.precisions:
+            for count in dict.fromkeys(channels):
+                network = conv_network(count)
+                item = self.draft.item(network, precision, "cell")
+                task = self.draft.time(
+                    (item,), stage=self.stage, title=f"conv sweep {precision}",
+                    label=f"{count} channels",
+                )  # fmt: skip
+                self.draft.record(
+                    sign(self.lower(network).network), "cell", precision, task, "isolated",
+                    {"sweep": "channels", "channels": str(count)},
+                )  # fmt: skip
+        self.stage += 1
+
+    def batches(self, batch: int, nets: list[tuple[str, Network]]) -> None:
+        """Whole networks at another batch size."""
+        for precision in self.precisions:
+            for name, network in nets:
+                self.draft.add_network(
+                    f"{name}@{batch}", network, precision, stage=self.stage,
+                    title=f"batch {batch} {precision}", labels={"batch": str(batch)},
+                )  # fmt: skip
+        self.stage += 1
+
+
+def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None) -> plan.Draft:
+    """Everything the campaign asks for, in stages of falling worth."""
+    campaign = Campaign(device, runtime, precisions)
+    nets = list(networks(limit))
+    nas = list(nas_networks(NAS_SAMPLE if limit is None else min(2, limit)))
+    for number, size in enumerate((*WAVES, len(nets)), start=1):
+        wave, nets = nets[:size], nets[size:]
+        if wave:
+            campaign.wave(f"wave {number}", wave)
+        if number == 2:
+            campaign.wave("NAS-Bench-201", nas)
+    campaign.sweep(SWEEP_CHANNELS if limit is None else SWEEP_CHANNELS[:3])
+    campaign.batches(8, list(networks(len(FIRST) if limit is None else 1, batch=8)))
+    return campaign.draft
 
 
 def prepare(arguments: argparse.Namespace) -> int:
@@ -268,7 +295,7 @@ def main() -> int:
     try_out.add_argument("--budget", default="60s")
     try_out.add_argument("--folder")
     for sub in (make, try_out):
-        sub.add_argument("--precisions", default="fp32,fp16")
+        sub.add_argument("--precisions", default="fp16,fp32")
         sub.add_argument("--limit", type=int, help="only so many networks")
     arguments = parser.parse_args()
     command = {"prepare": prepare, "report": report, "rehearse": rehearse}[arguments.what]

@@ -61,7 +61,9 @@ class Worker(object):
             line = self._lines.get(timeout=max(0.01, seconds))
         except queue.Empty:
             self.kill()
-            raise WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
+            lost = WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
+            lost.timed_out = True
+            raise lost
         if line is None:
             code = self._process.wait()
             self.kill()
@@ -71,6 +73,9 @@ class Worker(object):
             kind = NoDevice if answer.get("kind") == "NoDevice" else EngineError
             if kind is NoDevice:
                 self.kill()
+            if answer.get("kind") == "DeviceLost":
+                self.kill()
+                raise WorkerLost(str(answer.get("error")))
             raise kind(str(answer.get("error")))
         assert isinstance(answer, dict)
         return answer
@@ -91,11 +96,14 @@ class Worker(object):
         """Build a model under ``key``."""
         return self.ask(seconds, "build", key=key, path=path, precision=precision, **more)
 
-    def visit(self, keys: List[str], samples: int, warm_s: float, limit_s: float) -> Dict[str, Any]:
-        """Samples of the models under ``keys``, in turn."""
+    def visit(
+        self, keys: List[str], samples: int, warm_s: float, limit_s: float, reference: str = ""
+    ) -> Dict[str, Any]:
+        """Samples of the models under ``keys``, in turn, ``reference`` among them."""
         return self.ask(
             4 * warm_s + 2 * limit_s + 60,
             "visit", keys=keys, samples=samples, warm_s=warm_s, limit_s=limit_s,
+            reference=reference,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """An engine made up for rehearsals: latencies follow from the model's weights, noise is seeded.
 
-It can be told to crash or hang on chosen models, to see that one cell is lost and not the run.
+It can be told to crash, hang or lose its device on chosen models, and to have room for a few only,
+to see that one cell is lost and not the run.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from . import onnx_graph
 from .engines import Engine, Request
-from .errors import EngineError, NoDevice
+from .errors import DeviceLost, EngineError, NoDevice
 from .nvml import Reading
 
 _OVERHEAD_US = 4.0
@@ -29,6 +30,8 @@ class FakeEngine(Engine):
         self._slow_s = float(options.get("sleep_s", "0"))
         self._crash = options.get("crash", "")
         self._hang = options.get("hang", "")
+        self._lose = options.get("lose_device", "")
+        self._room = int(options.get("room", "1000000"))
         self._name = options.get("board", "fake board")
         self._cost: Dict[str, float] = {}
         self._random = random.Random("fake")
@@ -47,6 +50,10 @@ class FakeEngine(Engine):
             os._exit(139)
         if self._hang and self._hang in name:
             time.sleep(3600)
+        if self._lose and self._lose in name:
+            raise DeviceLost("the made-up device is gone")
+        if len(self._cost) >= self._room:
+            raise EngineError("the made-up device is out of memory")
         try:
             model = onnx_graph.Model(data)
         except ValueError as error:
@@ -85,5 +92,5 @@ def _product(shape: Any) -> int:
 
 
 def open_engine(options: Dict[str, str]) -> Engine:
-    """The fake engine; options ``crash`` and ``hang`` name parts of model file names."""
+    """The fake engine; ``crash``, ``hang``, ``lose_device`` name parts of model file names."""
     return FakeEngine(options)

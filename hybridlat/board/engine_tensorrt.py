@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from .cuda import Cuda, Work
 from .cuda_adapters import open_cuda
 from .engines import Engine, Request
-from .errors import EngineError
+from .errors import DeviceLost, EngineError
 from .nvml import Reading, Sensors
 from .trt_builder import Builder
 from .trt_loaded import Loaded
@@ -28,8 +28,8 @@ class TensorRtEngine(Engine):
 
     name = "tensorrt"
 
-    def __init__(self, timing_cache: str = "", cuda: str = "") -> None:
-        self._builder = Builder(timing_cache)
+    def __init__(self, timing_cache: str = "", cuda: str = "", level: str = "") -> None:
+        self._builder = Builder(timing_cache, level)
         self._cuda_choice = cuda or None
         self.version = self._builder.version
         if self._builder.rtx:
@@ -102,27 +102,34 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
     """Capture as many inferences as make one launch long enough to hide the next."""
     enqueues = [one.enqueue for one in loaded]
     for _ in range(2):  # lazy set-up on the first inferences must not be captured
-        times = cuda.elapsed_us(enqueues)
-    alone_us = max(1.0, min(times))
+        cuda.elapsed_us(enqueues)
+
+    def repeated(count: int) -> Work:
+        def run() -> None:
+            for i in range(count):
+                enqueues[i % len(enqueues)]()
+
+        return run
+
+    # How long an inference takes is told by a replay: enqueued one by one, the CPU sets the pace.
+    try:
+        every, how = cuda.capture(repeated(len(enqueues))), "graph"
+    except DeviceLost:
+        raise
+    except EngineError:
+        every, how = repeated(len(enqueues)), "enqueue"
+    cuda.elapsed_us([every] * 3)
+    alone_us = max(0.5, min(cuda.elapsed_us([every] * 10)) / len(enqueues))
     aim = _SHORT_US if alone else _SHORT_NETWORK_US
-    inferences = max(1, int(-(-aim // alone_us))) if alone_us < aim else 1
+    inferences = max(1, int(-(-aim // alone_us)))
     if inferences > 1 or alone:  # every copy equally often
         inferences = -(-inferences // len(enqueues)) * len(enqueues)
-
-    def once() -> None:
-        for i in range(inferences):
-            enqueues[i % len(enqueues)]()
-
+    if inferences == len(enqueues):
+        return _Model(cuda, loaded, every, inferences, how)
     if inferences > 1:
-        try:
-            return _Model(cuda, loaded, cuda.capture(once), inferences, "graph")
-        except EngineError:
-            return _Model(cuda, loaded, once, inferences, "enqueue")
-    try:
-        replays = [cuda.capture(enqueue) for enqueue in enqueues]
-        how = "graph"
-    except EngineError:
-        replays, how = list(enqueues), "enqueue"
+        work = repeated(inferences)
+        return _Model(cuda, loaded, cuda.capture(work) if how == "graph" else work, inferences, how)
+    replays = [cuda.capture(e) for e in enqueues] if how == "graph" else list(enqueues)
     return _Model(cuda, loaded, _in_turn(replays), 1, how)
 
 
@@ -157,5 +164,8 @@ def _noise(kind: str, size: int) -> bytes:
 
 
 def open_engine(options: Dict[str, str]) -> Engine:
-    """TensorRT with the options ``timing_cache`` (a file) and ``cuda`` (an adapter's name)."""
-    return TensorRtEngine(options.get("timing_cache", ""), options.get("cuda", ""))
+    """TensorRT with the options ``timing_cache`` (a file), ``cuda`` (an adapter's name) and
+    ``level`` (of the builder's optimisation, 0 to 5; TensorRT's own default where not given)."""
+    return TensorRtEngine(
+        options.get("timing_cache", ""), options.get("cuda", ""), options.get("level", "")
+    )

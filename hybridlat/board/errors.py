@@ -13,5 +13,11 @@ class EngineError(BoardError):
     """The engine refused to build or to run one model; others may still work."""
 
 
+class DeviceLost(EngineError):
+    """The device refuses all further work of this process: only a new process can go on."""
+
+
 class WorkerLost(BoardError):
-    """The worker process crashed, or did not answer in time."""
+    """The worker process crashed (``timed_out``: it did not answer in time), and is gone."""
+
+    timed_out = False

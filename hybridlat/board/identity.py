@@ -8,7 +8,7 @@ from typing import Dict
 
 _SAME = (
     "runner", "engine", "engine_version", "gpu", "model", "uuid", "driver", "jetpack",
-    "power_mode", "power_limit_w", "max_sm_mhz",
+    "power_mode", "power_limit_w", "max_sm_mhz", "settings",
 )  # fmt: skip
 
 

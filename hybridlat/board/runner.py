@@ -1,5 +1,6 @@
 """Work through a plan's tasks: build, visit, write a line; go on where an earlier run stopped."""
 
+import glob
 import json
 import os
 import sys
@@ -10,9 +11,11 @@ from .client import Worker
 from .errors import BoardError, EngineError, WorkerLost
 from .fill import make_files
 from .identity import board_id, system_facts
-from .journal import Journal
+from .journal import Journal, read_lines
 
 _BUILD_S = 600.0
+_GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
+_TYPICAL_S = 3.0  # what a task is thought to take before one of its kind has been done
 _KEPT = 48  # models that stay on the device, so that a pair's second half is not built again
 
 
@@ -34,6 +37,8 @@ class Plan(object):
         self.name = str(content["plan"])
         self.items: Dict[str, Dict[str, Any]] = content["items"]
         self.tasks: List[Dict[str, Any]] = content["tasks"]
+        self.records: List[Dict[str, Any]] = content.get("records", [])
+        self.breakdowns: List[Dict[str, Any]] = content.get("breakdowns", [])
         self.noise: Dict[str, int] = content["noise"]
         self.reference = content.get("reference") or ""
         self.settings: Dict[str, Any] = content.get("settings", {})
@@ -58,7 +63,7 @@ class Runner(object):
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
         self._processes = 0
-        self._typical_s = 5.0
+        self._typical_s: Dict[str, float] = {}
         hello = self._start().hello
         facts = dict(system_facts())
         facts.update(hello["board"])
@@ -68,6 +73,7 @@ class Runner(object):
         facts.update({"settings": json.dumps(hello["settings"], sort_keys=True)})
         self.facts = facts
         self._journal = Journal(results, plan.name, board_id(facts), facts)
+        self._elsewhere = _done_elsewhere(results, plan.name)
         make_files(plan.file("blocks"), plan.file("models"), plan.noise)
         os.makedirs(plan.file("layers"), exist_ok=True)
 
@@ -88,41 +94,68 @@ class Runner(object):
                     counts["done before"] += 1
                 else:
                     todo.append((number, task))
-        todo.sort(key=lambda pair: (pair[1].get("stage", 0), pair[0]))  # stable: worth keeps order
+        # Stable, so that worth keeps its order; what another board has measured comes last.
+        todo.sort(
+            key=lambda pair: (
+                (pair[1]["task"], pair[0]) in self._elsewhere, pair[1].get("stage", 0), pair[0],
+            )
+        )  # fmt: skip
         for place, (number, task) in enumerate(todo):
-            if time.time() + self._typical_s > self._end:
-                counts["left"] = len(todo) - place
-                break
             begin = time.time()
+            kind = str(task.get("title", ""))
+            typical = self._typical_s.get(kind, _TYPICAL_S)
+            if begin + typical > self._end:  # something shorter may still fit
+                counts["left"] += 1
+                continue
             outcome = self._do(task, number)
             counts[outcome] += 1
-            self._typical_s = 0.8 * self._typical_s + 0.2 * (time.time() - begin)
-            _say("%d of %d  %-8s %s" % (place + 1, len(todo), outcome, task.get("label", "")))
+            took = time.time() - begin
+            self._typical_s[kind] = 0.8 * self._typical_s.get(kind, took) + 0.2 * took
+            _say(
+                "%d of %d  %-8s %5.1f s, %4.0f s left  %s %s"
+                % (place + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
+                   task.get("label", ""))
+            )  # fmt: skip
         if self._worker is not None:
             self._worker.close()
             self._worker = None
         return counts
 
     def _do(self, task: Dict[str, Any], number: int) -> str:
-        line: Dict[str, Any] = {"task": task["task"], "round": number}
+        """One task: "measured", "failed", or "left" where the budget cut it off."""
+        about = {"task": task["task"], "round": number}
         for _ in range(2):  # a worker that is lost gets one more try with a fresh process
             try:
-                line.update(self._measure(task))
-                line["kind"] = "visit"
-                self._journal.write(line)
+                try:
+                    found = self._measure(task)
+                except EngineError as error:
+                    if not _is_memory(error) or set(self._loaded) <= set(task["items"]):
+                        raise
+                    self._drop_all()  # the models that are kept for their pairs are in the way
+                    found = self._measure(task)
+                self._journal.write(dict(about, kind="visit", **found))
                 return "measured"
             except EngineError as error:
-                line.update({"kind": "failure", "error": str(error), "items": task["items"]})
-                self._journal.write(line)
+                self._journal.write(
+                    dict(about, kind="failure", error=str(error), items=task["items"])
+                )
                 return "failed"
             except WorkerLost as error:
                 self._worker = None
-                line.update(
-                    {"kind": "failure", "error": str(error), "items": task["items"], "lost": True}
-                )
-                self._journal.write(line)
-                line = {"task": task["task"], "round": number}
+                if time.time() > self._end:
+                    return "left"  # not the model's fault: the next run begins it anew
+                failure = dict(about, kind="failure", error=str(error), items=task["items"])
+                if error.timed_out:  # to wait for it a second time is not worth the time
+                    self._journal.write(failure)
+                    return "failed"
+                self._journal.write(dict(failure, lost=True))
         return "failed"
+
+    def _drop_all(self) -> None:
+        assert self._worker is not None
+        for key in self._loaded:
+            self._worker.ask(60, "drop", key=key)
+        self._loaded = []
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
         worker = self._worker or self._start()
@@ -134,15 +167,18 @@ class Runner(object):
                 built[item] = about
         found = {"process": self._processes, "built": built}
         if self._plan.reference:
-            self._load(self._plan.reference, set(task["items"]))
-            visit = worker.visit([self._plan.reference], 50, 0.02, 1.0)
-            found["reference_us"] = _median(visit["samples_us"][self._plan.reference])
+            try:
+                self._load(self._plan.reference, set(task["items"]))
+            except EngineError as error:
+                _say("without its reference: %s" % error)
+                self._plan.reference = ""
         found.update(
             worker.visit(
                 list(task["items"]),
                 int(settings.get("samples", 200)),
                 float(settings.get("warm_s", 0.3)),
                 float(settings.get("limit_s", 2.0)),
+                self._plan.reference,
             )
         )
         return found
@@ -160,27 +196,51 @@ class Runner(object):
             worker.ask(60, "drop", key=oldest[0])
             self._loaded.remove(oldest[0])
         spec = self._plan.items[item]
-        limit = max(20.0, min(_BUILD_S, self._end + 30.0 - time.time()))
+        most = float(self._plan.settings.get("build_s", _BUILD_S))
+        limit = max(1.0, min(most, self._end + _GRACE_S - time.time()))
         about = worker.build(
             limit, item, self._plan.file(spec["file"]), spec["precision"],
             typed_path=self._plan.file(spec.get("typed_file", "")),
             copies=spec.get("copies", 1), alone=spec.get("alone", False),
         )  # fmt: skip
         self._loaded.append(item)
-        path = self._plan.file(os.path.join("layers", item + ".json"))
-        if not os.path.exists(path):
-            layers = worker.ask(60, "layers", key=item)["layers"]
-            if layers is not None:
-                with open(path + ".part", "w") as sink:
-                    json.dump(layers, sink)
-                os.replace(path + ".part", path)
+        self._keep_layers(worker, item)
         assert isinstance(about, dict)
         return about
 
+    def _keep_layers(self, worker: Worker, item: str) -> None:
+        path = self._plan.file(os.path.join("layers", item + ".json"))
+        if os.path.exists(path):
+            return
+        try:
+            layers = worker.ask(60, "layers", key=item)["layers"]
+        except EngineError as error:  # a latency without a dump is worth more than none
+            _say("no layers of %s: %s" % (item, error))
+            return
+        if layers is not None:
+            with open(path + ".part", "w") as sink:
+                json.dump(layers, sink)
+            os.replace(path + ".part", path)
 
-def _median(values: List[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0
+
+def _is_memory(error: EngineError) -> bool:
+    return "out of memory" in str(error).lower() or "outofmemory" in str(error).lower()
+
+
+def _done_elsewhere(results: str, plan: str) -> "set[Any]":
+    """Tasks with their round that the other results files of this plan hold."""
+    found = set()  # type: set[Any]
+    folder = os.path.dirname(os.path.abspath(results))
+    for path in glob.glob(os.path.join(glob.escape(folder), "results*.jsonl")):
+        if os.path.abspath(path) == os.path.abspath(results):
+            continue
+        lines = list(read_lines(path))
+        if any(line.get("kind") == "board" and line.get("plan") != plan for line in lines):
+            continue
+        for line in lines:
+            if line.get("kind") == "visit":
+                found.add((str(line["task"]), int(line["round"])))
+    return found
 
 
 def _say(text: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from typing import IO, Any, Dict, List
 
 from .engines import Engine, Request, open_engine
-from .errors import BoardError, NoDevice
+from .errors import BoardError, DeviceLost, NoDevice
 from .visits import visit
 
 
@@ -41,6 +41,9 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         try:
             answer = _do(engine, request)
             answer["ok"] = True
+        except DeviceLost as error:  # whatever is asked next would fail for this model's sake
+            _answer(answers, {"ok": False, "error": str(error), "kind": "DeviceLost"})
+            return 1
         except BoardError as error:
             answer = {"ok": False, "error": str(error), "kind": type(error).__name__}
         except MemoryError:
@@ -67,7 +70,10 @@ def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
         )
     if what == "visit":
         keys: List[str] = request["keys"]
-        return visit(engine, keys, request["samples"], request["warm_s"], request["limit_s"])
+        return visit(
+            engine, keys, request["samples"], request["warm_s"], request["limit_s"],
+            request.get("reference") or "",
+        )  # fmt: skip
     if what == "layers":
         return {"layers": engine.layers(request["key"])}
     if what == "drop":

@@ -56,7 +56,7 @@ def external_libraries() -> Dict[str, bool]:
 class Builder(object):
     """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``."""
 
-    def __init__(self, timing_cache: str = "") -> None:
+    def __init__(self, timing_cache: str = "", level: str = "") -> None:
         self.trt = trt = import_tensorrt()
         self.full_version = str(trt.__version__)
         self.version = ".".join(self.full_version.split(".")[:2])
@@ -66,6 +66,9 @@ class Builder(object):
                 "TensorRT %s has no named tensors (8.5 and later do): use run.sh with trtexec"
                 % self.full_version
             )
+        if level and level not in "012345":
+            raise NoDevice("%r is no optimisation level of TensorRT: choose 0 to 5" % level)
+        self._level = level
         self._cache_path = timing_cache
         self._cache = _read_bytes(timing_cache)
         self._libraries = external_libraries()
@@ -105,6 +108,7 @@ class Builder(object):
             "external_tactics": ",".join(real) or "none",
             "workspace_bytes": str(_WORKSPACE_BYTES),
             "aux_streams": "0",
+            "optimization_level": self._level or "default",
         }
 
     def build(self, path: str, precision: str, typed_path: str = "") -> Built:
@@ -167,6 +171,8 @@ class Builder(object):
             config.clear_flag(trt.BuilderFlag.TF32)
         if hasattr(config, "max_aux_streams"):  # branches one after another, as they are composed
             config.max_aux_streams = 0
+        if self._level and hasattr(config, "builder_optimization_level"):  # 8.6 and later
+            config.builder_optimization_level = int(self._level)
         off = 0
         for name, there in self._libraries.items():
             if not there and has_member(trt, "TacticSource", name):

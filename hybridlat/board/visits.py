@@ -11,14 +11,23 @@ _MOST_PER_BATCH = 200
 
 
 def visit(
-    engine: Engine, keys: List[str], samples: int, warm_s: float, limit_s: float
+    engine: Engine,
+    keys: List[str],
+    samples: int,
+    warm_s: float,
+    limit_s: float,
+    reference: str = "",
 ) -> Dict[str, Any]:
     """``samples`` inferences of each key, batches of the keys alternating.
 
     A pair is taken in turn so that clock and heat are the same for both, and their difference is
     the model's. Warm-up goes on for up to three times ``warm_s`` while the SM clock still moves.
-    ``limit_s`` ends the visit early, with whatever has been taken.
+    ``limit_s`` ends the visit early, with whatever has been taken. The model ``reference`` takes
+    its turns among them, so that it sees the clock that they see: ``reference_us`` is its median.
     """
+    asked = keys
+    if reference and reference not in keys:
+        keys = keys + [reference]
     counts = {key: _warm(engine, key, warm_s / len(keys)) for key in keys}
     taken: Dict[str, List[float]] = {key: [] for key in keys}
     readings: Dict[str, List[Reading]] = {key: [] for key in keys}
@@ -36,14 +45,21 @@ def visit(
             batches[key].append(len(batch) - 1)
         if time.time() > end:
             break
-    return {
-        "samples_us": {k: [round(t, 3) for t in found] for k, found in taken.items()},
-        "sensors": {k: summary(found) for k, found in readings.items()},
+    found = {
+        "samples_us": {k: [round(t, 3) for t in taken[k]] for k in asked},
+        "sensors": {k: summary(readings[k]) for k in asked},
         "clocks": {
-            k: [[n, r.get("sm_mhz"), r.get("temperature_c")] for n, r in zip(batches[k], found)]
-            for k, found in readings.items()
+            k: [
+                [n, r.get("sm_mhz"), r.get("temperature_c")]
+                for n, r in zip(batches[k], readings[k])
+            ]
+            for k in asked
         },
-    }
+    }  # type: Dict[str, Any]
+    if reference:
+        ordered = sorted(taken[reference])
+        found["reference_us"] = round(ordered[len(ordered) // 2], 3)
+    return found
 
 
 def _warm(engine: Engine, key: str, seconds: float) -> int:

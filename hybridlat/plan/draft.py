@@ -34,7 +34,8 @@ class Draft:
     """A plan for one device and engine; ``runtime`` may lack its version until the board tells it.
 
     ``samples`` of each visit, ``rounds`` visits by run.sh, ``warm_s`` of sustained warm-up and
-    ``limit_s`` of sampling a visit are what the runners go by.
+    ``limit_s`` of sampling a visit are what the runners go by; a build that takes longer than
+    ``build_s`` is given up.
     """
 
     device: str
@@ -43,6 +44,7 @@ class Draft:
     rounds: int = 3
     warm_s: float = 0.3
     limit_s: float = 2.0
+    build_s: float = 600.0
     _models: dict[str, bytes] = field(default_factory=dict)
     _items: dict[str, dict[str, Any]] = field(default_factory=dict)
     _tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -116,8 +118,12 @@ class Draft:
         task: str,
         method: str,
         labels: Mapping[str, str] | None = None,
+        item: ItemKey | None = None,
     ) -> None:
-        """What a task's result is the latency of: its first item less its second, if it has one."""
+        """What a task's result is the latency of: its first item less its second, if it has one.
+
+        With ``item`` it is that item's own latency, as the task timed it in turn with another.
+        """
         self._texts[signature.hash] = signature.text
         self._records.append(
             {
@@ -127,6 +133,7 @@ class Draft:
                 "task": task,
                 "method": method,
                 "labels": dict(labels or {}),
+                **({"item": item} if item else {}),
             }
         )
 
@@ -157,16 +164,22 @@ class Draft:
 
         ``differential``: timed behind the cell before it, which is taken off; ``isolated``: timed
         alone, copies with their own weights in turn. A cell that was met before is not added again.
+        Where both are asked for, a cell's time alone is read from the task that takes it off.
         """
         cells = cut(lowered, network)
         met = {(r["signature"], r["precision"], r["method"]) for r in self._records}
         before: Cell | None = None
-        for cell in cells:
+        both = {"differential", "isolated"} <= set(methods)
+        for place, cell in enumerate(cells):
             signature = sign(cell.network)
             for method in methods:
                 key = (signature.hash, precision, method)
                 if key in met or not wanted(signature.hash):
                     continue
+                if both and method == "isolated" and place + 1 < len(cells):
+                    behind = (sign(cells[place + 1].network).hash, precision, "differential")
+                    if behind not in met and wanted(behind[0]):
+                        continue  # added below, with the cell that is timed behind this one
                 met.add(key)
                 parts = [cell.origins]
                 if method == "differential" and before is not None:
@@ -183,6 +196,14 @@ class Draft:
                     signature, "cell", precision, task, method,
                     {"network": name, "method": method},
                 )  # fmt: skip
+                if both and len(items) > 1 and before is not None:
+                    alone = sign(before.network)
+                    if (alone.hash, precision, "isolated") not in met and wanted(alone.hash):
+                        met.add((alone.hash, precision, "isolated"))
+                        self.record(
+                            alone, "cell", precision, task, "isolated",
+                            {"network": name, "method": "isolated"}, items[1],
+                        )  # fmt: skip
             before = cell
         return cells
 
@@ -215,7 +236,7 @@ class Draft:
             "runtime": self.runtime,
             "settings": {
                 "samples": self.samples, "rounds": self.rounds,
-                "warm_s": self.warm_s, "limit_s": self.limit_s,
+                "warm_s": self.warm_s, "limit_s": self.limit_s, "build_s": self.build_s,
             },
             "items": self._items,
             "tasks": sorted(self._tasks.values(), key=lambda task: int(task["stage"])),

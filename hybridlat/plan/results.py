@@ -171,13 +171,14 @@ def _measurements(
 ) -> Iterator[Measurement]:
     drift = _Drift(manifest["reference"], board.visits)
     tasks = {task["task"]: task["items"] for task in manifest["tasks"]}
-    failed = {item: line["error"] for line in board.failures for item in line["items"]}
+    failed = {line["task"]: line["error"] for line in board.failures}
     for record in manifest["records"]:
         if record["method"] not in methods:
             continue
-        items = tasks[record["task"]]
+        items = [record["item"]] if record.get("item") else tasks[record["task"]]
         visits = _visits(record["task"], items, board.visits, drift)
-        reasons = [failed[item] for item in items if item in failed]
+        # worker.py tells the task that failed, run.sh the item.
+        reasons = [failed[name] for name in (record["task"], *items) if name in failed]
         if not visits and not reasons:
             continue  # not reached yet
         values = [statistics.median(v.samples_us) / v.drift for v in visits]

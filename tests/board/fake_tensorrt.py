@@ -146,6 +146,7 @@ def make_module(version: str) -> Any:
                 "set_timing_cache": set_cache,
                 "get_timing_cache": lambda: made._values["cache"],
                 "profiling_verbosity": None, "max_aux_streams": None,
+                "builder_optimization_level": None,
             },
         )  # fmt: skip
         recorded["config"] = made

@@ -13,7 +13,7 @@ from hybridlat import backends, board, onnx_io
 from hybridlat.backends.tensorrt import TensorRtBackend, gpu_name
 from hybridlat.board.client import Worker
 from hybridlat.board.engines import Request, open_engine
-from hybridlat.board.errors import EngineError, NoDevice
+from hybridlat.board.errors import DeviceLost, EngineError, NoDevice
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.lowering.unfuse import unfuse
 from tests.board import fake_tensorrt
@@ -88,7 +88,34 @@ def test_where_graphs_cannot_be_captured_work_is_enqueued(fake):
     fake("8.6", broken="cuStreamEndCapture")
     engine = open_engine("tensorrt", {})
     assert engine.build(request())["launch"] == "enqueue"
-    assert engine.run_us("k", 3) == pytest.approx([50] * 3)
+    assert engine.run_us("k", 3) == pytest.approx([25] * 3)  # two contexts between two events
+
+
+def test_a_device_that_is_lost_ends_the_process(fake):
+    fake("8.6", broken="cuGraphLaunch")  # with status 700, after which CUDA refuses everything
+    with pytest.raises(DeviceLost, match="cuGraphLaunch with status 700"):
+        open_engine("tensorrt", {}).build(request())
+
+
+def test_profiling_takes_a_context_of_its_own(fake):
+    _, driver = fake("8.6")
+    engine = open_engine("tensorrt", {})
+    engine.build(request())
+    before = driver.calls.count("cuMemAlloc_v2")
+    assert engine.layers("k")["profile"][0]["runs"] == 30
+    assert driver.calls.count("cuMemAlloc_v2") == before  # the buffers are shared
+    assert engine._models["k"].loaded[0]._context.profiler is None
+
+
+@pytest.mark.parametrize(("version", "level"), [("8.5", None), ("8.6", 2)])
+def test_the_level_of_optimisation_where_the_version_has_one(fake, version, level):
+    module, _ = fake(version)
+    engine = open_engine("tensorrt", {"level": "2"})
+    engine.build(request())
+    assert engine.settings()["optimization_level"] == "2"
+    assert getattr(module.recorded["config"], "builder_optimization_level", None) == level
+    with pytest.raises(NoDevice, match="choose 0 to 5"):
+        open_engine("tensorrt", {"level": "9"})
 
 
 def test_refusals_are_one_models(fake):
@@ -155,7 +182,7 @@ def test_the_backend_in_its_worker_process(version, tmp_path):
     assert str(backend.target) == f"h100/tensorrt-{expected}/fp16"
     assert backend.environment()["external_tactics"] == "none"
     with backend.build(small_network(), seed=1, lowered=False) as session:
-        assert session.run_us(5) == pytest.approx([50] * 5)
+        assert session.run_us(5) == pytest.approx([25] * 5)
     lowered = lower(small_network()).network
     with backend.build(lowered, seed=1, lowered=True) as session:
         assert len(session.run_us(3)) == 3

@@ -33,12 +33,12 @@ def lines_of(folder: Path) -> list[dict]:
     return [json.loads(text) for text in texts if text.endswith("}")]
 
 
-def quick(folder: Path) -> Path:
+def quick(folder: Path, **settings: float) -> Path:
     """Less warm-up: the made-up engine needs none. The plan's hash is written anew."""
     import hashlib
 
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["settings"].update(warm_s=0.01, samples=20)
+    manifest["settings"].update(warm_s=0.01, samples=20, **settings)
     body = {k: v for k, v in manifest.items() if k != "plan"}
     text = json.dumps(body, sort_keys=True)
     body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -134,6 +134,80 @@ def test_a_model_that_takes_the_process_down_is_given_up(make_plan, how):
     assert [r.failure for r in records if r.failure] == [lost[-1]["error"]]
     assert run(folder).returncode == 0  # and is not tried a third time
     assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
+
+
+def task_file(folder: Path, place: int = 0) -> str:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    return Path(manifest["items"][manifest["tasks"][place]["items"][0]]["file"]).name
+
+
+def test_a_hang_costs_its_time_out_once(make_plan):
+    folder = quick(make_plan("fake"), build_s=1.0)
+    done = run(folder, "--option", f"hang={task_file(folder)}")
+    assert done.returncode == 0, done.stderr
+    failed = [line for line in lines_of(folder) if line["kind"] == "failure"]
+    assert [line["error"] for line in failed] == ["no answer in 1 s (build)"]
+    before = (folder / "results.jsonl").read_bytes()
+    assert run(folder, "--option", f"hang={task_file(folder)}").returncode == 0
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan):
+    folder = quick(make_plan("fake"), build_s=5.0)
+    slow = run(folder, "--budget", "4s", "--option", f"hang={task_file(folder)}")
+    assert slow.returncode == 4
+    assert [line["kind"] for line in lines_of(folder)] == ["board"]
+    assert run(folder).returncode == 0
+    assert all(r.failure is None for r in plan.read_results(folder)[1])
+
+
+def test_a_device_that_is_lost_costs_one_model(make_plan):
+    folder = quick(make_plan("fake"))
+    done = run(folder, "--option", f"lose_device={task_file(folder)}")
+    assert done.returncode == 0, done.stderr
+    lost = [line for line in lines_of(folder) if line["kind"] == "failure"]
+    assert [line.get("lost") for line in lost] == [True, True]
+    records = plan.read_results(folder)[1]
+    assert [r.failure for r in records if r.failure] == ["the made-up device is gone"]
+
+
+def test_without_memory_the_models_that_are_kept_make_room(make_plan):
+    folder = quick(make_plan("fake", count=2))
+    assert run(folder, "--option", "room=3").returncode == 0
+    assert all(r.failure is None for r in plan.read_results(folder)[1])
+
+
+def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan):
+    folder = quick(make_plan("fake"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / manifest["items"][manifest["reference"]]["file"]).write_bytes(b"nothing")
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
+    assert "without its reference" in done.stderr
+    visits = [line for line in lines_of(folder) if line["kind"] == "visit"]
+    assert len(visits) == len(manifest["tasks"])
+    assert not any("reference_us" in line for line in visits)
+
+
+def test_a_second_board_begins_with_what_the_first_has_not_done(make_plan):
+    folder = quick(make_plan("fake"))
+    assert run(folder).returncode == 0
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:3]))  # the board, and two tasks
+    other = folder / "results-two.jsonl"
+    assert run(folder, "--option", "board=two", "--results", str(other)).returncode == 0
+    order = [json.loads(t)["task"] for t in other.read_text().splitlines()[1:]]
+    first = [json.loads(t)["task"] for t in lines[1:3]]
+    assert order[-2:] == first
+    assert len(order) == len(lines) - 1
+
+
+def test_the_table_tells_how_cells_add_up(make_plan):
+    folder = quick(make_plan("fake"))
+    out = run(folder).stdout.splitlines()
+    row = next(line.split() for line in out if line.startswith("fp32 "))
+    assert row[:3] == ["fp32", "differential", "1"]
+    assert float(row[3]) < 5
 
 
 def test_a_hang_ends_by_time_out():
