@@ -8,6 +8,7 @@ nested MLflow runs: one for the call, one per target, one per method.
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,13 @@ from hybridlat.records import Records, Source, load
 from hybridlat.store import Store
 
 LEAST_NETWORKS = 2 * FOLDS
+_REGIME = re.compile(
+    r"measured|unseen|unseen_cells|gated@[0-9.]+%|gated_cells@[0-9.]+%|cells@[0-9]+"
+)
+_REGIMES = (
+    "measured, unseen, gated@T (T as in --tolerance, for example gated@5%), unseen_cells, "
+    "gated_cells@S (5%, 10%, 20% or 30%), and cells@N where only cells are recorded"
+)
 Tell = Callable[[str], None]
 
 
@@ -72,10 +80,15 @@ def run(
     Raises InputError where there is nothing to judge.
     """
     say = tell or _silent
+    names = all_baselines.names() if baselines is None else tuple(baselines)
+    for name in names:
+        all_baselines.load(name)
+    for regime in regimes:
+        if not _REGIME.fullmatch(regime):
+            raise InputError(f"{regime!r} is not a regime: choose one of {_REGIMES}")
     with Store(store) as opened:
         chosen = [Target.parse(t) if isinstance(t, str) else t for t in targets]
         chosen = chosen or known_targets(opened, packs_folder)
-        names = all_baselines.names() if baselines is None else tuple(baselines)
         tracker = tracking.open_tracker(opened.url) if track else tracking.Tracker()
         rows: list[Row] = []
         reports: list[TargetReport] = []
@@ -90,6 +103,9 @@ def run(
                 rows += _keep(report, setting, whole, where or {}, regimes)
             if rows:
                 whole.text("leaderboard.md", leaderboard.markdown(rows))
+    if not rows:
+        there = dict.fromkeys(j.regime for report in reports for j in report.judgements)
+        raise InputError(f"no target has the regime {', '.join(regimes)}: there is {_list(there)}")
     return Evaluation(tuple(rows), tuple(reports))
 
 
@@ -205,6 +221,10 @@ def _table(report: TargetReport) -> dict[str, list[object]]:
             for column, value in zip(columns.values(), values, strict=True):
                 column.append(value)
     return columns
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(words) or "none"
 
 
 def _silent(_: str) -> None:

@@ -159,7 +159,12 @@ def load(
         if whole is not None:
             networks.setdefault(whole.name, whole)
     if not cells:
-        limits = "".join(f" with {k}={v}" for k, v in (where or {}).items())
+        limits = f" with {' '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
+        if networks and not where:
+            raise InputError(
+                f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
+                "their cells: there is nothing to learn from or to judge cell by cell"
+            )
         raise InputError(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
@@ -173,11 +178,20 @@ def _chosen(thing: Thing, where: Mapping[str, str]) -> bool:
     row = geometry([thing.text]).values[0]
     for name, wanted in where.items():
         if name in COLUMN:
-            if float(row[COLUMN[name]]) != float(wanted):
+            if float(row[COLUMN[name]]) != _size(name, wanted):
                 return False
         elif thing.labels.get(name) != wanted:
             return False
     return True
+
+
+def _size(name: str, wanted: str) -> float:
+    try:
+        return float(wanted)
+    except ValueError:
+        raise InputError(
+            f"{name}={wanted!r} cannot be looked for: {name} is a number, for example {name}=1"
+        ) from None
 
 
 def _thing(text: str | None, records: list[_Seen]) -> Thing | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hybridlat import evaluate
+from hybridlat.core.measurement import Breakdown, Measurement
 from hybridlat.errors import InputError
 from hybridlat.evaluation.networks import judge_networks
 from hybridlat.learning import Setting, cross_fit, fit_without
@@ -110,10 +113,7 @@ def test_perfect_choice_is_a_bound_and_all_cells_are_the_end(
     np.testing.assert_allclose(list(ends.values()), ends["gate"], rtol=1e-9)
 
 
-def test_a_pack_without_networks_is_judged_per_cell(tmp_path: object) -> None:
-    from pathlib import Path
-
-    assert isinstance(tmp_path, Path)
+def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     url = made_store(tmp_path, networks=0, sweep=150)
     found = evaluate.run([TARGET], store=url, device=DEVICE, baselines=["roofline"], track=False)
     with Store(url) as store:
@@ -132,6 +132,55 @@ def test_a_pack_without_networks_is_judged_per_cell(tmp_path: object) -> None:
     assert gated.score.rmspe is not None
     assert gated.score.rmspe < whole.score.rmspe
     assert gated.score.measured_share == pytest.approx(0.2, abs=0.03)
+
+
+def test_our_model_alone_is_not_fitted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[int] = []
+
+    def spy(texts: list[str], *rest: object, **options: object) -> object:
+        fits.append(len(texts))
+        return FlatModel()
+
+    monkeypatch.setattr("hybridlat.fit.fit_model", spy)
+    url = made_store(tmp_path, networks=0, sweep=150)
+    names = ["model_only", "layerwise_learned"]
+    found = evaluate.run([TARGET], store=url, device=DEVICE, baselines=names, track=False)
+    assert len(fits) == 3  # one a seed
+    rows = {(r.regime, r.method): r for r in found.rows}
+    for regime in {regime for regime, _ in rows}:
+        own, alone = rows[regime, "hybridlat"].score, rows[regime, "model_only"].score
+        assert alone.rmspe == own.rmspe
+    assert {method for _, method in rows} == {"hybridlat", "model_only"}
+    assert "layerwise_learned cannot be judged" in found.reports[0].notes[0]
+
+
+def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        store.add([Measurement(TARGET, "0" * 32, "network", 5.0)])
+        store.add_breakdowns([Breakdown(TARGET, "lone", "0" * 32, (("1" * 32, 2),))])
+    with pytest.raises(InputError, match="only whole networks are recorded"):
+        evaluate.run([TARGET], store=store.url, device=DEVICE, track=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"regimes": ["unsen"]}, "choose one of measured, unseen"),
+        ({"regimes": ["cells@300"]}, "there is measured, unseen"),
+        ({"baselines": ["luck"]}, "'luck' is not a baseline"),
+        ({"where": {"batch": "one"}}, "batch is a number"),
+        ({"where": {"batch": "7", "k_h": "1"}}, "no measured cells .* batch=7 k_h=1"),
+    ],
+)
+def test_what_cannot_be_judged_is_said(
+    options: dict[str, Any], words: str, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridlat.fit.fit_model", lambda *_, **__: FlatModel())
+    options = {"baselines": [], **options}
+    with pytest.raises(InputError, match=words):
+        evaluate.run([TARGET], store=store_url, device=DEVICE, track=False, **options)
 
 
 def test_a_filter_keeps_the_cells_it_names(store_url: str) -> None:

@@ -104,3 +104,15 @@ def test_markdown_marks_the_best_of_each_regime() -> None:
     assert "| hybridlat | **1.00** |" in lines[4]
     assert "| roofline | 20.00 |" in lines[5]
     assert "| lookup_only | – |" in lines[6]
+
+
+def test_who_leaves_answers_out_is_not_the_best() -> None:
+    every = score([Answer("a", 100.0, 110.0), Answer("b", 100.0, 90.0)])
+    one = score([Answer("a", 100.0, 100.0), Answer("b", 100.0, math.nan)])
+    rows = [
+        Row("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1),
+        Row("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2),
+    ]
+    lines = leaderboard.markdown(rows).splitlines()
+    assert "| hybridlat | **10.00** |" in lines[4]
+    assert "| lookup_only | 0.00 |" in lines[5]

@@ -13,7 +13,8 @@ from hybridlat import tracking, train
 from hybridlat.core.compose import Composition
 from hybridlat.errors import InputError
 from hybridlat.model import CellModel
-from tests.evaluation.made_pack import DEVICE, TARGET, made_store
+from hybridlat.store import Store
+from tests.evaluation.made_pack import DEVICE, TARGET, fill, made_store
 
 
 def _train(url: str, out: Path, track: bool = False) -> train.Trained:
@@ -99,6 +100,46 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     moved = tracker.champion(TARGET)
     assert moved is not None
     assert moved.number == third.version
+
+
+def _more(url: str, networks: int, poisoned: bool = False) -> None:
+    with Store(url) as store:
+        fill(store, networks=networks, sweep=0, first=14, poisoned=poisoned)
+
+
+def test_ten_more_networks_stand_beside_the_old_champion(tracked: str, tmp_path: Path) -> None:
+    out = tmp_path / "models"
+    first = _train(tracked, out, track=True)
+    _more(tracked, 10)
+    second = _train(tracked, out, track=True)
+    assert second.held_out >= first.held_out
+    assert second.champion_error is not None
+    assert second.accepted == (second.error <= second.champion_error)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking.tracking_uri(tracked))
+    versions = client.search_model_versions(f"name = '{tracking.model_name(TARGET)}'")
+    runs = {v.version: client.get_run(v.run_id).data for v in versions}
+    old, new = runs[int(first.version)], runs[int(second.version)]
+    assert (old.params["networks"], new.params["networks"]) == ("14", "24")
+    assert new.metrics["champion_rmspe"] == pytest.approx(second.champion_error)
+    assert new.metrics["held_out_rmspe"] == pytest.approx(second.error)
+    assert new.tags["reason"] == second.reason
+
+
+def test_ten_poisoned_networks_are_refused_and_the_champion_stays(
+    trained: train.Trained, tracked: str, tmp_path: Path
+) -> None:
+    assert trained.folder is not None
+    out = tmp_path / "models"
+    shutil.copytree(trained.folder, out / TARGET.folder)
+    _more(tracked, 10, poisoned=True)
+    bad = _train(tracked, out)
+    assert not bad.accepted
+    assert bad.champion_error is not None
+    assert bad.error > bad.champion_error
+    assert bad.reason.startswith("refused: ")
+    assert train.model_hash(out / TARGET.folder) == trained.model_hash
 
 
 def test_networks_that_the_champion_was_trained_on_do_not_count(
