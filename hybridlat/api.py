@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat import onnx_io
@@ -113,8 +114,10 @@ class Predictor:
         self.close()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Let go of the store, and of what the backend has started."""
         self.store.close()
+        if self.backend is not None:
+            self.backend.close()
 
     def predict(
         self,
@@ -139,7 +142,7 @@ class Predictor:
             self._knowledge,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=self._measure_cells if self._may_measure else None,
+            measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
             anew=self.mode == "always",
             why_not=self._why_not if self.mode != "never" else "measuring is switched off",
             started=started,
@@ -184,20 +187,26 @@ class Predictor:
         file = onnx_io.load(source)
         network = file.network(batch, shapes)
         split = self._split(file, batch, shapes)
-        jobs: list[Job] = []
         labels = {"network": file.label}
+        missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
             hashes = [use.signature for use in split.uses]
             have = {} if anew else self._knowledge.known(hashes)
             known = len(have)
-            jobs += self._jobs(split, [h for h in hashes if h not in have], labels)
+            missing = [h for h in hashes if h not in have]
         whole = sign(network)
-        if what in ("network", "both"):
-            jobs.append(Job(whole.hash, network, "network", labels))
-        records = measuring.measure(
-            self.backend, self.options, jobs, self.store, self.settings, self.progress
-        )
+        if self.backend.measures_plans:
+            records = self._measure_by_plan(
+                file.label, network, missing, whole=what != "cells", rounds=3
+            )
+        else:
+            jobs = self._jobs(split, missing, labels)
+            if what in ("network", "both"):
+                jobs.append(Job(whole.hash, network, "network", labels))
+            records = measuring.measure(
+                self.backend, self.options, jobs, self.store, self.settings, self.progress
+            )
         cells = tuple((use.signature, use.count) for use in split.uses)
         breakdown = Breakdown(self.target, file.label, whole.hash, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
@@ -228,16 +237,39 @@ class Predictor:
         ops = {use.signature: " → ".join(use.ops) for use in split.uses}
         return [Job(h, signature.read(texts[h], ops[h][:60]), "cell", labels) for h in hashes]
 
-    def _measure_cells(self, file: OnnxFile, split: Split, hashes: Sequence[str]) -> None:
+    def _measure_cells(
+        self, batch: int | None, shapes: Shapes | None, file: OnnxFile, split: Split,
+        hashes: Sequence[str],
+    ) -> None:  # fmt: skip
         """Measure these cells now and keep the records; the knowledge sees them afterwards."""
         from hybridlat import measure as measuring
 
         assert self.backend is not None
-        jobs = self._jobs(split, hashes, {"network": file.label})
-        measuring.measure(
-            self.backend, self.options, jobs, self.store, self.settings or ON_DEMAND, self.progress
-        )
+        if self.backend.measures_plans:
+            network = file.network(batch, shapes)
+            self._measure_by_plan(file.label, network, hashes, whole=False, rounds=1)
+        else:
+            jobs = self._jobs(split, hashes, {"network": file.label})
+            measuring.measure(
+                self.backend, self.options, jobs, self.store, self.settings or ON_DEMAND,
+                self.progress,
+            )  # fmt: skip
         self._knowledge.forget(hashes)
+
+    def _measure_by_plan(
+        self, name: str, network: Network, hashes: Sequence[str], *, whole: bool, rounds: int
+    ) -> list[Measurement]:
+        """Measure cells behind their predecessors, by the backend's own runner of plans."""
+        from hybridlat import planned
+
+        assert self.backend is not None
+        wanted = frozenset(hashes)
+        found = planned.measure_networks(
+            [(name, network)], self.target, self.store,
+            planned.run_here(self.backend.run_plan, self.progress), lower=self.backend.lower,
+            wanted=wanted.__contains__, whole=whole, rounds=rounds,
+        )  # fmt: skip
+        return list(found.records)
 
 
 def _resolve(
@@ -263,6 +295,7 @@ def _resolve(
         return None, {}, wanted, f"{wanted} cannot be measured here: {error}"
     if wanted is None or wanted == backend.target:
         return backend, options, backend.target, ""
+    backend.close()
     why = f"{wanted} cannot be measured here: this machine is {backend.target}"
     return None, {}, wanted, why
 

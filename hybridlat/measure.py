@@ -140,7 +140,8 @@ class _Run:
         self.failures: dict[str, str] = {}
         self.started = time.monotonic()
         self.generation = self._generations()
-        self.null = {f"null/{n}": null_network(n) for n in NULL_CHAINS}
+        chains = NULL_CHAINS if backend.has_entry_cost else ()
+        self.null = {f"null/{n}": null_network(n) for n in chains}
         self.null_visits: dict[str, list[float]] = {key: [] for key in self.null}
 
     def _generations(self) -> dict[str, int]:
@@ -320,6 +321,8 @@ class _Run:
         known = self.store.latencies(self.backend.target, [signature.hash])
         if signature.hash in known and known[signature.hash].latency_us is not None:
             return known[signature.hash].latency_us or 0.0
+        if not self.null:
+            return 0.0
         levels = {n: self.null_visits[f"null/{n}"] for n in NULL_CHAINS}
         if not all(levels.values()):
             return 0.0
@@ -331,6 +334,13 @@ class _Run:
         record = self._record(job, (Visit((cost,)),), None, 0.0)
         records.append(replace(record, protocol="reference-1"))
         return cost
+
+    def _protocol(self, job: Job) -> str:
+        """Where cells can only be timed behind their predecessor, this one was timed alone."""
+        if self.backend.protocol == "twins":
+            return PROTOCOL
+        alone = self.backend.protocol == "differential" and job.kind == "cell"
+        return "isolated" if alone else self.backend.protocol
 
     def _record(
         self, job: Job, visits: tuple[Visit, ...], failure: str | None, overhead_us: float
@@ -344,7 +354,7 @@ class _Run:
             spread_share=result.spread_share if result else 0.0,
             visits=visits,
             overhead_us=overhead_us,
-            protocol=PROTOCOL if self.backend.protocol == "twins" else self.backend.protocol,
+            protocol=self._protocol(job),
             environment=self.environment,
             measured_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             failure=failure,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from hybridlat.core.network import Lowered, Network
@@ -39,10 +40,16 @@ class Backend(abc.ABC):
     ``protocol`` says how its cells are measured: ``twins`` where the lowered graph can be rebuilt
     exactly, ``differential`` where cells can only be timed behind their predecessor, ``direct``
     where one number per cell is all there is (a replayed recording).
+
+    ``measures_plans``: networks and their cells are measured by ``run_plan``, each cell behind its
+    predecessor. ``has_entry_cost``: a session's time holds a cost of entering the engine, which a
+    network pays once and a cell not at all (none where graphs of many inferences are replayed).
     """
 
     name: ClassVar[str]
     protocol: ClassVar[Protocol]
+    measures_plans: ClassVar[bool] = False
+    has_entry_cost: ClassVar[bool] = True
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
@@ -76,6 +83,19 @@ class Backend(abc.ABC):
         ``lowered`` True: it is a cell (or all) of a lowered graph and must run as it is; False: it
         is a file's network, to be optimised as the engine always does. Raises MeasurementError.
         """
+
+    def close(self) -> None:
+        """End what this backend has started; it may start again when it is used again."""
+
+    def run_plan(
+        self, folder: Path, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        """Measure the plan in ``folder`` on this machine; results lie in it afterwards.
+
+        ``progress`` gets done, total and a label. Goes on where an earlier call was cut off.
+        Raises MeasurementError when nothing can be measured.
+        """
+        raise NotImplementedError(f"{self.name} measures no plans")
 
     def build_twins(
         self, network: Network, *, count: int, seed: int, lowered: bool

@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 from hybridlat import board, onnx_io
 from hybridlat.backends.base import Backend, Protocol, Session
 from hybridlat.board.client import Worker
-from hybridlat.board.errors import EngineError, NoDevice, WorkerLost
+from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
+from hybridlat.board.runner import Plan, Runner
 from hybridlat.core.network import Lowered, Network
 from hybridlat.core.target import Target
-from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.lowering.unfuse import unfuse
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
@@ -30,6 +31,8 @@ CACHE_VARIABLE = "HYBRIDLAT_TENSORRT_CACHE"
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _BUILD_S = 600.0
 _RUN_S = 120.0
+_WARM_S = 0.05
+_MOST_TWINS = 4  # each is an engine of its own, and takes its time to load
 
 StartWorker = Callable[[], Worker]
 
@@ -39,6 +42,14 @@ class TensorRtBackend(Backend):
 
     name = "tensorrt"
     protocol: ClassVar[Protocol] = "differential"
+    measures_plans: ClassVar[bool] = True
+    has_entry_cost: ClassVar[bool] = False
+
+    @classmethod
+    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
+        if threads is not None:
+            raise BackendUnavailable("TensorRT computes on the GPU: leave --threads away")
+        return {} if target is None else {"precision": target.precision}
 
     def __init__(self, precision: str = "fp32", start: StartWorker | None = None) -> None:
         if precision not in _PRECISIONS:
@@ -74,6 +85,26 @@ class TensorRtBackend(Backend):
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         return TensorRtSession(self, unfuse(network) if lowered else network, seed, alone=lowered)
 
+    def build_twins(
+        self, network: Network, *, count: int, seed: int, lowered: bool
+    ) -> list[Session]:
+        """One session that replays ``count`` copies (4 at most) in turn, weights apart.
+
+        One build serves them all: two builds may choose different kernels.
+        """
+        graph = unfuse(network) if lowered else network
+        copies = min(count, _MOST_TWINS)
+        return [TensorRtSession(self, graph, seed, alone=lowered, copies=copies)]
+
+    def run_plan(
+        self, folder: Path, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        self.close()  # the run has a worker of its own: two would share the device's memory
+        try:
+            Runner(Plan(str(folder)), "tensorrt", start=self._start, progress=progress).run()
+        except BoardError as error:
+            raise MeasurementError(f"TensorRT cannot measure: {error}") from error
+
     def worker(self) -> Worker:
         """The worker process; a new one where the last was lost. Raises BackendUnavailable."""
         if self._worker is None:
@@ -105,28 +136,34 @@ class TensorRtSession(Session):
     """One engine in the worker, under a graph; the files it is built from are gone when it is."""
 
     def __init__(
-        self, backend: TensorRtBackend, network: Network, seed: int, *, alone: bool
+        self, backend: TensorRtBackend, network: Network, seed: int, *, alone: bool, copies: int = 1
     ) -> None:
         self._backend = backend
+        self._warm_s = _WARM_S
         self._process = backend.worker()
         self.key = f"{id(self)}-{seed}"
         with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
             path = Path(folder) / "model.onnx"
-            path.write_bytes(onnx_io.to_onnx(network, seed))
+            try:
+                path.write_bytes(onnx_io.to_onnx(network, seed))
+            except (HybridlatError, KeyError, ValueError) as error:
+                raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
             if backend.precision == "fp16":
                 typed = str(_write_typed(path))
             self.about = backend.ask(
                 _BUILD_S, "build", key=self.key, path=str(path), typed_path=typed,
-                precision=backend.precision, copies=1, alone=alone,
+                precision=backend.precision, copies=copies, alone=alone,
             )  # fmt: skip
         self.sensors: Mapping[str, float] = {}
 
     def run_us(self, count: int) -> list[float]:
         self._check()
         found = self._backend.ask(
-            _RUN_S, "visit", keys=[self.key], samples=count, warm_s=0.05, limit_s=_RUN_S / 4
-        )
+            _RUN_S, "visit", keys=[self.key], samples=count, warm_s=self._warm_s,
+            limit_s=_RUN_S / 4,
+        )  # fmt: skip
+        self._warm_s = _WARM_S / 10  # warm by now
         self.sensors = found["sensors"][self.key]
         samples: list[float] = found["samples_us"][self.key]
         return samples[:count]

@@ -1,7 +1,6 @@
 """Which board this is: what must be the same for two results to belong together."""
 
 import hashlib
-import os
 import platform
 import subprocess
 from typing import Dict
@@ -55,7 +54,10 @@ def _first_line(path: str) -> str:
 def _run(command: "list[str]") -> str:
     try:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=open(os.devnull, "wb"), stdin=subprocess.DEVNULL
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
         )
         out, _ = process.communicate(timeout=10)
     except (OSError, subprocess.TimeoutExpired):

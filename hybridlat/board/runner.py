@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .client import Worker
 from .errors import BoardError, EngineError, WorkerLost
@@ -49,16 +49,25 @@ class Plan(object):
 
 
 class Runner(object):
-    """One run over a plan with one engine, within a budget of seconds."""
+    """One run over a plan with one engine, within a budget of seconds.
+
+    ``start`` makes its worker processes; by default they run ``launcher`` with ``python``.
+    ``progress`` gets done, total and a label behind every task.
+    """
 
     def __init__(
-        self, plan: Plan, launcher: str, engine: str, options: Dict[str, str],
-        python: str, results: str, budget_s: float,
+        self, plan: Plan, engine: str, results: str = "", budget_s: float = 1e9,
+        launcher: str = "", options: Optional[Dict[str, str]] = None, python: str = "",
+        start: Optional[Callable[[], Worker]] = None,
+        progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:  # fmt: skip
-        self._plan, self._launcher, self._engine = plan, launcher, engine
-        self._options, self._python = dict(options), python
+        self._plan, self._progress = plan, progress
+        chosen = dict(options or {})
         if engine == "tensorrt":
-            self._options.setdefault("timing_cache", plan.file("timing.cache"))
+            chosen.setdefault("timing_cache", plan.file("timing.cache"))
+        self._make = start or (
+            lambda: Worker(launcher, engine, chosen, python, plan.file("worker.log"))
+        )
         self._end = time.time() + budget_s
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
@@ -72,17 +81,26 @@ class Runner(object):
         )
         facts.update({"settings": json.dumps(hello["settings"], sort_keys=True)})
         self.facts = facts
-        self._journal = Journal(results, plan.name, board_id(facts), facts)
+        results = results or plan.file("results.jsonl")
+        try:
+            self._journal = Journal(results, plan.name, board_id(facts), facts)
+        except BoardError:
+            self._close()
+            raise
         self._elsewhere = _done_elsewhere(results, plan.name)
         make_files(plan.file("blocks"), plan.file("models"), plan.noise)
         os.makedirs(plan.file("layers"), exist_ok=True)
 
     def _start(self) -> Worker:
-        log = self._plan.file("worker.log")
-        self._worker = Worker(self._launcher, self._engine, self._options, self._python, log)
+        self._worker = self._make()
         self._processes += 1
         self._loaded = []
         return self._worker
+
+    def _close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     def run(self) -> Dict[str, int]:
         """Do what is not done yet; counts of what was measured, failed, and left undone."""
@@ -111,14 +129,15 @@ class Runner(object):
             counts[outcome] += 1
             took = time.time() - begin
             self._typical_s[kind] = 0.8 * self._typical_s.get(kind, took) + 0.2 * took
+            if self._progress is not None:
+                self._progress(place + 1, len(todo), str(task.get("label", "")))
+                continue
             _say(
                 "%d of %d  %-8s %5.1f s, %4.0f s left  %s %s"
                 % (place + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
                    task.get("label", ""))
             )  # fmt: skip
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        self._close()
         return counts
 
     def _do(self, task: Dict[str, Any], number: int) -> str:

@@ -190,7 +190,9 @@ class Builder(object):
         cache = config.create_timing_cache(self._cache)
         if cache is None:  # of another device or version: start afresh
             cache = config.create_timing_cache(b"")
-        config.set_timing_cache(cache, False)
+        if config.set_timing_cache(cache, False) is False:
+            cache = config.create_timing_cache(b"")
+            config.set_timing_cache(cache, False)
         return cache
 
     def _keep_cache(self, cache: Any) -> None:

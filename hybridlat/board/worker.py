@@ -91,7 +91,7 @@ def main(arguments: List[str]) -> int:
         counts = {"left": 0}
         if asked.what == "run":
             counts = runner.Runner(
-                plan, launcher, asked.engine, options, asked.python, results, asked.budget
+                plan, asked.engine, results, asked.budget, launcher, options, asked.python
             ).run()
             sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         sys.stdout.write(_load("table").table(plan, results) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from hybridlat.errors import HybridlatError
 
 if TYPE_CHECKING:
     from hybridlat.api import MeasureReport
+    from hybridlat.core.target import Target
+    from hybridlat.store import Store
 
 FAILED = 3
 
@@ -24,6 +27,7 @@ FAILED = 3
 @click.option("--cells", "what", flag_value="cells", help="Only the cells, one by one.")
 @click.option("--network", "what", flag_value="network", help="Only the network as a whole.")
 @click.option("--anew", is_flag=True, help="Also measure what the store knows already.")
+@options.far
 @options.where
 @options.sizes
 @options.as_json
@@ -33,6 +37,9 @@ def measure(
     networks: Sequence[str],
     what: str | None,
     anew: bool,
+    host: str | None,
+    runner: str,
+    limit: float,
     target: str | None,
     threads: int | None,
     store: str | None,
@@ -43,9 +50,13 @@ def measure(
     """Measure networks as a whole and by their cells, and keep the records.
 
     Cells and networks are measured in one run unless --cells or --network asks for one of them.
+    With --host a board is measured that only ssh reaches: --target says what it is.
     """
     from hybridlat.api import Predictor
 
+    if host is not None:
+        ctx.exit(_far(networks, host, runner, limit, what, anew, target, store, batch, shapes,
+                      as_json))  # fmt: skip
     reports: list[MeasureReport] = []
     codes = {0}
     with (
@@ -73,6 +84,81 @@ def measure(
         objects = [as_object(report) for report in reports]
         print_json(objects if len(networks) > 1 else objects[0])
     ctx.exit(worst(codes))
+
+
+def _far(
+    networks: Sequence[str], host: str, runner: str, limit: float, what: str | None, anew: bool,
+    target: str | None, store: str | None, batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]], as_json: bool,
+) -> int:  # fmt: skip
+    """Measure on a board over ssh, all networks in one plan; the exit code."""
+    from hybridlat import onnx_io, planned
+    from hybridlat.api import MeasureReport
+    from hybridlat.core.target import Target
+    from hybridlat.errors import InputError
+    from hybridlat.remote import check_target, run_on
+    from hybridlat.store import Store
+
+    if target is None:
+        raise InputError(
+            f"--host {host} needs --target: device/runtime/precision, such as orin/tensorrt/fp16"
+        )
+    began = time.perf_counter()
+    wanted = Target.parse(target)
+    check_target(wanted)
+    files = [onnx_io.load(path) for path in networks]
+    read = [(file.label, file.network(batch, shapes)) for file in files]
+    with Store(store) as opened:
+        run = run_on(host, runner, limit, lambda sentence: click.echo(sentence, err=True))
+
+        def unknown(signature: str) -> bool:
+            return anew or not opened.latencies(wanted, [signature])
+
+        found = planned.measure_networks(
+            read, wanted, opened, run,
+            wanted=unknown, whole=what != "cells", cells=what != "network",
+        )  # fmt: skip
+        there = found.targets[0] if found.targets else wanted
+        reports = [
+            MeasureReport(
+                network=file.name,
+                target=str(there),
+                records=(own := tuple(
+                    r for r in found.records if r.labels.get("network") == file.label
+                )),
+                known=0,
+                latency_us=next((r.latency_us for r in own if r.kind == "network"), None),
+                sum_of_cells_us=_sum_of_cells(opened, there, file.label),
+                elapsed_s=time.perf_counter() - began,
+                failures={r.signature: r.failure for r in own if r.failure is not None},
+            )
+            for file in files
+        ]  # fmt: skip
+    for report in reports:
+        for signature, reason in report.failures.items():
+            aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
+        if not as_json:
+            _print(report)
+    if as_json:
+        objects = [as_object(report) for report in reports]
+        print_json(objects if len(networks) > 1 else objects[0])
+    return FAILED if any(report.failures for report in reports) else 0
+
+
+def _sum_of_cells(store: Store, target: Target, network: str) -> float | None:
+    """The plain sum over the network's newest breakdown; None where a cell is not known."""
+    breakdowns = [b for b in store.breakdowns(target=target) if b.network == network]
+    if not breakdowns:
+        return None
+    cells = breakdowns[-1].cells
+    known = store.latencies(target, [signature for signature, _ in cells])
+    values = [
+        (known[signature].latency_us if signature in known else None, count)
+        for signature, count in cells
+    ]
+    if any(value is None for value, _ in values):
+        return None
+    return sum(value * count for value, count in values if value is not None)
 
 
 def as_object(report: MeasureReport) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from hybridlat.commands.values import SHAPE, SHARE
+from hybridlat.commands.values import DURATION, SHAPE, SHARE
 from hybridlat.errors import HybridlatError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,6 +67,15 @@ as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
 every_cell = click.option("--all", "every_cell", is_flag=True, help="Show every cell.")
 
+far = _all_of(
+    click.option("--host", metavar="USER@BOARD", help="Measure there, over ssh. The board needs "
+                 "TensorRT and trtexec or Python 3.6, nothing else."),
+    click.option("--runner", type=click.Choice(["auto", "worker", "trtexec"]), default="auto",
+                 show_default=True, help="With --host: Python with TensorRT's module, or a shell "
+                 "with trtexec; auto takes the first that starts."),
+    click.option("--limit", type=DURATION, default="6h", show_default=True, metavar="TIME",
+                 help="With --host: how long the run may take; the next one goes on from there."),
+)  # fmt: skip
 where = _all_of(target, threads, store)
 sizes = _all_of(
     click.option("--batch", type=click.IntRange(min=1), metavar="N",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat.commands import options
 from hybridlat.commands.printing import print_json
+
+if TYPE_CHECKING:
+    from hybridlat.planned import Imported
 
 
 @click.command()
@@ -19,6 +24,7 @@ from hybridlat.commands.printing import print_json
 @click.option("--cells", "what", flag_value="cells", help="Only the cells.")
 @click.option("--network", "what", flag_value="network", help="Only whole networks.")
 @click.option("--anew", is_flag=True, help="Also what the store knows already.")
+@options.far
 @options.store
 @options.sizes
 @options.as_json
@@ -28,19 +34,30 @@ def plan(
     target: str,
     what: str | None,
     anew: bool,
+    host: str | None,
+    runner: str,
+    limit: float,
     store: str | None,
     batch: int | None,
     shapes: Mapping[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
-    """Write a folder that measures networks on another device: there, sh DIR/run.sh."""
+    """Write a folder that measures networks on another device: there, sh DIR/run.sh.
+
+    With --host the folder is copied there over ssh, measured, fetched back and imported.
+    """
     from hybridlat import plan as plans
     from hybridlat.core.target import Target
-    from hybridlat.onnx_io import read_network
+    from hybridlat.onnx_io import load
     from hybridlat.store import Store
 
     wanted = Target.parse(target)
-    read = [(path, read_network(path, batch, shapes)) for path in networks]
+    if host is not None:
+        from hybridlat.remote import check_target
+
+        check_target(wanted)
+    files = [load(path) for path in networks]
+    read = [(file.label, file.network(batch, shapes)) for file in files]
     with Store(store) as opened:
 
         def unknown(signature: str) -> bool:
@@ -49,6 +66,13 @@ def plan(
         draft = plans.write(
             read, wanted, folder, wanted=unknown, whole=what != "cells", cells=what != "network"
         )
+        if host is not None:
+            from hybridlat.planned import take_in
+            from hybridlat.remote import run_on
+
+            run_on(host, runner, limit, _say)(Path(folder))
+            _tell(take_in(Path(folder), opened), as_json)
+            return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
         print_json({"folder": folder, "target": target, "tasks": tasks})
@@ -58,6 +82,10 @@ def plan(
     click.echo(f"Back here:      hybridlat import {folder}")
 
 
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
 @click.command(name="import")
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option("--board", "board_id", metavar="ID", help="Only take results of this board.")
@@ -65,19 +93,21 @@ def plan(
 @options.as_json
 def import_(folder: str, board_id: str | None, store: str | None, as_json: bool) -> None:
     """Check what was measured by the plan in DIR, and keep it."""
-    from hybridlat.plan import read_breakdowns, read_results
+    from hybridlat.planned import take_in
     from hybridlat.store import Store
 
-    signatures, measurements = read_results(folder, board_id=board_id)
     with Store(store) as opened:
-        opened.add_signatures(signatures)
-        new = opened.add(measurements)
-        opened.add_breakdowns(read_breakdowns(folder))
-    failures = sum(record.failure is not None for record in measurements)
-    targets = sorted({str(record.target) for record in measurements})
+        _tell(take_in(Path(folder), opened, board_id), as_json)
+
+
+def _tell(found: Imported, as_json: bool) -> None:
+    """What came of a plan."""
+    failures = sum(record.failure is not None for record in found.records)
+    targets = [str(target) for target in found.targets]
     if as_json:
-        print_json({"targets": targets, "records": len(measurements), "new": new,
+        print_json({"targets": targets, "records": len(found.records), "new": found.new,
                     "failures": failures})  # fmt: skip
         return
     failed = f", {failures} of them failures" if failures else ""
-    click.echo(f"{new} of {len(measurements)} records are new{failed}: {', '.join(targets)}")
+    names = ", ".join(targets)
+    click.echo(f"{found.new} of {len(found.records)} records are new{failed}: {names}")

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from hybridlat.plan.draft import Draft, ItemKey, Lower
 from hybridlat.plan.results import read_breakdowns, read_results
-from hybridlat.plan.writing import write
+from hybridlat.plan.writing import draft_for, lowering_for, reference_network, write
 
-__all__ = ["Draft", "ItemKey", "Lower", "read_breakdowns", "read_results", "write"]
+__all__ = [
+    "Draft", "ItemKey", "Lower", "draft_for", "lowering_for", "read_breakdowns", "read_results",
+    "reference_network", "write",
+]  # fmt: skip

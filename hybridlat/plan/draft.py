@@ -228,6 +228,11 @@ class Draft:
             counts[signature.hash] = counts.get(signature.hash, 0) + 1
         return [[key, count] for key, count in counts.items()]
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether there is anything to measure."""
+        return bool(self._tasks)
+
     def manifest(self) -> dict[str, Any]:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
         body: dict[str, Any] = {

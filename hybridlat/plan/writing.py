@@ -12,10 +12,9 @@ from hybridlat.errors import TargetError
 from hybridlat.plan.draft import Draft, Lower
 
 
-def write(
+def draft_for(
     networks: Sequence[tuple[str, Network]],
     target: Target,
-    out_dir: str | Path,
     *,
     lower: Lower | None = None,
     wanted: Callable[[str], bool] = lambda _: True,
@@ -23,7 +22,7 @@ def write(
     cells: bool = True,
     rounds: int = 3,
 ) -> Draft:
-    """Write a folder that measures ``networks`` (name, network) on the device of ``target``.
+    """A plan that measures ``networks`` (name, network) on the device of ``target``.
 
     ``wanted`` says of a cell's signature hash whether it is to be measured (the gate's answer, or
     "not in the store"); ``lower`` is the engine's lowering (default: that of the target's runtime).
@@ -41,6 +40,24 @@ def write(
         if cells:
             draft.add_cells(name, network, lowered, target.precision, wanted=wanted)
         draft.add_breakdown(name, network, lowered, target.precision)
+    return draft
+
+
+def write(
+    networks: Sequence[tuple[str, Network]],
+    target: Target,
+    out_dir: str | Path,
+    *,
+    lower: Lower | None = None,
+    wanted: Callable[[str], bool] = lambda _: True,
+    whole: bool = True,
+    cells: bool = True,
+    rounds: int = 3,
+) -> Draft:
+    """Write the plan of ``draft_for`` to a folder; InputError where it asks for nothing."""
+    draft = draft_for(
+        networks, target, lower=lower, wanted=wanted, whole=whole, cells=cells, rounds=rounds
+    )
     draft.write(Path(out_dir))
     return draft
 

@@ -15,6 +15,19 @@ from hybridlat.core.target import Target
 from hybridlat.lowering.fused import Groups, lowered_of
 
 FAKE = Path(__file__).with_name("fake_trtexec.py")
+SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift 2; done
+[ "$1" = user@board ] || { echo "could not resolve $1" >&2; exit 255; }
+cd BOARD && exec sh -c "$2"
+"""
+SCP = """#!/bin/sh
+shift
+while [ "${1#-}" != "$1" ]; do shift 2; done
+from=$1 to=$2
+case $from in user@board:*) from=BOARD/${from#*:} ;; esac
+case $to in user@board:*) to=BOARD/${to#*:} ;; esac
+exec cp "$from" "$to"
+"""
 
 
 def small_network(channels: int = 8) -> Network:
@@ -83,3 +96,21 @@ def run_sh(tmp_path: Path):
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch) -> Path:
+    """A board behind ssh: an ssh and an scp that run here, in the folder that is returned."""
+    home, bin_ = tmp_path / "far", tmp_path / "bin"
+    home.mkdir()
+    bin_.mkdir()
+    scripts = {
+        "ssh": SSH.replace("BOARD", str(home)), "scp": SCP.replace("BOARD", str(home)),
+        "trtexec": f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n',
+    }  # fmt: skip
+    for name, text in scripts.items():
+        (bin_ / name).write_text(text)
+        (bin_ / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("FAKE_BOARD", "far board")
+    return home

@@ -2,47 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 
 from hybridlat import plan
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
 from hybridlat.remote import Board
-from tests.board.conftest import FAKE
-
-SSH = """#!/bin/sh
-while [ "${1#-}" != "$1" ]; do shift 2; done
-[ "$1" = user@board ] || { echo "could not resolve $1" >&2; exit 255; }
-cd BOARD && exec sh -c "$2"
-"""
-SCP = """#!/bin/sh
-shift
-while [ "${1#-}" != "$1" ]; do shift 2; done
-from=$1 to=$2
-case $from in user@board:*) from=BOARD/${from#*:} ;; esac
-case $to in user@board:*) to=BOARD/${to#*:} ;; esac
-exec cp "$from" "$to"
-"""
-
-
-@pytest.fixture
-def far(tmp_path: Path, monkeypatch):
-    home, bin_ = tmp_path / "far", tmp_path / "bin"
-    home.mkdir()
-    bin_.mkdir()
-    scripts = {
-        "ssh": SSH.replace("BOARD", str(home)), "scp": SCP.replace("BOARD", str(home)),
-        "trtexec": f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n',
-    }  # fmt: skip
-    for name, text in scripts.items():
-        (bin_ / name).write_text(text)
-        (bin_ / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    monkeypatch.setenv("FAKE_BOARD", "far board")
-    return home
 
 
 def test_copy_run_fetch_and_again(far, make_plan):
@@ -83,3 +47,49 @@ def test_what_cannot_work_is_said_plainly(far, make_plan):
         Board("user@board", far)
     with pytest.raises(BackendUnavailable, match="cannot be reached"):
         Board("user@elsewhere", folder).measure()
+
+
+def test_a_board_without_any_engine_says_what_is_missing(far, make_plan, tmp_path):
+    (tmp_path / "bin" / "trtexec").unlink()
+    with pytest.raises(BackendUnavailable, match="has no TensorRT that can be used") as caught:
+        Board("user@board", make_plan()).measure()
+    assert "set TRTEXEC to its path" in str(caught.value)
+    assert "there is no NVIDIA driver" in str(caught.value)
+    with pytest.raises(BackendUnavailable, match=r"cannot run worker\.py: there is no NVIDIA"):
+        Board("user@board", make_plan()).measure("worker")
+
+
+def test_a_board_without_python_is_told_so(far, make_plan, tmp_path):
+    (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    (tmp_path / "bin" / "trtexec").unlink()
+    with pytest.raises(BackendUnavailable, match=r"worker\.py: it ended without a word; run\.sh"):
+        Board("user@board", make_plan()).measure()
+
+
+def test_a_copy_that_was_cut_off_is_made_again(far, make_plan):
+    folder = make_plan()
+    board = Board("user@board", folder)
+    there = far / board.folder
+    there.mkdir(parents=True)
+    (there / "plan.txt").write_text((folder / "plan.txt").read_text())  # and nothing else
+    board.measure("trtexec")
+    assert all(r.failure is None for r in plan.read_results(folder)[1])
+
+
+def test_a_run_that_still_goes_on_there_is_ended_first(far, make_plan):
+    folder = make_plan(rounds=2)
+    board = Board("user@board", folder)
+    board.measure("trtexec")
+    script = far / board.folder / "run.sh"
+    script.write_text("#!/bin/sh\nsleep 100\n")
+    import subprocess
+    import time
+
+    old = subprocess.Popen(["sh", str(script)])
+    (script.parent / "run.pid").write_text(f"{old.pid}\n")
+    script.write_text("#!/bin/sh\nexit 0\n")
+    began = time.monotonic()
+    board.measure("trtexec")
+    assert old.wait(timeout=10) != 0
+    assert time.monotonic() - began < 60

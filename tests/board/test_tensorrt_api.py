@@ -167,15 +167,9 @@ def test_the_golden_names_are_those_of_the_bindings(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_backend_in_its_worker_process(version, tmp_path):
-    launcher = str(Path(fake_tensorrt.__file__))
-
     def start() -> Worker:
-        shim = tmp_path / "shim.py"
-        shim.write_text(
-            f"import runpy, sys\nsys.argv = [{launcher!r}, {version!r}, {str(LAUNCHER)!r}, "
-            f"*sys.argv[1:]]\nrunpy.run_path({launcher!r}, run_name='__main__')\n"
-        )
-        return Worker(str(shim), "tensorrt", {}, log=str(tmp_path / "log"))
+        shim = str(fake_tensorrt.shim(tmp_path, version))
+        return Worker(shim, "tensorrt", {}, log=str(tmp_path / "log"))
 
     backend = TensorRtBackend("fp16", start)
     expected = ".".join(API[version]["__version__"].split(".")[:2])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +13,14 @@ from hybridlat import backends
 from hybridlat.backends.base import Backend
 from hybridlat.backends.fake import FakeBackend, FakeDifferentialBackend
 from hybridlat.backends.replay import ReplayBackend
+from hybridlat.board.client import Worker
 from hybridlat.core.cells import cut, kernels
 from hybridlat.core.measurement import Measurement, Visit
 from hybridlat.core.network import Network
 from hybridlat.core.signature import sign
 from hybridlat.errors import BackendUnavailable
 from hybridlat.store import Store
+from tests.board import fake_tensorrt
 from tests.contract.backends import BackendContract, Case
 from tests.networks import SMALL
 
@@ -57,6 +62,15 @@ def openvino() -> Backend:
         pytest.skip(str(error))
 
 
+@functools.cache
+def tensorrt() -> Backend:
+    """TensorRT 8.6's names on a made-up driver, in a real worker process."""
+    from hybridlat.backends.tensorrt import TensorRtBackend
+
+    shim = fake_tensorrt.shim(Path(tempfile.mkdtemp(prefix="hybridlat-test-")), "8.6")
+    return TensorRtBackend("fp16", lambda: Worker(str(shim), "tensorrt"))
+
+
 CASES = (
     Case("fake", FakeBackend, repeats=True),
     Case("fake, fusing", lambda: FakeBackend(fuses=True), repeats=True),
@@ -64,6 +78,7 @@ CASES = (
     Case("replay", recorded, repeats=True),
     Case("onnxruntime", onnxruntime, repeats=False),
     Case("openvino", openvino, repeats=False),
+    Case("tensorrt on a made-up driver", tensorrt, repeats=False),
 )
 
 

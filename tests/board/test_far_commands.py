@@ -1,0 +1,133 @@
+"""``--host``, ``plan`` and ``import`` from the command line, down to a prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridlat import cli
+from hybridlat.onnx_io import to_onnx
+from tests.networks import classifier
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = "orin/tensorrt/fp16"
+THERE = "orin/tensorrt-8.6/fp16"
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("HYBRIDLAT_STORE", f"{tmp_path}/store.db")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(to_onnx(classifier(8), seed=1))
+    return path
+
+
+def sources(net: Path, capsys, target: str = THERE) -> set[str]:
+    """Where the cells of a prediction come from."""
+    cli.run(["predict", str(net), "--target", target, "--json", "--measure", "never"])
+    return {cell["source"] for cell in json.loads(capsys.readouterr().out)["cells"]}
+
+
+def test_measure_on_a_board_and_predict_from_its_records(far, net, capsys):
+    code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert f"net.onnx  on {THERE}" in said.out
+    assert "sum of cells" in said.out
+    assert "user@board: measuring with trtexec" in said.err
+    assert "model 1 of" in said.err
+    assert sources(net, capsys) == {"measured"}
+    assert not list((net.parent / "cache" / "hybridlat" / "plans").iterdir())
+
+
+def test_json_is_alone_on_standard_output(far, net, capsys):
+    code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert found["target"] == THERE
+    assert found["latency_us"] > 0
+    assert {record["kind"] for record in found["records"]} == {"network", "cell"}
+    # All of it is known now; whole networks are measured whenever they are asked for.
+    cli.run(["measure", str(net), "--target", THERE, "--host", "user@board", "--json", "--cells"])
+    assert json.loads(capsys.readouterr().out)["records"] == []
+
+
+def test_plan_with_a_host_does_all_of_it(far, net, capsys, tmp_path):
+    folder = str(tmp_path / "plan")
+    code = cli.run(["plan", str(net), "-o", folder, "--target", TARGET, "--host", "user@board"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert "records are new" in said.out
+    assert Path(folder, "results.jsonl").exists()
+    assert sources(net, capsys) == {"measured"}
+
+
+def test_plan_run_import_predict_by_hand(net, capsys, tmp_path, run_sh):
+    folder = tmp_path / "plan"
+    assert cli.run(["plan", str(net), "-o", str(folder), "--target", TARGET]) == 0
+    assert run_sh(folder, "8.6").returncode == 0
+    assert cli.run(["import", str(folder), "--json"]) == 0
+    texts = capsys.readouterr().out.splitlines()
+    first = json.loads("\n".join(texts[texts.index("{") :]))
+    assert first["targets"] == [THERE]
+    assert first["new"] == first["records"] > 1
+    assert cli.run(["import", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("0 of ")  # nothing is kept twice
+    assert sources(net, capsys) == {"measured"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--host", "user@elsewhere", "--target", TARGET], 3, "user@elsewhere cannot be reached"),
+        (["--host", "user@board"], 2, "needs --target"),
+        (["--host", "-oProxyCommand=x", "--target", TARGET], 2, "is no host"),
+        (["--host", "user@board", "--target", "orin/tensorrt/fp16", "--runner", "worker"], 3,
+         "cannot run worker.py: there is no NVIDIA driver"),
+        (["--host", "user@board", "--target", "cpu/onnxruntime/fp32"], 2, "plans are for tensorrt"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_one_sentence(far, net, capsys, arguments, code, words):
+    assert cli.run(["measure", str(net), *arguments]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    last = said.err.splitlines()[-1]
+    assert last.startswith("hybridlat: ")
+    assert words in last
+
+
+def test_killed_in_the_middle_and_run_again(far, net, capsys, tmp_path):
+    log = tmp_path / "calls"
+    command = [sys.executable, "-m", "hybridlat.cli", "measure", str(net), "--target", TARGET,
+               "--host", "user@board", "--runner", "trtexec"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_TRTEXEC_LOG": str(log)}
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while time.monotonic() < end and (not log.exists() or len(log.read_text().splitlines()) < 3):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    lines = [
+        json.loads(text)
+        for path in far.glob("hybridlat-plans/*/results.jsonl")
+        for text in path.read_text().splitlines()
+        if text.endswith("}")
+    ]
+    visits = [(line["task"], line["round"]) for line in lines if line["kind"] == "visit"]
+    assert len(visits) == len(set(visits)) > 3
+    assert sources(net, capsys) == {"measured"}

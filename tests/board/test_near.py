@@ -1,0 +1,112 @@
+"""TensorRT on this machine's GPU, as far as a made-up driver goes: measure, predict, exit codes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridlat import cli
+from hybridlat.api import Predictor
+from hybridlat.backends import tensorrt
+from hybridlat.board.client import Worker
+from hybridlat.onnx_io import to_onnx
+from hybridlat.store import Store
+from tests.board import fake_tensorrt
+from tests.networks import classifier
+
+TARGET = "h100/tensorrt-8.6/fp16"
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(to_onnx(classifier(8), seed=1))
+    return path
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch) -> list[str]:
+    """A machine whose driver and TensorRT 8.6 are made up; the engine's name, once a start."""
+    started: list[str] = []
+
+    def start() -> Worker:
+        started.append("tensorrt")
+        shim = fake_tensorrt.shim(tmp_path, "8.6")
+        return Worker(str(shim), "tensorrt", {}, log=str(tmp_path / "log"))
+
+    monkeypatch.setattr(tensorrt, "_start_worker", start)
+    return started
+
+
+def test_cells_are_measured_behind_their_predecessors(net, gpu, tmp_path):
+    store = f"{tmp_path}/s.db"
+    with Predictor(TARGET, store=store) as predictor:
+        report = predictor.measure(net)
+        assert report.failures == {}
+        assert report.latency_us == pytest.approx(25)
+        methods = {r.kind: r.protocol.split()[-1] for r in report.records}
+        assert methods == {"network": "whole", "cell": "differential"}
+        assert {str(r.target) for r in report.records} == {TARGET}
+        assert report.sum_of_cells_us is not None
+        again = predictor.measure(net, what="cells")
+        assert again.records == ()
+        assert again.known > 0
+        estimate = predictor.predict(net)
+        assert {cell.source for cell in estimate.cells} == {"measured"}
+        assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
+    with Store(store) as opened:
+        records = list(opened.measurements())
+    whole = next(r for r in records if r.kind == "network")
+    assert json.loads(whole.environment["engine_layers"])  # the dump goes with the record
+    assert whole.environment["tensorrt" if "tensorrt" in whole.environment else "settings"]
+    assert whole.environment["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert all(r.visits for r in records)
+
+
+def test_predict_measures_what_it_does_not_know(net, gpu, tmp_path, capsys):
+    arguments = ["predict", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db", "--json"]
+    cli.run([*arguments, "--measure", "always"])
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert {cell["source"] for cell in cells} == {"measured"}
+
+
+def test_another_target_than_this_machine_is_told_apart(net, gpu, tmp_path, capsys):
+    code = cli.run(["measure", str(net), "--target", "a100/tensorrt-8.6/fp16", "--store",
+                    f"{tmp_path}/s.db"])  # fmt: skip
+    assert code == 3
+    assert f"this machine is {TARGET}" in capsys.readouterr().err
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(_has_driver(), reason="this machine has a driver")
+def test_without_a_driver_measure_says_so_and_ends_with_3(net, tmp_path, capsys):
+    code = cli.run(["measure", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db"])
+    said = capsys.readouterr()
+    assert code == 3
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"hybridlat: {TARGET} cannot be measured here: TensorRT cannot be used: there is no NVIDIA "
+        "driver on this machine (libcuda.so.1 cannot be loaded)"
+    ]
+
+
+@pytest.mark.skipif(_has_driver(), reason="this machine has a driver")
+def test_without_a_driver_predict_tells_why_nothing_was_measured(net, tmp_path, capsys):
+    code = cli.run(["predict", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db",
+                    "--json"])  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert code == 3
+    assert found["to_measure"]
+    assert sum("there is no NVIDIA driver" in text for text in found["warnings"]) == 1
