@@ -60,7 +60,7 @@ CASES = (
          lambda c: (c("k_h") >= 5) & (c("stride") == 2)),
     Case("corner", "1x1 kernels at sizes of 56 and more",
          lambda c: (c("k_h") == 1) & (c("h_in") >= 56)),
-    Case("corner", "narrowing by eight and more", lambda c: c("c_in") >= 8 * c("c_out")),
+    Case("corner", "narrowing by two and more", lambda c: c("c_in") >= 2 * c("c_out")),
     Case("hole", "c_in of 128 to 256 at sizes of 14 to 28",
          lambda c: (c("c_in") >= 128) & (c("c_in") <= 256)
          & (c("h_in") >= 14) & (c("h_in") <= 28)),

@@ -1,0 +1,193 @@
+"""Both modes on a CPU, from convolutions measured at fine steps of channels and size.
+
+A series differs in one thing only. Each is explained by three lines with a constant part, fitted to
+relative errors: in the work as it is written; in the work with the series' quantity rounded up to
+whole blocks, and to several blocks that are worked on together (the staircase); and in that with a
+line of its own for what is not aligned and for what is too little for blocks (the jumps). How wide
+blocks are, and what counts as aligned, is found by trying.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hybridlat.core.geometry import COLUMN, geometry
+from hybridlat.packs import PackLookup
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BLOCKS = (1, 2, 4, 6, 8, 12, 16, 24, 32)
+TOGETHER = (32, 48, 64, 96)
+FEW = (0, 8, 16, 24)
+ALIGNMENTS = (1, 2, 4, 8, 16)
+LEAST = 5  # points that a staircase is fitted to
+SWEPT = {"c_out": "output channels", "c_in": "input channels", "size": "height and width"}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Latency along one quantity, in its order."""
+
+    title: str
+    along: Array
+    latency_us: Array
+
+    @property
+    def quantity(self) -> str:
+        return self.title.split(" ")[0]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Residuals (root mean square, percent) of the three lines, and what made them least."""
+
+    plain: float
+    steps: float
+    both: float
+    blocks: tuple[int, int]
+    few: int
+    alignment: int
+    made: Array
+
+
+def read(folder: Path) -> list[Series]:
+    """The series of a pack."""
+    pack = PackLookup(folder)
+    texts = dict(pack.all_signature_texts())
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for record in pack.measurements():
+        title = record.labels.get("series")
+        if title is None or record.latency_us is None:
+            continue
+        row = geometry([texts[record.signature]]).values[0]
+        name = {"size": "h_in"}.get(title.split(" ")[0], title.split(" ")[0])
+        found[title].append((float(row[COLUMN[name]]), record.latency_us))
+    series = []
+    for title, points in sorted(found.items()):
+        along, latency = np.array(sorted(points)).T
+        series.append(Series(title, along, latency))
+    return series
+
+
+def work(series: Series, block: int) -> Array:
+    """What grows along the series, its quantity rounded up to whole blocks.
+
+    Channels count once; of a size, rows count as they are and columns in blocks.
+    """
+    rounded = np.ceil(series.along / block) * block
+    return rounded * series.along if series.quantity == "size" else rounded
+
+
+def line(latency: Array, *drivers: Array) -> Array:
+    """a + Σ b·driver with the least relative error."""
+    columns = np.stack([np.ones(len(latency)), *drivers], axis=1)
+    scaled = columns / latency[:, None]
+    return np.asarray(columns @ np.linalg.lstsq(scaled, np.ones(len(latency)), rcond=None)[0])
+
+
+def residual(made: Array, latency: Array) -> float:
+    """Root mean square of relative errors, in percent."""
+    return 100 * math.sqrt(float(np.mean((made / latency - 1) ** 2)))
+
+
+def staircase(series: Series, mine: Array, blocks: tuple[int, int]) -> Array:
+    """Steps of one block, and of several blocks that are worked on together."""
+    drivers = [work(series, block)[mine] for block in blocks if block]
+    return line(series.latency_us[mine], *drivers)
+
+
+def classes(series: Series, few: int, alignment: int) -> tuple[Array, Array, Array]:
+    """Who is aligned, who is not, and who is too few for the blocked kernels."""
+    small = series.along <= few
+    aligned = (series.along % alignment == 0) & ~small
+    return aligned, ~aligned & ~small, small
+
+
+def with_jumps(series: Series, blocks: tuple[int, int], few: int, alignment: int) -> Array:
+    """The staircase for what is aligned; lines of their own in the plain work for the others."""
+    aligned, odd, small = classes(series, few, alignment)
+    made = np.full(len(series.along), np.inf)
+    if aligned.sum() > LEAST:
+        made[aligned] = staircase(series, aligned, blocks)
+    for mine in (odd, small):
+        if mine.sum() > 2:
+            made[mine] = line(series.latency_us[mine], work(series, 1)[mine])
+    return np.where(np.isfinite(made), made, np.inf)
+
+
+def explain(series: Series) -> Explained:
+    """The three explanations of one series; a mode counts if it takes a fifth off the residual."""
+    latency, every = series.latency_us, np.ones(len(series.along), bool)
+    plain = residual(line(latency, work(series, 1)), latency)
+    pairs = [(b, together) for b in BLOCKS for together in (0, *TOGETHER) if together % b == 0]
+    steps = {blocks: residual(staircase(series, every, blocks), latency) for blocks in pairs}
+    best = min(steps.values())
+    blocks = next(p for p in pairs if steps[p] <= 1.1 * best + 0.01)  # the simplest that is as good
+    found = {
+        (p, few, a): residual(with_jumps(series, p, few, a), latency)
+        for p in pairs for few in FEW for a in ALIGNMENTS
+    }  # fmt: skip
+    least = min(found.values())
+    chosen = next(k for k, v in found.items() if v <= 1.1 * least + 0.01)
+    if found[chosen] > 0.8 * steps[blocks]:
+        chosen = (blocks, 0, 1)
+    made = with_jumps(series, *chosen)
+    return Explained(plain, steps[blocks], residual(made, latency), *chosen, made)
+
+
+def table(every: list[Series]) -> str:
+    """One line a series, in Markdown."""
+    lines = [
+        "| series | kernels | line in the work | staircase | and jumps | blocks | jumps |",
+        "|---|---:|---:|---:|---:|---|---|",
+    ]
+    for series in every:
+        e = explain(series)
+        blocks = " and ".join(str(b) for b in e.blocks if b)
+        jumps = [f"not a multiple of {e.alignment}"] if e.alignment > 1 else []
+        jumps += [f"up to {e.few}"] if e.few else []
+        lines.append(
+            f"| {series.title} | {len(series.along)} | {e.plain:.1f} % | {e.steps:.1f} % | "
+            f"{e.both:.1f} % | {blocks} | {', '.join(jumps) or 'none'} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(every: list[Series], title: str, path: Path) -> None:
+    """A panel per series: what was measured, the line, and the modes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(every), figsize=(3.6 * len(every), 3.4),
+                                   layout="constrained")  # fmt: skip
+    for axis, series in zip(np.atleast_1d(axes), every, strict=True):
+        e = explain(series)
+        axis.plot(series.along, series.latency_us, ".", color="#1f4e79", markersize=4,
+                  label="measured")  # fmt: skip
+        axis.plot(series.along, line(series.latency_us, work(series, 1)), "--", color="#999999",
+                  linewidth=1, label=f"line in the work ({e.plain:.1f} %)")  # fmt: skip
+        blocks = " and ".join(str(b) for b in e.blocks if b)
+        parts = zip(
+            classes(series, e.few, e.alignment), ("#d1495b", "#edae49", "#66a182"),
+            (f"blocks of {blocks} ({e.both:.1f} %)", f"not a multiple of {e.alignment}",
+             f"up to {e.few}"), strict=True,
+        )  # fmt: skip
+        for mine, colour, label in parts:
+            if mine.any():
+                axis.step(series.along[mine], e.made[mine], where="mid", color=colour,
+                          linewidth=1.2, label=label)  # fmt: skip
+        axis.set(xlabel=SWEPT[series.quantity], title=series.title.split(" of ", 1)[1])
+        axis.set_ylim(bottom=0)
+        axis.legend(fontsize=7, loc="upper left")
+    np.atleast_1d(axes)[0].set_ylabel("latency (µs)")
+    figure.suptitle(title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=95)
+    pyplot.close(figure)

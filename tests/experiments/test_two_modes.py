@@ -1,0 +1,65 @@
+"""Both modes are found: in made-up staircases, and in the sweep that comes along."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+
+
+@pytest.fixture(scope="module")
+def fine() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "two_modes_fine", FOLDER / "two_modes_fine.py"
+    )  # fmt: skip
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_made_staircase_is_found(fine: ModuleType) -> None:
+    along = np.arange(17.0, 130.0)
+    latency = 10 + 2 * np.ceil(along / 16) * 16
+    found = fine.explain(fine.Series("c_out of a made-up engine", along, latency))
+    assert found.blocks == (16, 0)
+    assert (found.few, found.alignment) == (0, 1)
+    assert found.steps == pytest.approx(0, abs=1e-6)
+    assert found.plain > 5
+
+
+def test_a_made_jump_is_found(fine: ModuleType) -> None:
+    along = np.arange(18.0, 130.0, 2)
+    steps = 10 + 2 * np.ceil(along / 16) * 16
+    latency = np.where(along % 4 == 0, steps, 50 + 3 * along)
+    found = fine.explain(fine.Series("c_in of a made-up engine", along, latency))
+    assert (found.blocks, found.alignment) == ((16, 0), 4)
+    assert found.both == pytest.approx(0, abs=1e-6)
+    assert found.steps > 5
+
+
+def test_without_modes_none_is_claimed(fine: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    along = np.arange(8.0, 130.0)
+    latency = (20 + 3 * along) * np.exp(rng.normal(0, 0.01, len(along)))
+    found = fine.explain(fine.Series("c_out of a smooth engine", along, latency))
+    assert found.blocks == (1, 0)
+    assert (found.few, found.alignment) == (0, 1)
+
+
+def test_the_sweep_shows_both_modes(fine: ModuleType) -> None:
+    every = {s.title: fine.explain(s) for s in fine.read(FOLDER / "two_modes_sweep")}
+    assert len(every) == 4
+    window = every["c_out of 3x3, 64 channels in, 28x28"]
+    assert window.blocks[0] == 16  # the engine's block of channels
+    assert window.both < 2 < 5 < window.plain
+    channels = every["c_in of 3x3, 64 channels out, 28x28"]
+    assert channels.alignment == 4
+    assert channels.both < 2 < 10 < channels.steps
