@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from . import onnx_graph, torch_ops, wire
+from . import onnx_graph, torch_ops, torch_shapes, wire
 from .engines import Engine, Request
 from .errors import EngineError, NoDevice
 from .nvml import Reading, Sensors
@@ -64,10 +64,14 @@ class TorchEngine(Engine):
         model = onnx_graph.Model(data)
         half = request.precision == "fp16"
         folder = os.path.dirname(request.path)
+        lacks = torch_ops.missing(model.nodes)
+        if lacks:
+            raise EngineError("the PyTorch engine has no %s" % ", ".join(lacks))
         copies = []
+        read_here = torch_shapes.parameters(model.nodes)
         for _ in range(max(1, request.copies)):
             values = {
-                name: self._tensor(tensor, folder, half)
+                name: self._tensor(tensor, folder, half, name in read_here)
                 for name, tensor in model.initializers.items()
             }
             values.update(self._inputs(model, half))
@@ -99,7 +103,7 @@ class TorchEngine(Engine):
                 once()
         return graph.replay, count
 
-    def _tensor(self, fields: List[wire.Field], folder: str, half: bool) -> Any:
+    def _tensor(self, fields: List[wire.Field], folder: str, half: bool, stays: bool) -> Any:
         torch = self._torch
         code = wire.integer(fields, 2)
         kind = getattr(torch, _CODES.get(code, "float32"))
@@ -119,7 +123,9 @@ class TorchEngine(Engine):
             tensor = torch.tensor(wire.integers(fields, 7), dtype=kind).reshape(shape)
         else:
             tensor = torch.tensor(wire.floats(fields, 4), dtype=kind).reshape(shape)
-        if tensor.is_floating_point():  # shapes and axes stay where Python reads them
+        if tensor.numel() > torch_shapes.MOST_PARAMETERS and not tensor.is_floating_point():
+            return tensor.to(self._device)
+        if tensor.is_floating_point() and not stays:  # shapes and axes are read by Python
             tensor = tensor.to(self._device)
             tensor = tensor.half() if half else tensor
         return tensor

@@ -51,6 +51,9 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         except Exception as error:  # noqa: BLE001 - one model must not end the run
             text = "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
             answer = {"ok": False, "error": text, "kind": "EngineError"}
+            if "CUDA error" in text and "out of memory" not in text:  # PyTorch's way to say it
+                _answer(answers, dict(answer, kind="DeviceLost"))
+                return 1
         _answer(answers, answer)
     return 0
 
