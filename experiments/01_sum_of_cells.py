@@ -6,7 +6,7 @@ Networks and cells are measured together, in batches, between runs of a referenc
 networks are measured once more afterwards for the noise floor.
 
     python experiments/01_sum_of_cells.py measure --store sqlite:///records.db   # about 30 min
-    python experiments/01_sum_of_cells.py sweep   --store sqlite:///records.db   # about 8 min
+    python experiments/01_sum_of_cells.py sweep   --store sqlite:///records.db   # about 16 min
     python experiments/01_sum_of_cells.py pack    --store sqlite:///records.db   # to data/packs
     python experiments/01_sum_of_cells.py report  --store sqlite:///records.db
     python experiments/01_sum_of_cells.py report                  # from the pack in data/packs
@@ -39,10 +39,11 @@ from hybridlat.core.network import Network  # noqa: E402
 from hybridlat.core.signature import sign  # noqa: E402
 from hybridlat.measure import Job, Progress, Settings, measure  # noqa: E402
 from hybridlat.store import Store  # noqa: E402
-from hybridlat.sweep import sweep  # noqa: E402
+from hybridlat.sweep import RARER, sweep  # noqa: E402
 
 DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
-SWEEP_KERNELS = 2200
+SWEEP_KERNELS = 4800
+SWEEP_RARER = 1600
 SWEEP_SEED = 0
 SWEEP_BATCH = 400
 NAS_NETWORKS = 60
@@ -158,6 +159,7 @@ def run_sweep(store: Store, budget_s: float | None) -> None:
     backend = open_backend("onnxruntime", threads=1)
     started = time.monotonic()
     drawn = list(sweep(backend.lower, SWEEP_KERNELS, SWEEP_SEED))
+    drawn += sweep(backend.lower, SWEEP_RARER, SWEEP_SEED, families=RARER)
     for place in range(0, len(drawn), SWEEP_BATCH):
         if budget_s is not None and time.monotonic() - started > budget_s:
             return

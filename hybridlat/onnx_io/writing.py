@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from hybridlat.core.network import Constant, Network, TensorType
-from hybridlat.onnx_io.values import INTEGERS, attribute_proto, data_type
+from hybridlat.onnx_io.values import INTEGERS, attribute_proto, data_type, since_version
 
 _POOL_ELEMENTS = 1 << 20
 SMALL_ELEMENTS = 16
@@ -20,11 +20,10 @@ SMALL_ELEMENTS = 16
 
 def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
     """A model that computes ``network``; see :func:`hybridlat.onnx_io.to_onnx`."""
-    opsets: dict[str, int] = {"": 1}
+    opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
-    if opsets[""] == 1:
-        opsets[""] = 13
+    opsets[""] = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
     positive = _positive_constants(network)
@@ -39,7 +38,6 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
             nodes.append(
                 helper.make_node("ConstantOfShape", [f"{name}__shape"], [name], value=value)
             )
-            opsets[""] = max(opsets[""], 9)
         else:
             number = (seed or 0) * 1009 + place
             tensors.append(_tensor(name, constant, number, name in positive))
@@ -61,6 +59,22 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
         graph, opset_imports=imports, producer_name="hybridlat", ir_version=ir_version
     )
     return model
+
+
+@functools.lru_cache(maxsize=65536)
+def _opset(operators: frozenset[tuple[str, int]]) -> int:
+    """An opset in which every operator has the version that it had in the file.
+
+    The newest up to 13 if there is one, else the oldest; from 9 on where possible, since weights of
+    architecture-only models are made by ConstantOfShape.
+    """
+    least: int = max((version for _, version in operators), default=1)
+    usual = range(13, max(least, 9) - 1, -1)
+    for opset in (*usual, *range(max(least, 14), least + 12), *range(8, 0, -1)):
+        fits = (since_version(op, "", {"": opset}) == version for op, version in operators)
+        if opset >= least and all(fits):
+            return int(opset)
+    return least
 
 
 def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -88,6 +89,22 @@ def test_weights_made_by_constant_of_shape_are_weights() -> None:
     assert {n.op_type for n in bare.graph.node} == {"ConstantOfShape", "Conv", "Relu"}
     assert sign(read_network(bare)).hash == with_values
     assert len(bare.SerializeToString()) < 1000
+
+
+@pytest.mark.parametrize("opset", [9, 12, 13])
+def test_an_operator_keeps_the_meaning_it_had_in_its_file(opset: int) -> None:
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Softmax", ["x"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", 1, (1, 10, 1, 1))],
+            [helper.make_tensor_value_info("y", 1, (1, 10, 1, 1))],
+        ),
+        opset_imports=[helper.make_opsetid("", opset)], ir_version=8,
+    )  # fmt: skip
+    session = ort.InferenceSession(to_onnx(read_network(made), seed=0))
+    (result,) = session.run(None, {session.get_inputs()[0].name: np.zeros((1, 10, 1, 1), "f")})
+    # Before opset 13 it was over all but the batch, from then on over the last axis alone.
+    np.testing.assert_allclose(result, 1.0 if opset == 13 else 0.1, rtol=1e-6)
 
 
 def test_external_weights_need_not_be_there(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,7 +11,7 @@ from hybridlat import backends, onnx_io
 from hybridlat.backends.fake import FakeBackend
 from hybridlat.core.signature import sign
 from hybridlat.errors import BackendUnavailable
-from hybridlat.sweep import FAMILIES, MOST_BYTES, draw, sweep
+from hybridlat.sweep import CONTEXTS, FAMILIES, MOST_BYTES, RARER, draw, sweep
 
 
 def test_a_seed_draws_the_same() -> None:
@@ -19,10 +20,11 @@ def test_a_seed_draws_the_same() -> None:
     assert draw(1).network != draw(2).network
 
 
-def test_networks_are_sound_and_within_limits() -> None:
+@pytest.mark.parametrize("chosen", [FAMILIES, RARER], ids=["common", "rarer"])
+def test_networks_are_sound_and_within_limits(chosen: Mapping[str, float]) -> None:
     families = collections.Counter()
     for seed in range(300):
-        drawn = draw(seed)
+        drawn = draw(seed, chosen)
         families[drawn.family] += 1
         again = onnx_io.read_network(onnx_io.to_onnx(drawn.network, None))
         assert drawn.kernel <= {node.name for node in again.nodes}
@@ -30,7 +32,7 @@ def test_networks_are_sound_and_within_limits() -> None:
             n: drawn.network.types[n] for n in drawn.network.outputs
         }
         assert drawn.network.weight_bytes < MOST_BYTES
-    assert set(families) == set(FAMILIES)
+    assert set(families) == set(chosen)
 
 
 def test_kernels_are_distinct_and_named_by_their_hash() -> None:
@@ -42,6 +44,12 @@ def test_kernels_are_distinct_and_named_by_their_hash() -> None:
     assert [h for h, _ in sweep(FakeBackend(fuses=True).lower, 50, seed=1)] == [
         h for h, _ in found[:50]
     ]
+
+
+def test_contexts_are_those_that_can_hold_the_kernel() -> None:
+    found = [cell for _, cell in sweep(FakeBackend(fuses=True).lower, 300)]
+    assert {cell.context for cell in found} == set(CONTEXTS)
+    assert all(2 * cell.weight_bytes < CONTEXTS[cell.context] for cell in found)
 
 
 def test_most_draws_end_the_search() -> None:
