@@ -19,22 +19,28 @@ other networks; convolutions at fine channel steps; batch 8. See experiments/gpu
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hybridlat import onnx_io, plan
+from hybridlat.board.journal import read_lines
 from hybridlat.core.measurement import Measurement
 from hybridlat.core.network import Constant, Network, Node, TensorType
 from hybridlat.core.signature import sign
 from hybridlat.core.target import Target
 from hybridlat.errors import HybridlatError
 from hybridlat.plan.writing import lowering_for, reference_network
+from hybridlat.planned import take_in
+from hybridlat.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 NETS = ROOT / "data" / "nets"
@@ -255,7 +261,7 @@ def _method(record: Measurement) -> str:
 
 
 def rehearse(arguments: argparse.Namespace) -> int:
-    """prepare, unpack, run, be cut off, go on, report: with an engine that needs no GPU."""
+    """prepare, unpack, run, be killed, go on, report, import: with an engine without a GPU."""
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="campaign-"))
     precisions = "fp32" if arguments.backend == "onnxruntime" else arguments.precisions
     archive = folder / "campaign.tar.gz"
@@ -268,14 +274,43 @@ def rehearse(arguments: argparse.Namespace) -> int:
         return 2
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
+    plan_folder = folder / "campaign"
     command = [
-        sys.executable, str(folder / "campaign" / "worker.py"), "run",
+        arguments.python, str(plan_folder / "worker.py"), "run",
         "--engine", arguments.backend, "--budget", arguments.budget,
     ]  # fmt: skip
+    cut_off(command, plan_folder / "results.jsonl")
     status = subprocess.run(command, check=False).returncode
     if status not in (0, 4):
         return status
-    return report(argparse.Namespace(folder=str(folder / "campaign")))
+    twice = repeated(plan_folder / "results.jsonl")
+    if twice:
+        print(f"measured twice: {', '.join(twice)}", file=sys.stderr)
+        return 1
+    if report(argparse.Namespace(folder=str(plan_folder))):
+        return 2
+    with Store(str(folder / "store.db")) as store:
+        found = take_in(plan_folder, store)
+    print(f"{found.new} records of {', '.join(map(str, found.targets))} in {folder / 'store.db'}")
+    return 0
+
+
+def cut_off(command: list[str], results: Path, lines: int = 6) -> None:
+    """Start the run and kill it, without a warning, when it has written some lines."""
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        while process.poll() is None:
+            if results.exists() and results.read_text().count("\n") >= lines:
+                os.killpg(process.pid, signal.SIGKILL)
+                print(f"killed behind line {lines}", file=sys.stderr)
+                break
+            time.sleep(0.05)
+
+
+def repeated(results: Path) -> list[str]:
+    """Tasks that a results file holds more than once."""
+    lines = [line for line in read_lines(str(results)) if line["kind"] == "visit"]
+    done = [f"{line['task']} {line['round']}" for line in lines]
+    return sorted({task for task in done if done.count(task) > 1})
 
 
 def main() -> int:
@@ -291,7 +326,10 @@ def main() -> int:
     judge = commands.add_parser("report")
     judge.add_argument("folder")
     try_out = commands.add_parser("rehearse")
-    try_out.add_argument("--backend", default="fake", choices=("fake", "onnxruntime", "tensorrt"))
+    try_out.add_argument(
+        "--backend", default="fake", choices=("fake", "onnxruntime", "torch", "tensorrt")
+    )
+    try_out.add_argument("--python", default=sys.executable, help="the Python that measures")
     try_out.add_argument("--budget", default="60s")
     try_out.add_argument("--folder")
     for sub in (make, try_out):
