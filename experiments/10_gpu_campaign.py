@@ -263,10 +263,12 @@ def _method(record: Measurement) -> str:
 def rehearse(arguments: argparse.Namespace) -> int:
     """prepare, unpack, run, be killed, go on, report, import: with an engine without a GPU."""
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="campaign-"))
+    fake = arguments.backend == "fake"
     precisions = "fp32" if arguments.backend == "onnxruntime" else arguments.precisions
     archive = folder / "campaign.tar.gz"
     made = argparse.Namespace(
-        device="rehearsal", runtime=arguments.backend, precisions=precisions,
+        device="rehearsal", runtime="tensorrt" if fake else arguments.backend,
+        precisions=precisions,
         limit=arguments.limit, output=str(archive),
     )  # fmt: skip
     shutil.rmtree(folder / "campaign", ignore_errors=True)
@@ -279,6 +281,8 @@ def rehearse(arguments: argparse.Namespace) -> int:
         arguments.python, str(plan_folder / "worker.py"), "run",
         "--engine", arguments.backend, "--budget", arguments.budget,
     ]  # fmt: skip
+    if fake:  # under TensorRT's name, so that its rules and its commands can be rehearsed too
+        command += ["--option", "name=tensorrt", "--option", "version=8.6"]
     cut_off(command, plan_folder / "results.jsonl")
     status = subprocess.run(command, check=False).returncode
     if status not in (0, 4):

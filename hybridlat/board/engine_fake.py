@@ -25,6 +25,8 @@ class FakeEngine(Engine):
     version = "1.0"
 
     def __init__(self, options: Dict[str, str]) -> None:
+        self.name = options.get("name", self.name)
+        self.version = options.get("version", self.version)
         if options.get("missing"):
             raise NoDevice("the fake engine was told to be missing")
         self._slow_s = float(options.get("sleep_s", "0"))
@@ -92,5 +94,8 @@ def _product(shape: Any) -> int:
 
 
 def open_engine(options: Dict[str, str]) -> Engine:
-    """The fake engine; ``crash``, ``hang``, ``lose_device`` name parts of model file names."""
+    """The fake engine; ``crash``, ``hang``, ``lose_device`` name parts of model file names.
+
+    ``board`` and ``name`` with ``version`` are what it says of itself, ``room`` how many models fit.
+    """
     return FakeEngine(options)

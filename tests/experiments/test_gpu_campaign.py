@@ -41,9 +41,11 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(tmp_path, mon
         assert float(row[4]) < 1.0
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     net = SCRIPT.parents[1] / "data" / "nets" / "resnet18.onnx"
-    cli.run(["predict", str(net), "--target", "rehearsal/fake-1.0/fp16", "--json", "--store",
+    cli.run(["predict", str(net), "--target", "rehearsal/tensorrt-8.6/fp16", "--json", "--store",
              str(tmp_path / "store.db"), "--measure", "never"])  # fmt: skip
-    assert "no trained" not in capsys.readouterr().err
+    estimate = json.loads(capsys.readouterr().out)
+    assert {cell["source"] for cell in estimate["cells"]} == {"measured"}
+    assert estimate["measured_share"] == 1.0
 
 
 def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave(campaign):
