@@ -96,6 +96,6 @@ def _product(shape: Any) -> int:
 def open_engine(options: Dict[str, str]) -> Engine:
     """The fake engine; ``crash``, ``hang``, ``lose_device`` name parts of model file names.
 
-    ``board`` and ``name`` with ``version`` are what it says of itself, ``room`` how many models fit.
+    ``board``, ``name`` and ``version`` are what it says of itself; ``room`` how many models fit.
     """
     return FakeEngine(options)
