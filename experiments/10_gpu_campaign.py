@@ -263,6 +263,7 @@ def _method(record: Measurement) -> str:
 def rehearse(arguments: argparse.Namespace) -> int:
     """prepare, unpack, run, be killed, go on, report, import: with an engine without a GPU."""
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="campaign-"))
+    folder.mkdir(parents=True, exist_ok=True)
     fake = arguments.backend == "fake"
     precisions = "fp32" if arguments.backend == "onnxruntime" else arguments.precisions
     archive = folder / "campaign.tar.gz"
