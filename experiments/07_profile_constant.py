@@ -16,9 +16,9 @@ Result, 21 November 2026 (sum of the profile against the engine's own median):
 | TITAN RTX | 2 | 35.93 | 1.66 | 0.55 | 1.11 |
 
 Five engines of two GPUs are few. What they say: a profile's sum is too high by 2 to 38 %, the more
-the shorter the layers are, and a constant that is fitted on one network leaves 1 % on another of the
-same GPU. It differs between GPUs, so it has to be fitted on each, with one engine whose latency is
-known: ``hybridlat.readers.trtexec.report`` does that and shows it.
+the shorter the layers are, and a constant that is fitted on one network leaves 1 % on another of
+the same GPU. It differs between GPUs, so it has to be fitted on each, with one engine whose latency
+is known: ``hybridlat.readers.trtexec.report`` does that and shows it.
 """
 
 from __future__ import annotations
