@@ -2,8 +2,11 @@
 
     python experiments/08_mlflow_page.py --store store.db -o pictures/
 
-Needs Debian's chromium (``apt-get install chromium``) and MLflow; without either it says so and
-ends with 0. Nothing but the local server is asked: the browser gets no other host.
+The two are the last two trainings (the old champion and its rival), else hybridlat and a baseline
+of the last evaluation. Each page is loaded twice: once as text, which must name the runs and their
+metrics, and once for the picture. Needs Debian's chromium (``apt-get install chromium``) and
+MLflow; without either it says so and ends with 0. Nothing but the local server is asked: the
+browser gets no other host.
 """
 
 from __future__ import annotations
@@ -20,13 +23,22 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 START_S = 180.0
-LOAD_MS = 45_000
+LOAD_MS = 20_000
+TRIES = 3
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -56,7 +68,7 @@ def main() -> int:
 
 
 def take(uri: str, browser: str, out: Path) -> list[Path]:
-    """Serve ``uri``, and take a picture of the runs and of the last runs of targets compared."""
+    """Serve ``uri``, and take a picture of the runs and of two of them compared."""
     port = _free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host",
@@ -73,43 +85,97 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         runs = found.get("runs", [])
         if not runs:
             raise SystemExit(f"{uri} holds no runs: run `hybridlat evaluate` or `train` first")
-        chosen = [r["info"]["run_id"] for r in runs if _wanted(r)][:8]
-        pages = {
-            "mlflow_runs.png": f"{base}/#/experiments/{number}/runs",
-            "mlflow_models.png": f"{base}/#/models",
-        }
-        if chosen:
-            pages["mlflow_run.png"] = f"{base}/#/experiments/{number}/runs/{chosen[0]}"
-        if len(chosen) > 1:
-            which = quote(json.dumps(chosen))
-            which_experiments = quote(json.dumps([number]))
-            pages["mlflow_compare.png"] = (
-                f"{base}/#/compare-runs?runs={which}&experiments={which_experiments}"
-            )
-        return [_picture(browser, address, out / name) for name, address in pages.items()]
+        chosen = compared(runs)
+        pages = [
+            Page("mlflow_runs", f"{base}/#/experiments/{number}/runs", (2300, 800), _outer(runs))
+        ]
+        if len(chosen) == 2:
+            which = quote(json.dumps([run["info"]["run_id"] for run in chosen]))
+            where = quote(json.dumps([number]))
+            words = [*(_name(run).split(" ")[-1] for run in chosen), *_metrics(chosen)[:3]]
+            address = f"{base}/#/compare-runs?runs={which}&experiments={where}"
+            pages.append(Page("mlflow_compare", address, (1700, 2050), words))
+        return [page.taken(browser, out) for page in pages]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
-def _wanted(run: dict[str, dict[str, object]]) -> bool:
-    """Runs worth comparing: trainings (old and new champion), and methods of an evaluation."""
-    name = str(run["info"]["run_name"])
-    return name.startswith("train ") or any(m in name for m in (" hybridlat", " roofline"))
+Run = dict[str, dict[str, Any]]
 
 
-def _picture(browser: str, address: str, path: Path) -> Path:
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             f"--user-data-dir={profile}", "--window-size=1600,1000",
-             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-             f"--virtual-time-budget={LOAD_MS}", f"--screenshot={path.resolve()}", address],
-            check=True, timeout=300, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-    if not path.is_file() or path.stat().st_size < 10_000:
-        raise SystemExit(f"{path} is no picture of a page")
-    return path
+def _name(run: Run) -> str:
+    return str(run["info"]["run_name"])
+
+
+def _outer(runs: Sequence[Run]) -> list[str]:
+    """First words of the names of runs that are not inside another: what the page lists."""
+    outer = [
+        run
+        for run in runs
+        if not any(t["key"] == "mlflow.parentRunId" for t in run["data"].get("tags", ()))
+    ]
+    return sorted({_name(run).split(" ")[0] for run in outer})
+
+
+def _metrics(runs: Sequence[Run]) -> list[str]:
+    """Names of metrics that all of the runs have."""
+    names = [{m["key"] for m in run["data"].get("metrics", ())} for run in runs]
+    return sorted(set.intersection(*names))
+
+
+def compared(runs: Sequence[Run]) -> list[Run]:
+    """The two last trainings of one target, newest first; else hybridlat and a baseline."""
+    trained = [run for run in runs if _name(run).startswith("train ")]
+    for newest in trained:
+        found = [run for run in trained if _name(run) == _name(newest)]
+        if len(found) > 1:
+            return found[:2]
+    own = [run for run in runs if _name(run).endswith(" hybridlat")][:1]
+    target = _name(own[0]).split(" ")[0] if own else ""
+    others = [run for run in runs if _name(run).startswith(f"{target} ") and run not in own]
+    return [*own, *others[:1]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """An address, the size of its window, and the words that it must show."""
+
+    name: str
+    address: str
+    window: tuple[int, int]
+    words: Sequence[str]
+
+    def taken(self, browser: str, out: Path) -> Path:
+        """Its picture; SystemExit when the page does not come to show the words."""
+        missing: list[str] = []
+        for _ in range(TRIES):  # a busy machine may take longer than the browser waits
+            shown = self._load(browser, "--dump-dom")
+            missing = [word for word in self.words if word not in shown]
+            if not missing:
+                break
+        else:
+            raise SystemExit(f"{self.name} does not show {', '.join(missing)}")
+        path = (out / f"{self.name}.png").resolve()
+        self._load(browser, f"--screenshot={path}")
+        if not path.is_file() or path.stat().st_size < 10_000:
+            raise SystemExit(f"{path} is no picture of a page")
+        return path
+
+    def _load(self, browser: str, action: str) -> str:
+        size = f"--window-size={self.window[0]},{self.window[1]}"
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+            found = subprocess.run(
+                [browser, *_FLAGS, f"--user-data-dir={profile}", size,
+                 f"--virtual-time-budget={LOAD_MS}", action, self.address],
+                check=True, timeout=300, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                text=True, errors="replace",
+            )  # fmt: skip
+        return found.stdout
 
 
 def _wait(base: str, server: subprocess.Popen[bytes]) -> None:
@@ -125,13 +191,13 @@ def _wait(base: str, server: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"the MLflow server did not answer within {START_S:.0f} s")
 
 
-def _post(base: str, path: str, body: dict[str, object] | None) -> dict[str, dict[str, str]]:
+def _post(base: str, path: str, body: dict[str, object] | None) -> dict[str, Any]:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
         f"{base}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found: dict[str, dict[str, str]] = json.load(answer)
+        found: dict[str, Any] = json.load(answer)
     return found
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,12 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat import evaluate, importers
-from hybridlat.evaluation.results import OWN, Row
+from hybridlat.evaluation.results import OWN
 from hybridlat.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 DATA_SETS = ("v100_tensorrt_conv", "conv_cdecatapult", "conv_neusight")
+FIGURES = ("rmspe", "mape", "within_10", "coverage", "width", "cells")
+Rows = list[dict[str, object]]
 BASELINES = ("kernel_forest", "wave_model", "roofline", "flops_linear")
 
 
@@ -43,8 +46,6 @@ SLICE = {"batch": "1", "groups": "1", "has_add": "0"}
 TARGETS = (
     Judged("v100/tensorrt/fp16", "batch 1, regular, without the fused sum", SLICE),
     Judged("v100/tensorrt/fp32", "batch 1, regular, without the fused sum", SLICE),
-    Judged("v100/tensorrt/fp16", "all"),
-    Judged("v100/tensorrt/fp32", "all"),
     *(
         Judged(f"{device}/tensorflow-1/fp32")
         for device in ("k40", "k80", "m60", "gtx-1080-ti", "p100")
@@ -63,15 +64,20 @@ def filled(data: Path, folder: Path) -> str:
     return store.url
 
 
-def judge(url: str, what: Judged) -> tuple[Row, ...]:
-    """The rows of one target."""
+def judge(url: str, what: Judged) -> Rows:
+    """The rows of one target, as ``evaluate --json`` prints them."""
     return evaluate.run(
         [what.target], store=url, where=what.where, baselines=BASELINES, track=False,
         packs_folder=Path("no packs"), tell=lambda line: print(line, file=sys.stderr),
-    ).rows  # fmt: skip
+    ).to_json()  # fmt: skip
 
 
-def table(found: Sequence[tuple[Judged, tuple[Row, ...]]]) -> tuple[str, int]:
+def known(keep: Path | None, what: Judged) -> Path | None:
+    """The file that the rows of a target are kept in."""
+    return None if keep is None else keep / f"{what.target.replace('/', '_')}.json"
+
+
+def table(found: Sequence[tuple[Judged, Rows]]) -> tuple[str, int]:
     """The Markdown table, and in how many lines a baseline is better."""
     head = ("target", "rows", "regime", "hybridlat", "MAPE", "within 10 %", "90 % interval holds",
             "interval width", *BASELINES, "best baseline's error / ours")  # fmt: skip
@@ -79,18 +85,16 @@ def table(found: Sequence[tuple[Judged, tuple[Row, ...]]]) -> tuple[str, int]:
     lost = 0
     for what, rows in found:
         words = f"{what.target} ({what.words})" if what.words else what.target
-        for regime in dict.fromkeys(row.regime for row in rows):
-            score = {row.method: row.score for row in rows if row.regime == regime}
-            own = score[OWN]
-            errors = [score[name].rmspe for name in BASELINES]
-            best = min(e for e in errors if e is not None)
-            lost += best <= (own.rmspe or 0.0)
+        for regime in dict.fromkeys(str(row["regime"]) for row in rows):
+            score = {str(row["method"]): row for row in rows if row["regime"] == regime}
+            own = {name: float(score[OWN][name] or 0) for name in FIGURES}
+            errors = [float(score[name]["rmspe"] or 0) for name in BASELINES]
+            lost += min(errors) <= own["rmspe"]
             cells = (
-                words, f"{own.answered:,}", regime, f"**{own.rmspe:.1f}**", f"{own.mape:.1f}",
-                f"{100 * (own.within_10 or 0):.0f} %", f"{100 * (own.coverage or 0):.1f} %",
-                f"{100 * (own.width or 0):.0f} %",
-                *("–" if e is None else f"{e:.1f}" for e in errors),
-                f"{best / (own.rmspe or 1):.2f}",
+                words, f"{own['cells']:,.0f}", regime, f"**{own['rmspe']:.1f}**",
+                f"{own['mape']:.1f}", f"{100 * own['within_10']:.0f} %",
+                f"{100 * own['coverage']:.1f} %", f"{100 * own['width']:.0f} %",
+                *(f"{e:.1f}" for e in errors), f"{min(errors) / own['rmspe']:.2f}",
             )  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
             words = ""
@@ -126,16 +130,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--only", default="", help="targets that begin with this")
+    parser.add_argument(
+        "--keep", type=Path, help="folder of finished targets: a run that was cut off goes on"
+    )
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "experiments" / "replay_gpus.md")
     arguments = parser.parse_args()
     missing = [name for name in DATA_SETS if not (arguments.data / name).is_dir()]
     if missing:
         print(f"skipped: {arguments.data} lacks {', '.join(missing)}")
         return 0
+    chosen = [what for what in TARGETS if what.target.startswith(arguments.only)]
+    found: list[tuple[Judged, Rows]] = []
     with tempfile.TemporaryDirectory() as folder:
-        url = filled(arguments.data, Path(folder))
-        chosen = [what for what in TARGETS if what.target.startswith(arguments.only)]
-        found = [(what, judge(url, what)) for what in chosen]
+        url = ""
+        for what in chosen:
+            kept = known(arguments.keep, what)
+            if kept is not None and kept.is_file():
+                found.append((what, json.loads(kept.read_text())))
+                continue
+            url = url or filled(arguments.data, Path(folder))
+            found.append((what, judge(url, what)))
+            if kept is not None:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(found[-1][1]))
     body, lost = table(found)
     text = page(body, lost, datetime.datetime.now(datetime.UTC).date().isoformat())
     arguments.out.write_text(text, encoding="utf-8")
