@@ -145,7 +145,7 @@ class TensorRtSession(Session):
         with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
             path = Path(folder) / "model.onnx"
             try:
-                path.write_bytes(onnx_io.to_onnx(network, seed))
+                path.write_bytes(_readable(onnx_io.to_onnx(network, seed)))
             except (HybridlatError, KeyError, ValueError) as error:
                 raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
@@ -181,6 +181,15 @@ class TensorRtSession(Session):
     def _check(self) -> None:
         if self._backend._worker is not self._process:
             raise MeasurementError("the worker process that held this engine was lost: build again")
+
+
+def _readable(data: bytes) -> bytes:
+    """The model in an operator set that every supported version of TensorRT understands."""
+    from hybridlat.board import opset
+    from hybridlat.board.onnx_graph import Model
+
+    model = Model(data)
+    return model.to_bytes() if model.opset > opset.NEWEST and opset.lower(model) else data
 
 
 def _write_typed(path: Path) -> Path:

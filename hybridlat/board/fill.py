@@ -19,6 +19,7 @@ import struct
 from typing import Dict, List, Tuple
 
 from . import onnx_graph as og
+from . import opset
 
 BLOCK = 65521
 # TensorRT tells weights apart by where they start: no two of one model may start at one place.
@@ -80,6 +81,7 @@ def prepare(data: bytes, typed: str = "") -> Tuple[bytes, Dict[str, int]]:
     told the precision. ValueError for bytes that are not a model.
     """
     model = og.Model(data)
+    opset.lower(model)
     if typed:
         model.retype(typed)
     sizes: Dict[str, int] = {}

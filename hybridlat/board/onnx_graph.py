@@ -13,7 +13,7 @@ _MAX_IR = 8  # the newest that TensorRT 8.6 reads
 _ALWAYS_FLOAT = {"Resize": (1, 2), "Upsample": (1,)}
 
 # Field numbers of ModelProto, GraphProto, NodeProto, AttributeProto, TensorProto, ValueInfoProto.
-_M_IR, _M_GRAPH = 1, 7
+_M_IR, _M_GRAPH, _M_OPSET = 1, 7, 8
 _G_NODE, _G_INITIALIZER, _G_INPUT, _G_OUTPUT, _G_VALUE_INFO = 1, 5, 11, 12, 13
 _N_INPUT, _N_OUTPUT, _N_OP, _N_ATTRIBUTE = 1, 2, 4, 5
 _A_NAME, _A_INT, _A_TENSOR = 1, 3, 5
@@ -30,6 +30,7 @@ class Node(object):
     def __init__(self, fields: List[wire.Field]) -> None:
         self.fields = fields
         self.op = wire.text(fields, _N_OP)
+        self.name = wire.text(fields, 3)
         self.inputs = [v.decode("utf-8") for v in wire.all_bytes(fields, _N_INPUT)]
         self.outputs = [v.decode("utf-8") for v in wire.all_bytes(fields, _N_OUTPUT)]
         self.attributes: Dict[str, List[wire.Field]] = {}
@@ -41,6 +42,11 @@ class Node(object):
         """An integer attribute."""
         found = self.attributes.get(name)
         return wire.integer(found, _A_INT, default) if found else default
+
+    def text(self, name: str) -> str:
+        """A text attribute."""
+        found = self.attributes.get(name)
+        return wire.text(found, 4) if found else ""
 
     def tensor(self, name: str) -> Optional[List[wire.Field]]:
         """A tensor attribute, as fields."""
@@ -58,7 +64,8 @@ class Node(object):
                 self.fields[place] = (number, kind, wire.write(body))
 
 
-def _int64s(tensor: List[wire.Field]) -> List[int]:
+def integers_of(tensor: List[wire.Field]) -> List[int]:
+    """The values of an int64 tensor."""
     raw = wire.all_bytes(tensor, _T_RAW)
     if raw:
         return list(struct.unpack("<%dq" % (len(raw[-1]) // 8), raw[-1]))
@@ -87,11 +94,24 @@ class Model(object):
         if not graphs:
             raise ValueError("the file holds no graph")
         self._graph = wire.read(graphs[-1])
+        self.opset = max(
+            (wire.integer(o, 2) for o in self._opsets() if not wire.text(o, 1)), default=1
+        )
         self.nodes = [Node(wire.read(raw)) for raw in wire.all_bytes(self._graph, _G_NODE)]
         self.initializers: Dict[str, List[wire.Field]] = {}
         for raw in wire.all_bytes(self._graph, _G_INITIALIZER):
             tensor = wire.read(raw)
             self.initializers[wire.text(tensor, _T_NAME)] = tensor
+
+    def _opsets(self) -> List[List[wire.Field]]:
+        return [wire.read(raw) for raw in wire.all_bytes(self._model, _M_OPSET)]
+
+    def add_scalar(self, name: str, raw: bytes) -> str:
+        """A float32 initializer without dimensions; its name."""
+        tensor: List[wire.Field] = [(_T_TYPE, wire.VARINT, FLOAT)]
+        tensor += [(_T_NAME, wire.BYTES, name.encode("utf-8")), (_T_RAW, wire.BYTES, raw)]
+        self.initializers[name] = tensor
+        return name
 
     def blank_weights(self) -> List[Weight]:
         """What stands as ``ConstantOfShape`` of a known shape."""
@@ -99,7 +119,7 @@ class Model(object):
         for node in self.nodes:
             if node.op != "ConstantOfShape" or node.inputs[0] not in self.initializers:
                 continue
-            shape = tuple(_int64s(self.initializers[node.inputs[0]]))
+            shape = tuple(integers_of(self.initializers[node.inputs[0]]))
             value = node.tensor("value")
             code = wire.integer(value, _T_TYPE, FLOAT) if value else FLOAT
             found.append(Weight(node.outputs[0], DTYPES.get(code, str(code)), shape))
@@ -165,8 +185,16 @@ class Model(object):
                 value = wire.write(graph)
             elif number == _M_IR and isinstance(value, int):
                 value = min(value, _MAX_IR)
+            elif number == _M_OPSET and isinstance(value, bytes):
+                value = self._opset_bytes(value)
             model.append((number, kind, value))
         return wire.write(model)
+
+    def _opset_bytes(self, raw: bytes) -> bytes:
+        fields = wire.read(raw)
+        if wire.text(fields, 1):
+            return raw
+        return wire.write([f for f in fields if f[0] != 2] + [(2, wire.VARINT, self.opset)])
 
     def inputs(self) -> List[Tuple[str, List[int]]]:
         """Names and static shapes of the inputs that are no initializers."""

@@ -1,0 +1,78 @@
+"""Newer operator sets written in 17: the same numbers under ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from hybridlat import onnx_io
+from hybridlat.board import fill, opset
+from hybridlat.board.onnx_graph import Model
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
+
+
+def made(op: str, inputs: dict, attributes: dict, version: int, outputs: int = 1) -> bytes:
+    names = [f"y{place}" for place in range(outputs)]
+    node = helper.make_node(op, ["x", *inputs], names, **attributes)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names],
+        [numpy_helper.from_array(np.array(v, dtype="int64"), n) for n, v in inputs.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", version)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+
+
+def outputs_of(data: bytes) -> list[np.ndarray]:
+    return ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": X})
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "version", "outputs"),
+    [
+        ("ReduceMean", {"axes": [2, 3]}, {}, 18, 1),
+        ("ReduceMean", {"axes": [-1]}, {"keepdims": 0}, 18, 1),
+        ("ReduceMax", {}, {}, 18, 1),
+        ("ReduceMean", {}, {"noop_with_empty_axes": 1}, 18, 1),
+        ("Split", {}, {"axis": 1, "num_outputs": 2}, 18, 2),
+        ("Gelu", {}, {}, 20, 1),
+        ("Pad", {"pads": [0, 0, 1, 1, 0, 0, 1, 1]}, {}, 19, 1),
+    ],
+)
+def test_the_numbers_stay(op, inputs, attributes, version, outputs):
+    data = made(op, inputs, attributes, version, outputs)
+    model = Model(data)
+    assert opset.lower(model)
+    lowered = model.to_bytes()
+    assert onnx.load_model_from_string(lowered).opset_import[0].version == 17
+    for before, after in zip(outputs_of(data), outputs_of(lowered), strict=True):
+        np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "version"),
+    [("Mish", {}, 18), ("Gelu", {"approximate": "tanh"}, 20)],
+)
+def test_what_17_cannot_say_is_left_as_it_is(op, attributes, version):
+    data = made(op, {}, attributes, version)
+    model = Model(data)
+    assert not opset.lower(model)
+    assert model.opset == version
+
+
+@pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx")), ids=lambda p: p.stem)
+def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path):
+    content, _ = fill.prepare(onnx_io.to_onnx(onnx_io.read_network(path), None))
+    model = onnx.load_model_from_string(content)
+    assert next(o.version for o in model.opset_import if not o.domain) <= 17
+    assert model.ir_version <= 8
+    for node in model.graph.node:
+        assert not (node.op_type == "ReduceMean" and len(node.input) > 1), node.name
+        assert node.op_type != "Gelu"
