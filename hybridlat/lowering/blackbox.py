@@ -9,7 +9,8 @@ Every chain stands between the same frame: a convolution and a pooling before, a
 frame alone is timed too and taken off. So the chain meets the engine's own memory layout on both
 sides, and what entering the engine and changing the layout cost is not taken for a saving. The
 poolings keep the chain from being fused into its frame; they average, because a ReLU can change
-places with a maximum.
+places with a maximum. A residual is read by the addition alone, since some engines add in its
+place; where a chain has no addition yet, a pooling of one pixel a channel reads it instead.
 
 What a fused operator still has to compute is not saved: an expensive activation (Sigmoid) can look
 unfused. The result is a table for :func:`hybridlat.lowering.rules.apply`.
@@ -28,10 +29,11 @@ from hybridlat.errors import MeasurementError
 from hybridlat.lowering.rules import Rule, Scene, join
 
 ALPHA = 0.5
-PASSES = 100
+PASSES = 60
+LINKS = 4  # so often is a chain repeated in its frame, for the sake of quick operators
 REPEATS = 5  # with new sessions: where their buffers come to lie matters
 WARM_PASSES = 10
-# The second term of an Add is a residual: what the frame's first pooling makes of another input.
+# The second term of an Add is a residual: what a convolution and a pooling make of another input.
 CHAINS: tuple[tuple[str, ...], ...] = (
     ("Conv", "BatchNormalization"),
     ("Conv", "Relu"),
@@ -53,11 +55,12 @@ _VERSIONS = {"Conv": 11, "MaxPool": 12, "AveragePool": 11, "BatchNormalization":
 class Case:
     """A chain whose last operator is asked about, on square feature maps: (channels, size) each.
 
-    Times are summed over the maps: on any one, an operator may be too quick to be seen.
+    Times are summed over the maps: on any one, an operator may be too quick to be seen. The maps
+    are small enough for a second-level cache, where times repeat best.
     """
 
     ops: tuple[str, ...]
-    maps: tuple[tuple[int, int], ...] = ((16, 80), (32, 56), (64, 28))
+    maps: tuple[tuple[int, int], ...] = ((16, 80), (32, 56), (64, 40))
 
     @property
     def label(self) -> str:
@@ -88,9 +91,12 @@ class Finding:
         return self.saved_share > self.alpha
 
 
-def framed(ops: Sequence[str], case: Case, channels: int, size: int) -> Network:
-    """The operators one after the other in the frame of a case; its last pooling ends the nodes."""
-    return _Frame("Add" in case.ops, channels, size).network(ops)
+def framed(ops: Sequence[str], case: Case, channels: int, size: int, links: int = 1) -> Network:
+    """The operators one after the other in the frame of a case, ``links`` times over.
+
+    A pooling follows each time; the last one ends the nodes.
+    """
+    return _Frame("Add" in case.ops, channels, size).network(ops, links)
 
 
 class _Frame:
@@ -102,24 +108,24 @@ class _Frame:
         self._nodes: list[Node] = []
         self._skip = ""
 
-    def network(self, ops: Sequence[str]) -> Network:
-        before = self._pool("before", self._op("Conv", "x"))
-        tail: list[Node] = []
+    def network(self, ops: Sequence[str], links: int) -> Network:
+        last = self._pool("before", self._op("Conv", "x"))
+        inputs, taps = ["x"], []
         if self._residual:
             self._types["z"] = self._types["x"]
-            at = len(self._nodes)
-            self._skip = self._pool("residual", self._op("Conv", "z"))
-            tail = self._nodes[at:]
-            del self._nodes[at:]
-        last = before
-        self._nodes += tail
-        for op in ops:
-            last = self._op(op, last)
-        end = self._pool("after", last)
-        inputs = ("x", "z") if self._residual else ("x",)
-        outputs = (end, self._skip) if self._residual else (end,)
+            inputs.append("z")
+        for _ in range(links):
+            if self._residual:
+                self._skip = self._pool("residual", self._op("Conv", "z"))
+                # Every network of a case has such poolings: they fall out of the difference.
+                taps.append(self._one_pixel(last if "Add" in ops else self._skip))
+            for op in ops:
+                last = self._op(op, last)
+            last = self._pool("after", last)
+        outputs = (last, *taps)
         name = "+".join(ops) or "frame"
-        return Network(name, tuple(self._nodes), inputs, outputs, self._types, self._constants)
+        nodes = tuple(self._nodes)
+        return Network(name, nodes, tuple(inputs), outputs, self._types, self._constants)
 
     def _op(self, op: str, source: str) -> str:
         c = self._types[source].shape[1]
@@ -140,6 +146,11 @@ class _Frame:
     def _pool(self, name: str, source: str) -> str:
         attributes: dict[str, AttributeValue] = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
         return self._add("AveragePool", [source], self._types[source].shape, attributes, name)
+
+    def _one_pixel(self, source: str) -> str:
+        n, c, *size = self._types[source].shape
+        attributes: dict[str, AttributeValue] = {"kernel_shape": (1, 1), "strides": tuple(size)}
+        return self._add("MaxPool", [source], (n, c, 1, 1), attributes, "tap")
 
     def _add(
         self,
@@ -191,7 +202,7 @@ def _time(backend: Backend, case: Case, alpha: float) -> Finding:
     total = [0.0, 0.0, 0.0]
     for channels, size in case.maps:
         chains = ((), case.ops[:-1], case.ops[-1:], case.ops)
-        networks = [framed(ops, case, channels, size) for ops in chains]
+        networks = [framed(ops, case, channels, size, LINKS) for ops in chains]
         best = [math.inf] * len(networks)
         for seed in range(1, REPEATS + 1):
             sessions: list[Session] = []
@@ -202,7 +213,7 @@ def _time(backend: Backend, case: Case, alpha: float) -> Finding:
             finally:
                 for session in sessions:
                     session.close()
-        total = [t + level - best[0] for t, level in zip(total, best[1:], strict=True)]
+        total = [t + (us - best[0]) / LINKS for t, us in zip(total, best[1:], strict=True)]
     first, second, together = total
     return Finding(case, first, second, together, alpha)
 

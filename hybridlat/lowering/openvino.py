@@ -71,9 +71,33 @@ def lower(network: Network, threads: int = 1) -> Lowered:
 
 
 def _numbered(network: Network) -> Network:
-    """Names by which layers are traced back; parameters are called so that none looks like one."""
-    nodes = tuple(replace(node, name=f"n{i}") for i, node in enumerate(network.nodes))
-    return replace(network, nodes=nodes)
+    """Names by which layers are traced back; a layer may also go by the tensor that it gives out.
+
+    Parameters are called so that none looks like an operator.
+    """
+    made = {
+        out: f"n{i}.{place}"
+        for i, node in enumerate(network.nodes)
+        for place, out in enumerate(node.outputs)
+        if out
+    }
+    names = made | {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
+
+    def named(tensors: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names[name] if name else "" for name in tensors)
+
+    nodes = tuple(
+        replace(node, name=f"n{i}", inputs=named(node.inputs), outputs=named(node.outputs))
+        for i, node in enumerate(network.nodes)
+    )
+    return replace(
+        network,
+        nodes=nodes,
+        inputs=named(network.inputs),
+        outputs=named(network.outputs),
+        types={names.get(name, name): type_ for name, type_ in network.types.items()},
+        constants={names[name]: constant for name, constant in network.constants.items()},
+    )
 
 
 def _claims(runtime_model: Any) -> list[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -57,3 +58,33 @@ def test_without_the_engine_one_sentence_says_what_to_install(monkeypatch):
     with pytest.raises(BackendUnavailable, match=r"hybridlat\[openvino\]"):
         load("openvino")()
     openvino.core.cache_clear()
+
+
+@NEEDS_ENGINE
+def test_a_layer_that_goes_by_the_tensor_it_gives_out_is_found():
+    b = Builder("net")
+    first = b.relu(b.conv(b.input((1, 4, 8, 8)), 4))
+    second = b.pool(first)
+    network = b.network(first, second)
+    assert openvino.lower(network).origins == ((0, 1), (2,))
+
+
+@NEEDS_ENGINE
+def test_tensors_may_be_called_like_the_names_that_layers_are_traced_by():
+    network = residual_block(channels=16)
+    swapped = {"n0": "n4", "n4": "n0"}
+    every = {n for node in network.nodes for n in (*node.inputs, *node.outputs) if n}
+    names = {name: f"n{place}" for place, name in enumerate(sorted(every))} | swapped
+
+    def renamed(tensors):
+        return tuple(names.get(t, t) for t in tensors)
+
+    nodes = tuple(
+        replace(n, inputs=renamed(n.inputs), outputs=renamed(n.outputs)) for n in network.nodes
+    )
+    odd = replace(
+        network, nodes=nodes, inputs=renamed(network.inputs), outputs=renamed(network.outputs),
+        types={names[t]: v for t, v in network.types.items()},
+        constants={names[t]: v for t, v in network.constants.items()},
+    )  # fmt: skip
+    assert openvino.lower(odd).origins == openvino.lower(network).origins
