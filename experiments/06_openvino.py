@@ -1,15 +1,18 @@
 """Does the differential protocol give the latency of whole networks on OpenVINO?
 
-    python experiments/06_openvino.py measure --out records.json [--nets a,b] [--batch 6]
-    python experiments/06_openvino.py report  --out records.json
+    python experiments/06_openvino.py measure --journal FILE [--budget 200] [--nets a,b]
+    python experiments/06_openvino.py report  --journal FILE [--write]
+    python experiments/06_openvino.py pack    --journal FILE --store URL
 
-Every network of ``data/nets`` is measured whole, by its cells with the differential protocol, and
-by its cells, its fused kernels and its unfused layers timed alone; and whole once more at the end
-of its batch, for the noise floor. ``measure`` takes batches of networks, keeps each in ``--out``
-when it is done, and goes on where it was cut off; about one minute a network on a quiet core.
-``report`` prints RMSPE = 100·sqrt(mean(((p−m)/m)²)) of each sum against the whole network. Every
-batch's parts, networks among them, are shuffled together between runs of a reference network, which
-divide the machine's drift out.
+``measure`` visits every network of ``data/nets`` whole, by its cells with the differential
+protocol, and by its cells, fused kernels and unfused layers timed alone; and whole once more when
+all that is done, for the noise floor. Every visit is kept in the journal (JSON lines) as soon as it
+is made: a run that its budget (seconds) or anything else cut off goes on where it was. It takes
+about twenty minutes in all on a quiet core.
+
+``report`` prints RMSPE = 100·sqrt(mean(((p−m)/m)²)) of each sum against the whole network, over
+all networks, the half (every second by name) that the protocol was chosen on, and the other half;
+``--write`` makes ``experiments/openvino.md`` of it. ``pack`` adds the records to a store.
 """
 
 from __future__ import annotations
@@ -17,153 +20,218 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
 import time
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from experiments.openvino_report import DIFFERENTIAL, METHODS, Result, page  # noqa: E402
 from hybridlat.backends import open_backend  # noqa: E402
 from hybridlat.backends.base import Backend  # noqa: E402
-from hybridlat.core.measurement import Measurement  # noqa: E402
+from hybridlat.core.measurement import Breakdown, Measurement  # noqa: E402
 from hybridlat.core.network import Lowered, Network  # noqa: E402
+from hybridlat.core.signature import sign  # noqa: E402
+from hybridlat.lowering.fused import Groups, lowered_of  # noqa: E402
 from hybridlat.measure_differential import (  # noqa: E402
+    Differential,
     Effort,
     Part,
     isolated_parts,
-    measure_differential,
     parts_of,
     whole,
 )
 from hybridlat.onnx_io import read_network  # noqa: E402
 
 NETS = ROOT / "data" / "nets"
-METHODS = ("layers, unfused", "kernels", "cells", "cells, differential")
+PAGE = ROOT / "experiments" / "openvino.md"
 Parts = list[tuple[Part, int]]
 
 
-def parts_by_method(name: str, network: Network, lowered: Lowered) -> dict[str, Parts]:
-    """What is summed, and how often, for each method."""
+class JournalFile(MutableMapping[str, Any]):
+    """A mapping kept in a file of JSON lines, the newest line of a key counting."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._held: dict[str, Any] = {}
+        for line in lines:
+            try:
+                self._held.update(json.loads(line))
+            except ValueError:
+                continue  # cut off while it was written: that visit is made again
+
+    def __getitem__(self, key: str) -> Any:
+        return self._held[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._held[key] = value
+        with self._path.open("a") as out:
+            out.write(json.dumps({key: value}, separators=(",", ":")) + "\n")
+
+    def __delitem__(self, key: str) -> None:
+        del self._held[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._held))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+@dataclass
+class Plan:
+    """A network, what it falls into by each method, and how often each part counts."""
+
+    name: str
+    network: Network
+    lowered: Lowered
+    whole: Part
+    parts: dict[str, Parts]
+
+
+def plan_of(name: str, backend: Backend, journal: JournalFile) -> Plan:
+    """Read a network of data/nets, lower it, and cut it; the engine is asked once a journal."""
+    network = read_network(NETS / f"{name}.onnx", name=name)
+    if f"lowered/{name}" not in journal:
+        asked = backend.lower(network)
+        journal[f"lowered/{name}"] = [asked.origins, asked.removed, asked.by]
+    kernels, removed, by = journal[f"lowered/{name}"]
+    lowered = lowered_of(network, Groups(tuple(map(tuple, kernels)), tuple(removed)), by)
     file = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
-    return {
-        "layers, unfused": isolated_parts(name, network, file, by="kernels"),
-        "kernels": isolated_parts(name, network, lowered, by="kernels"),
-        "cells": isolated_parts(name, network, lowered, by="cells"),
-        "cells, differential": parts_of(name, network, lowered),
+    parts = {
+        METHODS[0]: _renamed(isolated_parts(name, network, file, by="kernels"), "layers"),
+        METHODS[1]: isolated_parts(name, network, lowered, by="kernels"),
+        METHODS[2]: isolated_parts(name, network, lowered, by="cells"),
+        DIFFERENTIAL: parts_of(name, network, lowered),
     }
+    return Plan(name, network, lowered, whole(name, network), parts)
 
 
-def measure_batch(backend: Backend, names: list[str], effort: Effort) -> dict[str, object]:
-    """Measure a few networks together; the sums of each, and its own latency, twice."""
-    networks = {name: read_network(NETS / f"{name}.onnx") for name in names}
-    plans = {n: parts_by_method(n, net, backend.lower(net)) for n, net in networks.items()}
-    distinct: dict[tuple[str, str], Part] = {}
-    for plan in plans.values():
-        for method, parts in plan.items():
-            for part, _ in parts:
-                differential = method == METHODS[-1]
-                distinct.setdefault(
-                    (part.signature, "difference" if differential else "alone"), part
-                )
-    keys = list(distinct)
-    parts = [whole(name, network) for name, network in networks.items()]
-    records = measure_differential(backend, [*parts, *distinct.values()], effort, _progress)
-    again = measure_differential(backend, parts, effort)
-    found = dict(zip(keys, records[len(parts) :], strict=True))
-    results: dict[str, object] = {}
-    for place, name in enumerate(names):
-        sums = {
-            method: _sum(
-                [
-                    (found[part.signature, "difference" if method == METHODS[-1] else "alone"], n)
-                    for part, n in plans[name][method]
-                ]
-            )
-            for method in METHODS
-        }
-        results[name] = {
-            "whole_us": records[place].latency_us,
-            "again_us": again[place].latency_us,
-            "failure": records[place].failure,
-            "sums_us": sums,
-        }
-    return results
+def _renamed(parts: Parts, by: str) -> Parts:
+    from dataclasses import replace
+
+    return [(replace(part, labels={**part.labels, "by": by}), count) for part, count in parts]
 
 
-def _sum(parts: list[tuple[Measurement, int]]) -> float | None:
-    if any(record.latency_us is None for record, _ in parts):
-        return None
-    return math.fsum((record.latency_us or 0.0) * count for record, count in parts)
+def runs(
+    backend: Backend, plans: list[Plan], journal: JournalFile, rounds: int
+) -> dict[str, Differential]:
+    """The three runs, in the order in which they are made.
+
+    The sums of parts timed alone are tens of per cent off: one round shows that.
+    """
+    efforts = {
+        "cells": Effort(rounds, rounds + 2),
+        "again": Effort(rounds, rounds + 2, seed=1),
+        "alone": Effort(1, 1, session_ms=5.0),
+    }
+    cells = [p for plan in plans for p in (plan.whole, *(q for q, _ in plan.parts[DIFFERENTIAL]))]
+    alone = [q for plan in plans for method in METHODS[:3] for q, _ in plan.parts[method]]
+    parts = {"cells": cells, "again": [plan.whole for plan in plans], "alone": alone}
+    return {key: Differential(backend, parts[key], efforts[key], journal) for key in parts}
+
+
+def measure(made: dict[str, Differential], budget_s: float | None) -> bool:
+    """Go on with the runs; False when the budget cut them short."""
+    began = time.monotonic()
+    for key, run in made.items():
+        left = None if budget_s is None else budget_s - (time.monotonic() - began)
+        if (left is not None and left <= 0) or not run.visit(_progress, left):
+            print(f"the budget ended in the run {key!r}: run it again", file=sys.stderr)
+            return False
+    return True
 
 
 def _progress(done: int, total: int) -> None:
-    if done % 50 == 0 or done == total:
+    if done % 100 == 0:
         print(f"  {done} of {total} visits", file=sys.stderr, flush=True)
 
 
-def rmspe(pairs: list[tuple[float, float]]) -> float:
-    """Root mean square percentage error of (predicted, measured)."""
-    return 100 * math.sqrt(statistics.fmean(((p - m) / m) ** 2 for p, m in pairs))
-
-
-def report(results: dict[str, dict[str, object]]) -> None:
-    """Print each network's errors, then the RMSPE of every method beside the noise floor."""
-    errors: dict[str, list[tuple[float, float]]] = {method: [] for method in METHODS}
-    floor: list[tuple[float, float]] = []
-    print(f"{'network':26} {'whole us':>10} {'again %':>8}  sums against it, %")
-    for name, result in sorted(results.items()):
-        measured, again = result["whole_us"], result["again_us"]
-        if not isinstance(measured, float) or not isinstance(again, float):
-            print(f"{name:26} failed: {result['failure']}")
+def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Result]:
+    """Sums of parts, entering the engine counted once, beside the whole network."""
+    found: dict[tuple[str, str, str, str], float] = {}
+    for key, run in made.items():
+        for record in run.records():
+            if record.latency_us is not None:
+                found[key, record.labels["network"], record.labels.get("by", record.kind),
+                      record.signature] = record.latency_us  # fmt: skip
+    kinds = dict(zip(METHODS, ("layers", "kernels", "cells", "cell"), strict=True))
+    told: dict[str, Result] = {}
+    for plan in plans:
+        ends = [found.get((k, plan.name, "network", plan.whole.signature))
+                for k in ("cells", "again")]  # fmt: skip
+        if ends[0] is None:
             continue
-        floor.append((again, measured))
-        sums = result["sums_us"]
-        assert isinstance(sums, dict)
-        shown = []
-        for method in METHODS:
-            if sums[method] is not None:
-                errors[method].append((sums[method], measured))
-                shown.append(f"{method} {100 * (sums[method] / measured - 1):+.1f}")
-        print(
-            f"{name:26} {measured:10.1f} {100 * (again / measured - 1):+8.1f}  {', '.join(shown)}"
-        )
-    print(f"\nRMSPE over {len(floor)} networks")
-    for method, pairs in errors.items():
-        if pairs:
-            bias = statistics.fmean(100 * (p / m - 1) for p, m in pairs)
-            print(f"{method:24} {rmspe(pairs):6.1f} %   bias {bias:+.1f} %   {len(pairs)} networks")
-    if floor:
-        print(f"{'measured again':24} {rmspe(floor):6.1f} %   (noise floor)")
+        sums: dict[str, float] = {}
+        for method, kind in kinds.items():
+            run = "cells" if method == DIFFERENTIAL else "alone"
+            parts = [(found.get((run, plan.name, kind, p.signature)), n)
+                     for p, n in plan.parts[method]]  # fmt: skip
+            if all(us is not None for us, _ in parts):
+                total = math.fsum((us or 0.0) * n for us, n in parts)
+                sums[method] = made[run].entry_us + total
+        told[plan.name] = Result(ends[0], ends[1], sums)
+    return told
+
+
+def keep(made: dict[str, Differential], plans: list[Plan], backend: Backend, url: str) -> None:
+    """Add records, signatures and breakdowns of networks and cells to a store."""
+    from hybridlat.core.cells import cut
+    from hybridlat.store import Store
+
+    records: list[Measurement] = [*made["cells"].records(), *made["again"].records()]
+    with Store(url) as store:
+        for plan in plans:
+            cells = [c for c in cut(plan.lowered, plan.network) if c.origins]
+            texts = {s.hash: s.text for s in (sign(c.network) for c in cells)}
+            store.add_signatures({**texts, plan.whole.signature: sign(plan.network).text})
+            uses = tuple((part.signature, n) for part, n in plan.parts[DIFFERENTIAL])
+            store.add_breakdowns([
+                Breakdown(backend.target, plan.name, plan.whole.signature, uses,
+                          labels={"network": plan.name})
+            ])  # fmt: skip
+        store.add([record for record in records if record.failure is None])
 
 
 def main() -> None:
-    """Measure or report; see the module."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("measure", "report"))
-    parser.add_argument("--out", type=Path, required=True, help="JSON file with the results so far")
+    """Measure, report or keep; see the module."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("command", choices=("measure", "report", "pack"))
+    parser.add_argument("--journal", type=Path, required=True, help="the visits made so far")
     parser.add_argument("--nets", help="names of networks, comma-separated; else all")
-    parser.add_argument("--batch", type=int, default=6, help="networks measured together")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, help="start no further batch after so many seconds")
+    parser.add_argument("--rounds", type=int, default=3, help="calm visits of every part")
+    parser.add_argument("--budget", type=float, help="start no visit after so many seconds")
+    parser.add_argument("--store", help="where `pack` puts the records")
+    parser.add_argument("--write", action="store_true", help="write experiments/openvino.md")
     arguments = parser.parse_args()
-    results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    began = time.monotonic()
+    backend = open_backend("openvino")
+    names = sorted(path.stem for path in NETS.glob("*.onnx"))
+    chosen = arguments.nets.split(",") if arguments.nets else names
+    journal = JournalFile(arguments.journal)
+    plans = [plan_of(name, backend, journal) for name in chosen]
+    made = runs(backend, plans, journal, arguments.rounds)
     if arguments.command == "measure":
-        names = sorted(path.stem for path in NETS.glob("*.onnx"))
-        chosen = arguments.nets.split(",") if arguments.nets else names
-        todo = [name for name in chosen if name not in results]
-        backend = open_backend("openvino")
-        started = time.monotonic()
-        for at in range(0, len(todo), arguments.batch):
-            if arguments.budget and time.monotonic() - started > arguments.budget:
-                print(f"{len(todo) - at} networks are left: run it again", file=sys.stderr)
-                break
-            batch = todo[at : at + arguments.batch]
-            print(f"{time.monotonic() - started:6.0f} s: {', '.join(batch)}", file=sys.stderr)
-            results |= measure_batch(backend, batch, Effort(rounds=arguments.rounds))
-            arguments.out.write_text(json.dumps(results, indent=1))
-    report(results)
+        left = arguments.budget
+        measure(made, None if left is None else left - (time.monotonic() - began))
+        return
+    if arguments.command == "pack":
+        keep(made, plans, backend, arguments.store)
+        return
+    engine = f"`{backend.target}` ({backend.environment()['engine']})"
+    command = "python experiments/06_openvino.py report --journal FILE --write"
+    command += f" --rounds {arguments.rounds}"
+    text = page(results(made, plans), names, engine, command, arguments.rounds)
+    print(text)
+    if arguments.write:
+        PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

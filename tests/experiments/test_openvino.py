@@ -1,0 +1,92 @@
+"""The OpenVINO experiment on a machine whose true latencies are known, and its figures."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridlat.backends.fake import FakeDifferentialBackend, Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name, file):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+EXPERIMENT = load("openvino_experiment", "06_openvino.py")
+REPORT = load("experiments_openvino_report", "openvino_report.py")
+
+
+def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path):
+    backend = FakeDifferentialBackend(Machine(noise_share=0.0), fuses=True)
+    journal = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
+    plans = [EXPERIMENT.plan_of("squeezenet", backend, journal)]
+    made = EXPERIMENT.runs(backend, plans, journal, rounds=1)
+    assert EXPERIMENT.measure(made, None)
+    told = EXPERIMENT.results(made, plans)["squeezenet"]
+    assert set(told.sums_us) == set(REPORT.METHODS)
+    assert told.error(REPORT.DIFFERENTIAL) == pytest.approx(0.0, abs=0.02)
+    assert told.error("layers, unfused") > 0.05
+    assert told.error(REPORT.AGAIN) == pytest.approx(0.0, abs=0.01)
+
+    kept = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
+    again = EXPERIMENT.runs(backend, plans, kept, rounds=1)
+    found = EXPERIMENT.results(again, plans)["squeezenet"]
+    assert found.sums_us == told.sums_us and found.whole_us == told.whole_us
+
+
+def test_records_become_a_store_that_tells_the_network_from_its_cells(tmp_path):
+    from hybridlat.store import Store
+
+    backend = FakeDifferentialBackend(Machine(noise_share=0.0), fuses=True)
+    journal = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
+    plans = [EXPERIMENT.plan_of("squeezenet", backend, journal)]
+    made = EXPERIMENT.runs(backend, plans, journal, rounds=1)
+    made = {key: made[key] for key in ("cells", "again")}
+    assert EXPERIMENT.measure(made, None)
+    EXPERIMENT.keep(made, plans, backend, str(tmp_path / "store.sqlite"))
+    with Store(str(tmp_path / "store.sqlite")) as store:
+        [breakdown] = store.breakdowns(backend.target)
+        hashes = [h for h, _ in breakdown.cells]
+        known = store.latencies(backend.target, hashes)
+        whole = store.latencies(backend.target, [breakdown.signature], "network")
+        total = sum(known[h].latency_us * n for h, n in breakdown.cells)
+        assert total == pytest.approx(whole[breakdown.signature].latency_us, rel=0.05)
+        assert set(store.signature_texts(hashes)) == set(hashes)
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = EXPERIMENT.JournalFile(path)
+    journal["a"], journal["b"] = [1.5], {"c": 2}
+    with path.open("a") as out:
+        out.write('{"d": [1, 2')
+    assert dict(EXPERIMENT.JournalFile(path)) == {"a": [1.5], "b": {"c": 2}}
+
+
+def test_figures_are_of_each_half_apart():
+    every = ["a", "b", "c", "d"]
+    errors = {"a": 0.03, "b": -0.04, "c": 0.03, "d": -0.04}
+    told = {
+        name: REPORT.Result(100.0, 101.0, {REPORT.DIFFERENTIAL: 100.0 * (1 + error)})
+        for name, error in errors.items()
+    }
+    rows = [[c.strip() for c in row.split("|")[1:-1]] for row in REPORT.table(told, every)]
+    found = {row[0]: row[2:6] for row in rows if row[1] == REPORT.DIFFERENTIAL}
+    assert found == {
+        "data/nets": ["4", "3.5", "3.5", "-0.5"],
+        "half that chose the protocol": ["2", "3.0", "3.0", "+3.0"],
+        "the other half": ["2", "4.0", "4.0", "-4.0"],
+    }
+    assert not any(row[1] == "layers, unfused" for row in rows)
+    page = REPORT.page(told, every, "an engine", "a command", 2)
+    assert "| a | 0.10 | +1.0 | – | – | – | +3.0 |" in page
+    assert json.dumps(page).isprintable()
