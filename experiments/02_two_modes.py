@@ -202,7 +202,8 @@ def report(rows: Rows, swept: Sequence[str], sizes: Sequence[int], figure: Path)
     text += ["", f"| RMSPE in % | {head} | {tail} |"]
     text += [f"|---|{'---:|' * (len(usable) + len(goals))}"]
     for model, curve in curves.items():
-        errors = " | ".join(f"{value:.1f}" for value in curve)
+        # A forest per operator has no answer where one was not drawn.
+        errors = " | ".join("–" if np.isnan(value) else f"{value:.1f}" for value in curve)
         rows_for = " | ".join(needed(curve, usable, goal) for goal in goals)
         text.append(f"| {model} | {errors} | {rows_for} |")
     draw(rows, swept, curves, figure)

@@ -111,7 +111,7 @@ def train(
     "baselines",
     multiple=True,
     metavar="NAME",
-    help="Only this baseline; may be repeated; none: all; `no`: without any.",
+    help="Judge beside this baseline only; may be repeated; all of them unless given, `no`: none.",
 )
 @click.option(
     "--where",
@@ -142,7 +142,16 @@ def evaluate(
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Judge predictions on held-out networks, beside every baseline, from the records alone."""
+    """Judge predictions on held-out networks, beside every baseline, from the records alone.
+
+    Targets of which whole networks were measured are judged by network: `measured` (all cells
+    known), `unseen` (none), `gated@T` (the gate asks for cells until the tolerance is met). Others
+    are judged by cell: `cells@N` (learned from N of them). Everything is kept in MLflow.
+
+    \b
+    hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
+    hybridlat evaluate --regime unseen --baseline no --json
+    """
     from hybridlat import evaluate as judging
     from hybridlat.evaluation import leaderboard
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _HEADINGS = (
     "regime", "method", "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width",
-    "measured", "device s", "predict ms", "networks",
+    "measured", "device s", "predict ms", "judged on",
 )  # fmt: skip
 
 _BOUND = "perfect"  # chooses by the truth: what no method can beat
@@ -33,7 +33,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _percent(s.measured_share),
         _number(s.device_s, 1),
         _number(row.predict_ms, 2),
-        str(row.networks or f"{row.cells} cells"),
+        str(row.networks or f"{row.cells:,} cells"),
     )
 
 
@@ -91,21 +91,46 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """One table per target, for people."""
+    """One table per target, for people; what does not fit the terminal's width is named below."""
     from rich.table import Table
 
     for target in dict.fromkeys(r.target for r in rows):
         own = ordered([r for r in rows if r.target == target])
         floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
-        table = Table(title=title, title_justify="left")
-        for i, heading in enumerate(_HEADINGS):
-            table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=True)
+        lines = [_cells(row) for row in own]
+        shown = _fitting(lines, console.width)
+        table = Table(
+            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False,
+            padding=(0, 2, 0, 0), header_style="dim",
+        )  # fmt: skip
+        for i in shown:
+            table.add_column(_HEADINGS[i], justify="left" if i < 2 else "right", no_wrap=True)
         before = ""
-        for row in own:
+        for row, cells in zip(own, lines, strict=True):
             if before and row.regime != before:
                 table.add_section()
+            regime = "" if row.regime == before else row.regime
             style = "bold" if row.method == "hybridlat" else ""
-            table.add_row(*_cells(row), style=style)
+            table.add_row(*(regime if i == 0 else cells[i] for i in shown), style=style)
             before = row.regime
         console.print(table)
+        hidden = [_HEADINGS[i] for i in range(len(_HEADINGS)) if i not in shown]
+        if hidden:
+            console.print(f"(a wider terminal or --json also has: {', '.join(hidden)})")
+        console.print()
+
+
+_KEPT_LONGEST = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
+"""Positions of headings, what matters most first."""
+
+
+def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Positions of the columns that fit, in their order."""
+    sizes = [max(map(len, column)) + 2 for column in zip(_HEADINGS, *lines, strict=True)]
+    shown: list[int] = []
+    for position in _KEPT_LONGEST:
+        if sum(sizes[i] for i in shown) + sizes[position] - 2 > width and len(shown) > 2:
+            break
+        shown.append(position)
+    return sorted(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
@@ -116,3 +117,23 @@ def test_who_leaves_answers_out_is_not_the_best() -> None:
     lines = leaderboard.markdown(rows).splitlines()
     assert "| hybridlat | **10.00** |" in lines[4]
     assert "| lookup_only | 0.00 |" in lines[5]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    from rich.console import Console
+
+    good, bad = score([Answer("a", 100.0, 101.0)]), score([Answer("a", 100.0, 120.0)])
+    rows = [
+        Row("v100/tensorrt/fp16", "gated_cells@20%", "hybridlat", good, 0.1, None, 0, 13151),
+        Row("v100/tensorrt/fp16", "gated_cells@20%", "layerwise_learned", bad, 0.1, None, 0, 13151),
+    ]
+    console = Console(width=width, record=True, file=io.StringIO())
+    leaderboard.show(rows, console)
+    text = console.export_text()
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in text
+    assert all(word in text for word in ("hybridlat", "layerwise_learned", "1.00", "20.00"))
+    assert ("predict ms" in lines[1]) == (width == 200)
+    assert text.count("gated_cells@20%") == 1
