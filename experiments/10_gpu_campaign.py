@@ -268,7 +268,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
     precisions = "fp32" if arguments.backend == "onnxruntime" else arguments.precisions
     archive = folder / "campaign.tar.gz"
     made = argparse.Namespace(
-        device="rehearsal", runtime="tensorrt" if fake else arguments.backend,
+        device=arguments.device, runtime="tensorrt" if fake else arguments.backend,
         precisions=precisions,
         limit=arguments.limit, output=str(archive),
     )  # fmt: skip
@@ -333,6 +333,9 @@ def main() -> int:
     try_out = commands.add_parser("rehearse")
     try_out.add_argument(
         "--backend", default="fake", choices=("fake", "onnxruntime", "torch", "tensorrt")
+    )
+    try_out.add_argument(
+        "--device", default="rehearsal", help="one with a data sheet can be trained"
     )
     try_out.add_argument("--python", default=sys.executable, help="the Python that measures")
     try_out.add_argument("--budget", default="60s")
