@@ -32,7 +32,6 @@ from two_modes_series import (
     explained,
     fitted,
     from_data,
-    from_pack,
     jumps,
     series,
     staircase,
@@ -47,7 +46,6 @@ from hybridlat.packs import PackLookup
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
-PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
 SWEEP = ROOT / "experiments" / "two_modes_sweep"
 SIZES = (100, 300, 1000, 3000)
 SEEDS = 3
@@ -228,7 +226,6 @@ def main() -> None:
     """Write the page and the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--pack", type=Path, default=PACK, help="the pack of a CPU target")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "experiments" / "two_modes.md")
     arguments = parser.parse_args()
@@ -243,15 +240,13 @@ def main() -> None:
         "modes` leaves out those that state a mode (waves, fill, alignment). Three seeds.", "",
         *fine(SWEEP, figures / "two_modes_fine.png"),
     ]  # fmt: skip
-    every = from_pack(arguments.pack) if arguments.pack.is_dir() else []
-    if arguments.data.is_dir():
-        every = [*from_data(arguments.data), *every]
-    else:
+    every = from_data(arguments.data) if arguments.data.is_dir() else []
+    if not every:
         print(f"the V100 is left out: {arguments.data} is not there")
     for rows in every:
         swept = ("h_in", "m", "w_in")
         text += report(rows, swept, sizes, figures / f"two_modes_{rows.target.folder}.png")
-    arguments.out.write_text("\n".join(text), encoding="utf-8")
+    arguments.out.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
     print("\n".join(text))
 
 

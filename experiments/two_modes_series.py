@@ -15,7 +15,6 @@ from hybridlat.core import features
 from hybridlat.core.geometry import COLUMN, Geometry, geometry
 from hybridlat.core.operators import KINDS
 from hybridlat.core.target import Target
-from hybridlat.packs import PackLookup
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,14 +44,6 @@ def from_data(data: Path) -> list[Rows]:
         for rows in _by_target((m, imported.signatures[m.signature]) for m in imported.measurements)
         for rows in [_chosen(rows, batch=1)]
     ]
-
-
-def from_pack(folder: Path) -> list[Rows]:
-    """Single convolutions of a pack, a sweep among them or nothing else."""
-    pack = PackLookup(folder)
-    texts = dict(pack.all_signature_texts())
-    cells = (m for m in pack.measurements() if m.kind == "cell" and m.latency_us is not None)
-    return [_chosen(rows) for rows in _by_target((m, texts[m.signature]) for m in cells)]
 
 
 def _by_target(records: Iterator[tuple[Any, str]]) -> Iterator[Rows]:
