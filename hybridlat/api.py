@@ -196,8 +196,8 @@ class Predictor:
             known = len(have)
             missing = [h for h in hashes if h not in have]
         whole = sign(network)
-        if self.backend.measures_plans:
-            records = self._measure_by_plan(
+        if self.backend.protocol == "differential":
+            records = self._measure_behind(
                 file.label, network, missing, whole=what != "cells", rounds=3
             )
         else:
@@ -245,9 +245,9 @@ class Predictor:
         from hybridlat import measure as measuring
 
         assert self.backend is not None
-        if self.backend.measures_plans:
+        if self.backend.protocol == "differential":
             network = file.network(batch, shapes)
-            self._measure_by_plan(file.label, network, hashes, whole=False, rounds=1)
+            self._measure_behind(file.label, network, hashes, whole=False, rounds=1)
         else:
             jobs = self._jobs(split, hashes, {"network": file.label})
             measuring.measure(
@@ -256,14 +256,22 @@ class Predictor:
             )  # fmt: skip
         self._knowledge.forget(hashes)
 
-    def _measure_by_plan(
+    def _measure_behind(
         self, name: str, network: Network, hashes: Sequence[str], *, whole: bool, rounds: int
     ) -> list[Measurement]:
-        """Measure cells behind their predecessors, by the backend's own runner of plans."""
-        from hybridlat import planned
-
+        """Measure cells behind their predecessors, by the backend's runner of plans or in here."""
         assert self.backend is not None
         wanted = frozenset(hashes)
+        if not self.backend.measures_plans:
+            from hybridlat.measure_behind import measure_behind
+            from hybridlat.measure_differential import Effort
+
+            return measure_behind(
+                self.backend, name, network, wanted, self.store, whole=whole,
+                effort=Effort(max(rounds, 2), rounds + 2), progress=self.progress,
+            )  # fmt: skip
+        from hybridlat import planned
+
         found = planned.measure_networks(
             [(name, network)], self.target, self.store,
             planned.run_here(self.backend.run_plan, self.progress), lower=self.backend.lower,
