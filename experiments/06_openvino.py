@@ -121,18 +121,21 @@ def _renamed(parts: Parts, by: str) -> Parts:
 def runs(
     backend: Backend, plans: list[Plan], journal: JournalFile, rounds: int
 ) -> dict[str, Differential]:
-    """The three runs, in the order in which they are made.
+    """The four runs, in the order in which they are made.
 
     The sums of parts timed alone are tens of per cent off: one round shows that.
     """
     efforts = {
         "cells": Effort(rounds, rounds + 2),
         "again": Effort(rounds, rounds + 2, seed=1),
+        "layers": Effort(1, 1, session_ms=5.0),
         "alone": Effort(1, 1, session_ms=5.0),
     }
     cells = [p for plan in plans for p in (plan.whole, *(q for q, _ in plan.parts[DIFFERENTIAL]))]
-    alone = [q for plan in plans for method in METHODS[:3] for q, _ in plan.parts[method]]
-    parts = {"cells": cells, "again": [plan.whole for plan in plans], "alone": alone}
+    layers = [q for plan in plans for q, _ in plan.parts[METHODS[0]]]
+    alone = [q for plan in plans for method in METHODS[1:3] for q, _ in plan.parts[method]]
+    again = [plan.whole for plan in plans]
+    parts = {"cells": cells, "again": again, "layers": layers, "alone": alone}
     return {key: Differential(backend, parts[key], efforts[key], journal) for key in parts}
 
 
@@ -169,7 +172,7 @@ def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Resul
             continue
         sums: dict[str, float] = {}
         for method, kind in kinds.items():
-            run = "cells" if method == DIFFERENTIAL else "alone"
+            run = {DIFFERENTIAL: "cells", METHODS[0]: "layers"}.get(method, "alone")
             parts = [(found.get((run, plan.name, kind, p.signature)), n)
                      for p, n in plan.parts[method]]  # fmt: skip
             if all(us is not None for us, _ in parts):
