@@ -8,6 +8,8 @@ from .nvml import Reading, summary
 
 _BATCH_US = 15000.0
 _MOST_PER_BATCH = 200
+_OF_REFERENCE = 30
+_COMPANY = 10
 
 
 def visit(
@@ -33,12 +35,16 @@ def visit(
     readings: Dict[str, List[Reading]] = {key: [] for key in keys}
     batches: Dict[str, List[int]] = {key: [] for key in keys}
     end = time.time() + limit_s
-    while any(len(found) < samples for found in taken.values()):
+    enough = {key: samples if key in asked else min(samples, _OF_REFERENCE) for key in keys}
+    while any(len(taken[key]) < enough[key] for key in keys):
         for key in keys:
             seen = readings[key]
+            count = counts[key]
+            if len(taken[key]) >= enough[key]:  # it goes on only to keep the others company
+                count = min(count, _COMPANY)
             batch = engine.run_us(
                 key,
-                counts[key] + 1,
+                count + 1,
                 lambda seen=seen: seen.append(engine.read_sensors()),  # type: ignore[misc]
             )
             taken[key].extend(batch[1:])  # the first fills the pipeline
