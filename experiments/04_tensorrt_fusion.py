@@ -1,17 +1,19 @@
 """How well the table of TensorRT's fusion rules agrees with TensorRT-RTX's compiler.
 
-``python experiments/04_tensorrt_fusion.py [--record] [--all-kinds]``
+``python experiments/04_tensorrt_fusion.py [--record] [--write]``
 
 Prints the share of operators in identical groups, FP32 and FP16, for the networks that shaped the
-rules and for those that did not, and every kind of disagreement of the former. The kinds of the
-latter are shown with ``--all-kinds`` only: whoever has seen them and then changes the rules must
-judge on other networks. Where the compiler is installed (extra ``rtx``) it is asked, else its
-recordings in tests/golden/rtx_layers are read; ``--record`` writes those.
+rules and for those that did not, and every kind of disagreement. ``--shaping`` leaves out the kinds
+of the latter, for whoever is to change the rules: who has seen them must judge on other networks.
+Where the compiler is installed (extra ``rtx``) it is asked, else its recordings in
+tests/golden/rtx_layers are read; ``--record`` writes those, ``--write`` the page
+experiments/tensorrt_fusion.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import gzip
 import json
 import statistics
@@ -20,17 +22,19 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from hybridlat.core.network import Network
-from hybridlat.errors import MeasurementError
-from hybridlat.lowering import rules, tensorrt, tensorrt_rtx
-from hybridlat.lowering.fused import Groups, agreement, differing, is_partition
-from hybridlat.onnx_io import read_network
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from experiments.tensorrt_kinds import name_of  # noqa: E402
+from hybridlat.core.network import Network  # noqa: E402
+from hybridlat.errors import MeasurementError  # noqa: E402
+from hybridlat.lowering import rules, tensorrt, tensorrt_rtx  # noqa: E402
+from hybridlat.lowering.fused import Groups, agreement, differing, is_partition  # noqa: E402
+from hybridlat.onnx_io import read_network  # noqa: E402
+
 NETS = ROOT / "data" / "nets"
 GOLDEN = ROOT / "tests" / "golden" / "rtx_layers"
+PAGE = ROOT / "experiments" / "tensorrt_fusion.md"
 PRECISIONS = ("fp32", "fp16")
 
 
@@ -43,7 +47,7 @@ class Verdict:
     shaping: bool
     nodes: int
     agreement: float
-    kinds: tuple[str, ...]
+    kinds: tuple[tuple[str, str], ...]
 
 
 def shaping() -> frozenset[str]:
@@ -95,12 +99,12 @@ def judge(name: str, precision: str, truth: Groups | None = None) -> Verdict:
     return Verdict(name, precision, name in shaping(), len(network.nodes), share, kinds)
 
 
-def disagreements(network: Network, found: Groups, truth: Groups) -> list[str]:
+def disagreements(network: Network, found: Groups, truth: Groups) -> list[tuple[str, str]]:
     """What the rules say and what is true, once for each connected set of differing operators."""
     places: list[dict[int, tuple[int, ...]]] = [
         {node: kernel for kernel in groups.kernels for node in kernel} for groups in (found, truth)
     ]
-    told: list[str] = []
+    told: list[tuple[str, str]] = []
     seen: set[int] = set()
     for start in differing(found, truth):
         if start in seen:
@@ -112,41 +116,103 @@ def disagreements(network: Network, found: Groups, truth: Groups) -> list[str]:
                 together.add(node)
                 waiting.extend(other for place in places for other in place.get(node, ()))
         seen |= together
-        sides = [
+        rules_say, compiler_says = (
             " | ".join(
                 "+".join(network.nodes[i].op for i in kernel) or "removed"
                 for kernel in sorted({place.get(node, ()) for node in together})
             )
             for place in places
-        ]
-        told.append(f"rules: {sides[0]}   compiler: {sides[1]}")
+        )
+        told.append((rules_say, compiler_says))
     return told
 
 
-def report(verdicts: list[Verdict], all_kinds: bool) -> None:
-    """Print the figures and the kinds of disagreement."""
-    for precision in PRECISIONS:
-        for half, is_shaping in (("shaped the rules", True), ("did not", False)):
+def page(verdicts: list[Verdict], truth: str, command: str, shaping_only: bool) -> str:
+    """The published page: figures, networks and kinds of disagreement, as Markdown."""
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return "\n".join([
+        "# The rules of TensorRT against TensorRT-RTX's compiler",
+        "",
+        f"Made by `{command}` on {day}. Machine: two-core AMD EPYC VM, no GPU. Truth: {truth}, "
+        "batch 1, SM of no particular GPU, no auxiliary streams.",
+        "",
+        "Agreement is the share of a network's operators that stand in the same kernel with the "
+        "same others, or are removed, in both. One half of the networks shaped the rules "
+        "(`tests/golden/rtx_layers/halves.json`), the other did not. The compiler stands in for "
+        "classic TensorRT's grouping, which has not been seen here.",
+        "",
+        *figures(verdicts),
+        "",
+        "## Every kind of disagreement",
+        "",
+        "Kernels are set apart by `|`. Counted once for each connected set of operators, in both "
+        "precisions.",
+        "",
+        *kinds_table(verdicts, shaping_only),
+        "",
+        "## Networks",
+        "",
+        "| network | shaped the rules | operators | FP32 % | FP16 % |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {name} | {'yes' if name in shaping() else 'no'} | {by['fp32'].nodes} "
+            f"| {100 * by['fp32'].agreement:.1f} | {100 * by['fp16'].agreement:.1f} |"
+            for name, by in by_name(verdicts).items()
+        ),
+        "",
+    ])  # fmt: skip
+
+
+def by_name(verdicts: list[Verdict]) -> dict[str, dict[str, Verdict]]:
+    """The verdicts of each network by precision."""
+    found: dict[str, dict[str, Verdict]] = {}
+    for verdict in verdicts:
+        found.setdefault(verdict.name, {})[verdict.precision] = verdict
+    return found
+
+
+def figures(verdicts: list[Verdict]) -> list[str]:
+    """Agreement over each half in each precision."""
+    lines = [
+        "| networks | precision | n | mean of networks % | all operators % | worst % | (network) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for half, is_shaping in (("half that shaped the rules", True), ("the other half", False)):
+        for precision in PRECISIONS:
             chosen = [v for v in verdicts if v.precision == precision and v.shaping == is_shaping]
             if not chosen:
                 continue
-            shares = [v.agreement for v in chosen]
-            nodes = sum(v.nodes for v in chosen)
-            pooled = sum(v.agreement * v.nodes for v in chosen) / nodes
+            mean = statistics.fmean(v.agreement for v in chosen)
+            pooled = sum(v.agreement * v.nodes for v in chosen) / sum(v.nodes for v in chosen)
             worst = min(chosen, key=lambda v: v.agreement)
-            print(
-                f"{precision} {len(chosen):3} networks that {half:16}: mean over networks "
-                f"{100 * statistics.fmean(shares):5.1f} %, all operators {100 * pooled:5.1f} %, "
-                f"worst {100 * worst.agreement:5.1f} % ({worst.name})"
+            lines.append(
+                f"| {half} | {precision} | {len(chosen)} | {100 * mean:.1f} | {100 * pooled:.1f} "
+                f"| {100 * worst.agreement:.1f} | {worst.name} |"
             )
-    print()
+    return lines
+
+
+def kinds_table(verdicts: list[Verdict], shaping_only: bool) -> list[str]:
+    """Every kind of disagreement with its name, how often it was met, and where."""
+    counts: Counter[tuple[bool, tuple[str, str]]] = Counter()
+    where: dict[tuple[bool, tuple[str, str]], set[str]] = {}
     for verdict in verdicts:
-        mark = "shaping" if verdict.shaping else ""
-        print(f"{verdict.name:28} {verdict.precision} {100 * verdict.agreement:6.1f} % {mark}")
-    kinds = Counter(k for v in verdicts if v.shaping or all_kinds for k in v.kinds)
-    print("\nKinds of disagreement:" if kinds else "\nNo disagreement.")
-    for kind, count in kinds.most_common():
-        print(f"{count:4} × {kind}")
+        for kind in verdict.kinds:
+            counts[verdict.shaping, kind] += 1
+            where.setdefault((verdict.shaping, kind), set()).add(verdict.name)
+    lines = [
+        "| half | kind | rules | compiler | count | networks |",
+        "|---|---|---|---|---|---|",
+    ]
+    for key, count in sorted(counts.items(), key=lambda item: (not item[0][0], -item[1], item[0])):
+        is_shaping, kind = key
+        if is_shaping or not shaping_only:
+            sides = [f"`{side}`".replace("|", "\\|") for side in kind]
+            lines.append(
+                f"| {'shaping' if is_shaping else 'other'} | {name_of(kind)} | {sides[0]} "
+                f"| {sides[1]} | {count} | {', '.join(sorted(where[key]))} |"
+            )
+    return lines
 
 
 def main() -> None:
@@ -155,7 +221,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--record", action="store_true", help="write the recordings anew")
-    parser.add_argument("--all-kinds", action="store_true", help="show the judging half's too")
+    parser.add_argument("--shaping", action="store_true", help="no kinds of the judging half")
+    parser.add_argument("--write", action="store_true", help="write tensorrt_fusion.md")
     arguments = parser.parse_args()
     names = sorted(path.stem for path in NETS.glob("*.onnx"))
     if arguments.record:
@@ -166,14 +233,18 @@ def main() -> None:
                 except MeasurementError as error:
                     print(f"{name} {precision}: {error}")
     live = tensorrt_rtx.installed()
-    print(f"Truth: {'TensorRT-RTX ' + tensorrt_rtx.version() if live else 'recordings'}\n")
     verdicts = [
         judge(name, precision, None if live and not arguments.record else recorded(name, precision))
         for name in names
         for precision in PRECISIONS
         if recording(name, precision).exists()
     ]
-    report(verdicts, arguments.all_kinds)
+    truth = f"TensorRT-RTX {tensorrt_rtx.version()}" if live else "recordings of TensorRT-RTX"
+    command = "python experiments/04_tensorrt_fusion.py --write"
+    text = page(verdicts, truth, command, arguments.shaping)
+    print(text)
+    if arguments.write:
+        PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

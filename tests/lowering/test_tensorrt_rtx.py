@@ -109,3 +109,25 @@ def test_lowerings_are_found_by_file_name():
     assert not {"rules", "fused", "unfuse"} & set(lowering.available())
     with pytest.raises(TargetError, match="choose one of"):
         lowering.load("tensorflow")
+
+
+def test_every_kind_of_disagreement_has_a_name_and_stands_in_the_page():
+    kinds = {k for p in EXPERIMENT.PRECISIONS for v in verdicts(p) for k in v.kinds}
+    assert {k for k in kinds if EXPERIMENT.name_of(k) == "not named yet"} == set()
+    every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
+    rows = EXPERIMENT.kinds_table(every, False)[2:]
+    assert {tuple(_cells(row)[2:4]) for row in rows} == {(f"`{a}`", f"`{b}`") for a, b in kinds}
+    published = EXPERIMENT.PAGE.read_text(encoding="utf-8")
+    assert all(row in published for row in (*rows, *EXPERIMENT.figures(every)))
+
+
+def test_kinds_of_the_judging_half_can_be_left_unseen():
+    every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
+    rows = EXPERIMENT.kinds_table(every, True)[2:]
+    assert rows and all(_cells(row)[0] == "shaping" for row in rows)
+    assert EXPERIMENT.kinds_table(every, False)[2:][: len(rows)] == rows
+
+
+def _cells(row):
+    cells = row.replace("\\|", "\0").strip("|").split("|")
+    return [cell.strip().replace("\0", "|") for cell in cells]
