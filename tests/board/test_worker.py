@@ -18,7 +18,7 @@ from hybridlat import board, plan
 from hybridlat.errors import StoreError
 
 FOLDER = Path(board.__file__).parent
-OLD = ("3.6", "3.7", "3.8")
+PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
 
 
 def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -68,8 +68,8 @@ def old_python(version: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("version", OLD)
-def test_it_runs_under_old_pythons(make_plan, version):
+@pytest.mark.parametrize("version", PYTHONS)
+def test_it_runs_under_every_python(make_plan, version):
     python = old_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
