@@ -17,7 +17,8 @@ Every part is timed among the other parts of its own network; nothing is fitted.
 engine costs is added once to every sum. Layers, kernels and cells *alone* are built and timed each
 by itself, between plain layouts, in one round. *Differential* is T(previous ++ cell) − T(previous),
 both ending in a tap that reads one pixel a channel, in {rounds} rounds and up to two more while the
-machine is not calm. The noise floor is the same whole networks measured again minutes later.
+machine is not calm. A sum is given where all of its parts were visited. The noise floor is the same
+whole networks measured again minutes later.
 
 The tap, and how much memory is held in turn, were chosen on networks of the half that is named;
 one early trial also saw SqueezeNet and MobileNetV2 of the other half."""
