@@ -69,6 +69,7 @@ def run(
     device: Device | None = None,
     seed: int = 0,
     confidence: float = 0.9,
+    trials: int = 3,
     track: bool = True,
     tell: Tell | None = None,
 ) -> Evaluation:
@@ -76,7 +77,8 @@ def run(
 
     ``regimes`` keeps only rows of those regimes; ``baselines`` None means all there are;
     ``networks`` restricts the judged networks to these names; ``where`` restricts cells (see
-    records.load); ``device`` overrides the data sheet. Deterministic but for ``predict_ms``.
+    records.load); ``device`` overrides the data sheet; ``trials`` is how many random draws figures
+    per cell are the mean of. Deterministic but for ``predict_ms``.
     Raises InputError where there is nothing to judge.
     """
     say = tell or _silent
@@ -98,7 +100,7 @@ def run(
                 records = _restricted(records, networks)
                 setting = Setting(device or device_of(target, opened), target.precision, seed,
                                   confidence=confidence)  # fmt: skip
-                report = judge(records, setting, tolerances, names, say)
+                report = judge(records, setting, tolerances, names, say, trials)
                 reports.append(report)
                 rows += _keep(report, setting, whole, where or {}, regimes)
             if rows:
@@ -115,6 +117,7 @@ def judge(
     tolerances: Sequence[float],
     names: Sequence[str],
     tell: Tell,
+    trials: int = 3,
 ) -> TargetReport:
     """One target: per network where at least ten were measured whole, else per cell."""
     count = len(records.complete_networks)
@@ -122,7 +125,7 @@ def judge(
         return judge_networks(records, setting, tolerances, names, tell)
     if count:
         tell(f"{records.target}: {count} whole networks are too few to hold out, judged per cell")
-    return judge_cells(records, setting, names, tell)
+    return judge_cells(records, setting, names, tell, range(trials))
 
 
 def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target]:
