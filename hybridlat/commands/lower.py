@@ -12,6 +12,7 @@ from hybridlat.commands.printing import console, print_json
 
 if TYPE_CHECKING:
     from hybridlat.core.network import Lowered, Network
+    from hybridlat.core.target import Target
 
 
 @click.command()
@@ -28,15 +29,14 @@ def lower(
     as_json: bool,
 ) -> None:
     """The kernels an engine makes of a network, which operators each holds, and the cells."""
-    from hybridlat import lowering
     from hybridlat.core.cells import cut_positions, label
     from hybridlat.core.target import Target
     from hybridlat.onnx_io import read_network
 
-    read = read_network(network, batch, shapes)
-    lowered = lowering.load(Target.parse(target).engine).lower(read)
+    wanted = Target.parse(target)
+    read, lowered = _lowered(read_network(network, batch, shapes), wanted)
     cells = cut_positions(lowered.network)
-    differing = _differing(read, lowered, Target.parse(target).engine)
+    differing = _differing(read, lowered, wanted.engine)
     if as_json:
         names = [node.name for node in read.nodes]
         kernels = [
@@ -57,15 +57,36 @@ def lower(
     _print(read, lowered, cells, differing)
 
 
+def _lowered(read: Network, target: Target) -> tuple[Network, Lowered]:
+    """The network in the target's precision, where that decides what is fused, and its kernels."""
+    from hybridlat import lowering
+    from hybridlat.lowering import tensorrt, tensorrt_rtx
+
+    lower = lowering.load(target.engine).lower
+    if target.engine.startswith("tensorrt") and target.precision == "fp16":
+        read = tensorrt_rtx.in_half_precision(read)
+    if target.engine == "tensorrt":
+        version = target.runtime.removeprefix(target.engine).removeprefix("-")
+        return read, tensorrt.lower(read, version)
+    return read, lower(read)
+
+
 def _differing(read: Network, lowered: Lowered, engine: str) -> set[int] | None:
-    """Operators that the engine itself groups otherwise than the rules; None: it was not asked."""
+    """Operators that TensorRT-RTX's compiler groups otherwise than the rules.
+
+    None: it is not here, or refuses the network.
+    """
+    from hybridlat.errors import MeasurementError
     from hybridlat.lowering import tensorrt_rtx
 
     if engine != "tensorrt" or not tensorrt_rtx.installed():
         return None
     from hybridlat.lowering.fused import Groups, differing
 
-    truth, _ = tensorrt_rtx.groups_of(read)
+    try:
+        truth, _ = tensorrt_rtx.groups_of(read)
+    except MeasurementError:
+        return None
     return set(differing(Groups(lowered.origins, lowered.removed), truth))
 
 
