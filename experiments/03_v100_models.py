@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import argparse
 import platform
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from hybridlat import devices, importers
-from hybridlat.core.geometry import geometry
-from hybridlat.core.target import Target
-from hybridlat.fit import fit_model
-from hybridlat.model import CellModel
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hybridlat import devices, importers  # noqa: E402
+from hybridlat.core.geometry import geometry  # noqa: E402
+from hybridlat.core.target import Target  # noqa: E402
+from hybridlat.fit import fit_model  # noqa: E402
+from hybridlat.model import CellModel  # noqa: E402
+
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
 Rows = tuple[list[str], np.ndarray]
 

@@ -23,7 +23,7 @@ from hybridlat.model_parts import Array, Floats, KnownGround, Surface, feature_n
 LEAST_ROWS = 20
 _FOLDS = 5
 _POINTS = 448  # inducing points of the surface: its cost in the served model
-_FOREST_LIMIT = 12_000  # rows; boosting is as good beyond, and its file smaller
+_FOREST_LIMIT = 24_000  # rows; boosting is as good beyond, and its file smaller
 
 
 def fit_model(
@@ -137,7 +137,7 @@ class _Problem:
     def blank_model(self, confidence: float) -> CellModel:
         """A model without trees, to compute rows with."""
         empty = np.zeros(0, np.float32)
-        surface = Surface(np.zeros(0, np.intp), empty, empty, empty.reshape(0, 0), empty, 0.0)
+        surface = parts.no_surface()
         flat = empty.reshape(0, 0)
         ranges = np.zeros((0, 0))
         ground = KnownGround(ranges, ranges, flat, 1.0, np.zeros(0, np.int64), empty, 1.0)
@@ -213,9 +213,11 @@ class _Fit:
         p, n = self.problem, len(self.rows)
         fold = p.cell_folds[p.cells.cell]
         smooth = np.zeros(n)
-        for k in range(_FOLDS):
-            inside, outside = fold != k, fold == k
-            smooth[outside] = self._surface(inside).predict(self.rows[outside])
+        smooths = self._surface_helps(fold)
+        if smooths:
+            for k in range(_FOLDS):
+                inside, outside = fold != k, fold == k
+                smooth[outside] = self._surface(inside).predict(self.rows[outside])
         rows = self.rows.copy()
         rows[:, -1] = smooth
         candidates = np.stack([smooth, np.zeros(n), np.zeros(n)], axis=1)
@@ -226,7 +228,7 @@ class _Fit:
             candidates[outside, 2] = (
                 candidates[outside, 1] if forest is None else forest.predict(rows[outside])
             )
-        shares = parts.best_shares(candidates, self.values)
+        shares = parts.best_shares(candidates, self.values, surface=smooths)
         boosted, forest = self._trees(rows, np.ones(n, bool))
         if forest is None:
             shares = (shares[0], shares[1] + shares[2], 0.0)
@@ -247,10 +249,32 @@ class _Fit:
         }
         return replace(
             self.start,
-            surface=self._surface(np.ones(n, bool)), mix=shares[0], trees=trees, spread=spread,
+            surface=self._surface(np.ones(n, bool)) if smooths else parts.no_surface(),
+            mix=shares[0], trees=trees, spread=spread,
             ground=parts.known_ground(p.cells, p.codes, len(p.ops), p.seed),
             quantile=quantile, lean=leaning, card=card,
         )  # fmt: skip
+
+    def _surface_helps(self, fold: NDArray[np.intp]) -> bool:
+        """Whether trees that are told the surface's answer do better on a fold than trees alone.
+
+        It does where rows are few; where they are many and of many operators it can lead astray.
+        """
+        if len(self.rows) < parts.MANY_ROWS:
+            return True
+        outside, inside = fold == 0, fold != 0
+        smooth = np.zeros(len(self.rows))
+        inner = fold == 1
+        smooth[inside & inner] = self._surface(inside & ~inner).predict(self.rows[inside & inner])
+        smooth[inside & ~inner] = self._surface(inner).predict(self.rows[inside & ~inner])
+        smooth[outside] = self._surface(inside).predict(self.rows[outside])
+        errors = []
+        for told in (smooth, np.zeros(len(self.rows))):
+            rows = self.rows.copy()
+            rows[:, -1] = told
+            made = self._served(self._trees(rows, inside)[0]).predict(rows[outside])
+            errors.append(float(np.mean(np.abs(made - self.values[outside]))))
+        return errors[0] < errors[1]
 
     def _surface(self, taken: NDArray[np.bool_]) -> Surface:
         return parts.fit_surface(

@@ -29,8 +29,11 @@ SMOOTH: tuple[str, ...] = (
     "log2_activation_size", "log2_best_wave_time", "log2_wave_time_128x128",
     "log2_wave_time_64x64", "log2_compute_to_memory", "log2_roofline", "log2_batch", "log2_groups",
     "kind", "depthwise", "has_add", "activation", "align_c_in", "log2_size_to_last_cache", "prior",
+    "context", "log2_run", "log2_length",
 )  # fmt: skip
 """Features that the surface is smooth in; constant ones drop out of each fit."""
+MANY_ROWS = 5000
+"""From here on trees alone may be better, and forests have use for more leaves."""
 _LEAST_NOISE = 0.03  # of the variance: less lets single kernel choices bend the surface
 _TUNING_ROWS = 320
 _LANDMARKS = 640
@@ -103,6 +106,12 @@ def fit_surface(
     )
 
 
+def no_surface() -> Surface:
+    """A surface that says nothing of any kernel."""
+    none = np.zeros(0, np.float32)
+    return Surface(np.zeros(0, np.intp), none, none, none.reshape(0, 0), none, 0.0)
+
+
 def fit_boosted(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     """Gradient boosting (XGBoost); the shape of the trees follows the number of rows."""
     import xgboost
@@ -147,8 +156,9 @@ def fit_forest(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     """Extremely randomised trees: jumps of kernel choice averaged instead of chased."""
     from sklearn.ensemble import ExtraTreesRegressor
 
+    trees, leaves = (24, 2000) if len(rows) >= MANY_ROWS else (32, 700)
     forest = ExtraTreesRegressor(
-        32, max_features=0.5, max_leaf_nodes=700, random_state=seed, n_jobs=1
+        trees, max_features=0.5, max_leaf_nodes=leaves, random_state=seed, n_jobs=1
     )
     return forest.fit(rows, values, sample_weight=weights)
 
@@ -261,16 +271,19 @@ def _spread_out(points: Floats, count: int) -> Floats:
     return unique[chosen]
 
 
-def best_shares(candidates: Array, truth: Array) -> tuple[float, float, float]:
+def best_shares(
+    candidates: Array, truth: Array, surface: bool = True
+) -> tuple[float, float, float]:
     """Shares of surface, boosted trees and forest: between equal and the best out of fold.
 
     The error is the relative one that is reported, with single misses held at a factor of e. On
     some hundred rows the best mix is mostly luck, and equal shares beat it (seen on V100 slices
-    that no reported figure uses); on thousands it is not.
+    that no reported figure uses); on thousands it is not. Without a ``surface`` its share is 0.
     """
-    best, best_error = (1 / 3, 1 / 3, 1 / 3), math.inf
+    equal = (1 / 3, 1 / 3, 1 / 3) if surface else (0.0, 0.5, 0.5)
+    best, best_error = equal, math.inf
     grid = [i / 4 for i in range(5)]
-    for first in grid:
+    for first in grid if surface else (0.0,):
         for second in grid:
             third = 1 - first - second
             if third < 0:
@@ -280,5 +293,7 @@ def best_shares(candidates: Array, truth: Array) -> tuple[float, float, float]:
             if error < best_error:
                 best, best_error = (first, second, third), error
     trust = len(truth) / (len(truth) + 600)
-    a, b, c = (trust * share + (1 - trust) / 3 for share in best)
+    a, b, c = (
+        trust * share + (1 - trust) * even for share, even in zip(best, equal, strict=True)
+    )  # fmt: skip
     return a, b, c

@@ -15,7 +15,7 @@ from hybridlat.core.calibrate import JudgedNetwork
 from hybridlat.core.device import Device
 from hybridlat.core.target import Target
 from hybridlat.knowledge import model_folders
-from hybridlat.model import CellModel
+from hybridlat.model import CellModel, read_device
 from hybridlat.records import Records, WholeNetwork
 from hybridlat.store import Store
 
@@ -40,7 +40,9 @@ def device_of(target: Target, store: Store) -> Device:
     if target.device in devices.names():
         return devices.load(target.device)
     for folder in model_folders(target):
-        return CellModel.load(folder).device
+        device = read_device(folder)
+        if device is not None:
+            return device
     key = f"device/{target.device}/{target.threads}"
     kept = store.cache_get(key)
     if kept is None:

@@ -225,8 +225,9 @@ class CellModel:
                 )
             with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
                 a = {name: arrays[name] for name in arrays.files}
-            device = dict(head["device"])
-            device["cache_bytes"] = tuple(device["cache_bytes"])
+            device = read_device(folder)
+            if device is None:
+                raise StoreError(f"the model in {folder} is damaged: it names no device")
             ops = tuple(head["ops"])
             if list(head["features"]) != list(feature_names(ops)):
                 raise StoreError(
@@ -236,7 +237,7 @@ class CellModel:
             width = len(head["features"])
             card_file, prior = folder / "card.json", folder / "prior"
             return cls(
-                device=Device(**device),
+                device=device,
                 precision=head["precision"],
                 ops=ops,
                 floor_us=head["floor_us"],
@@ -264,6 +265,18 @@ class CellModel:
             )
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
+
+
+def read_device(folder: Path | str) -> Device | None:
+    """The device that a model folder was trained for; None where it does not say.
+
+    Also of models that this version cannot use any more: training them anew needs it.
+    """
+    try:
+        head = json.loads((Path(folder) / "model.json").read_text())["device"]
+        return Device(**{**head, "cache_bytes": tuple(head["cache_bytes"])})
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:

@@ -102,10 +102,9 @@ def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
     """For every kernel the number of the bin it takes in each triple of ``COMBINED``."""
     taken = np.log2(np.maximum(geometry.values[:, [COLUMN[name] for name in COMBINED]], 1))
     bins = np.minimum(np.floor(2 * taken + 0.5), _BINS - 1).astype(np.int64).T
-    result = np.empty((len(_TRIPLES), taken.shape[0]), np.int64)
-    for place, (i, j, k) in enumerate(_TRIPLES):
-        result[place] = ((place * _BINS + bins[i]) * _BINS + bins[j]) * _BINS + bins[k]
-    return result
+    first, second, third = (bins[list(column)] for column in zip(*_TRIPLES, strict=True))
+    place = np.arange(len(_TRIPLES))[:, None]
+    return np.asarray(((place * _BINS + first) * _BINS + second) * _BINS + third, np.int64)
 
 
 def no_triples() -> Floats:

@@ -9,6 +9,7 @@ Deterministic: the same records give the same files.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -124,7 +125,11 @@ def _priors(target: Target, records: Records) -> tuple[CellModel, ...]:
     if len(records.cells) >= _PRIORS_BELOW:
         return ()
     folders = {f.name: f for f in reversed(model_folders(None)) if f.name != target.folder}
-    return tuple(CellModel.load(folder) for _, folder in sorted(folders.items()))
+    found: list[CellModel] = []
+    for _, folder in sorted(folders.items()):
+        with contextlib.suppress(HybridlatError):  # of a format that is gone: no help
+            found.append(CellModel.load(folder))
+    return tuple(found)
 
 
 class _Training:

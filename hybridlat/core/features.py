@@ -145,10 +145,12 @@ def _size(column: str) -> Callable[[View], Array]:
     return lambda v: _log2(np.maximum(getattr(v, column), 1.0))
 
 
-for _name in ("batch", "c_in", "h_in", "w_in", "c_out", "h_out", "groups", "m", "n", "k", "flop"):
+for _name in ("batch", "c_in", "h_in", "w_in", "c_out", "h_out", "groups", "m", "n", "k", "flop",
+              "run", "length"):  # fmt: skip
     _add(f"log2_{_name}", f"log2 of {_name}", _size(_name))
 for _name in ("kind", "k_h", "k_w", "stride", "dilation", "pad", "activation", "has_add",
-              "has_bias", "inputs", "rank"):  # fmt: skip
+              "has_bias", "inputs", "rank", "context",
+              "variant"):  # fmt: skip
     _add(_name, "as in geometry.COLUMNS", lambda v, c=_name: getattr(v, c))  # type: ignore[misc]
 
 
@@ -235,6 +237,24 @@ def pad_waste_16(v: View) -> Array:
     """Part of the work lost when channels are padded up to blocks of 16."""
     used = np.ceil(v.c_in / 16) * np.ceil(v.c_out / 16) * 256
     return np.asarray(1 - v.c_in * v.c_out / np.maximum(used, 1), dtype=np.float64)
+
+
+@_feature("share, 0..1")
+def useful_64_c_out(v: View) -> Array:
+    """Share of the lanes that hold output channels, in sets of four vectors of 16 (AVX-512)."""
+    return np.asarray(v.c_out / (64 * np.ceil(np.maximum(v.c_out, 1) / 64)), np.float64)
+
+
+@_feature("share, 0..1")
+def useful_6_w_out(v: View) -> Array:
+    """Share of the output positions in full groups of six along a row: a register block."""
+    return np.asarray(v.w_out / (6 * np.ceil(np.maximum(v.w_out, 1) / 6)), np.float64)
+
+
+@_feature("ratio")
+def padding_to_width(v: View) -> Array:
+    """Padding over the width of the output: positions at borders are often computed one by one."""
+    return np.asarray(v.pad / np.maximum(v.w_out, 1), np.float64)
 
 
 @_feature("log2 of a ratio")

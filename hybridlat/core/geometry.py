@@ -23,7 +23,8 @@ from hybridlat.core.operators import KINDS, activation_class, fusion, kind_of
 COLUMNS: tuple[str, ...] = (
     "op", "kind", "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "w_out", "k_h", "k_w",
     "stride", "dilation", "groups", "pad", "m", "n", "k", "flop", "in_bytes", "weight_bytes",
-    "out_bytes", "item_bytes", "activation", "has_add", "has_bias", "inputs", "rank",
+    "out_bytes", "item_bytes", "activation", "has_add", "has_bias", "inputs", "rank", "run",
+    "length", "variant", "context",
 )  # fmt: skip
 """Columns of a geometry row.
 
@@ -31,6 +32,8 @@ COLUMNS: tuple[str, ...] = (
 ``m``, ``n``, ``k`` are the implicit matrix product of one group: output positions x output
 channels x (input channels · taps). Sizes in elements, ``*_bytes`` in bytes of the file's types.
 """
+CONTEXTS = {"": 0.0, "medium": 1.0, "small": 2.0}
+"""Number of each context: the fewer weights a network holds, the warmer are the caches."""
 COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 _PACK = struct.Struct(f"{len(COLUMNS)}d")
 _MEMO_LIMIT = 200_000
@@ -96,6 +99,7 @@ def scan(text: str) -> list[tuple[float, ...]]:
     tensors: dict[str, Tensor] = {}
     rows: list[tuple[float, ...]] = []
     lines = text.split("\n")
+    context = 0.0
     if not lines[0].startswith("hybridlat-signature "):
         raise ValueError(f"not a signature: {lines[0][:60]!r}")
     for line in lines[1:]:
@@ -118,7 +122,9 @@ def scan(text: str) -> list[tuple[float, ...]]:
         elif line.startswith("constant "):
             number, _, type_ = line[9:].partition(" ")
             tensors[number] = _tensor(type_.partition(" =")[0], " ", True)
-    return rows
+        elif line.startswith("context "):
+            context = CONTEXTS[line[8:].strip()]
+    return [(*row, context) for row in rows]
 
 
 @lru_cache(maxsize=65536)
@@ -137,6 +143,10 @@ class _Attributes:
     pad: int
     activation: str
     transposed: bool
+    axis: int | None
+    order: tuple[int, ...]
+    size: int
+    variant: int
 
 
 def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
@@ -156,7 +166,14 @@ def _attributes(text: str) -> _Attributes:
         pad=sum(loaded.get("pads") or (0,)),
         activation=loaded.get("activation", ""),
         transposed=bool(loaded.get("transB", 0)),
+        axis=loaded.get("axis"),
+        order=tuple(loaded.get("perm") or ()),
+        size=loaded.get("size", 0) if isinstance(loaded.get("size", 0), int) else 0,
+        variant=_MODES.get(loaded.get("mode", ""), 0) + 4 * bool(loaded.get("channels_last", 0)),
     )
+
+
+_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -222,5 +239,57 @@ def _row(
         sum(t[1] * t[2] for t in present if t[3]),
         sum(t[1] * t[2] for t in made),
         main[2], activation, has_add, has_bias,
-        len(present), len(main[0]),
+        len(present), len(main[0]), *_stretches(op, kind, present, main, a), a.variant,
     )  # fmt: skip
+
+
+def _stretches(
+    op: str, kind: int, present: Sequence[Tensor], main: Tensor, a: _Attributes
+) -> tuple[int, int]:
+    """(run, length) of a kernel; see COLUMNS."""
+    shape = present[0][0] if present else main[0]
+    name = op.rpartition("::")[2]
+    if kind == KINDS["pointwise"]:
+        return _broadcast_run(present, main), 1
+    if kind == KINDS["reduce"]:
+        axis = _DEFAULT_AXES.get(name) if a.axis is None else a.axis
+        if name == "LRN":
+            return math.prod(shape[2:]), a.size
+        if axis is None or not shape or not -len(shape) <= axis < len(shape):
+            last_kept = bool(main[0]) and main[0][-1:] == shape[-1:]
+            return math.prod(shape[2:]) if last_kept else 1, max(_elements(shape) // main[1], 1)
+        axis %= len(shape)
+        return math.prod(shape[axis + 1 :]), shape[axis]
+    if kind == KINDS["move"]:
+        if a.order and len(a.order) == len(shape):
+            kept = len(shape)
+            while kept and a.order[kept - 1] == kept - 1:
+                kept -= 1
+            return math.prod(shape[kept:]), 1
+        if a.axis is not None and shape and -len(shape) <= a.axis < len(shape):
+            return math.prod(shape[a.axis % len(shape) :]), 1
+        return shape[-1] if shape else 1, 1
+    return shape[-1] if shape else 1, 1
+
+
+_DEFAULT_AXES = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1}
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)
+
+
+def _broadcast_run(present: Sequence[Tensor], main: Tensor) -> int:
+    """Elements from the end over which the inputs either all advance or some stand still."""
+    rank = len(main[0])
+    others = [(1,) * (rank - len(t[0])) + t[0] for t in present if len(t[0]) <= rank]
+    run = 1
+    alike: bool | None = None
+    for place in range(rank - 1, -1, -1):
+        whole = all(shape[place] == main[0][place] for shape in others)
+        if alike is None:
+            alike = whole
+        elif whole != alike and main[0][place] > 1:
+            break
+        run *= main[0][place]
+    return run

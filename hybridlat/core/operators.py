@@ -44,7 +44,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _KIND_OF = {op: KINDS[family] for family, ops in _FAMILIES.items() for op in ops}
 _FREE = frozenset({"BatchNormalization", "Add", "Sum", "Identity", "Dropout", "Cast"})
-_CHEAP = frozenset({"Relu", "LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
+_CHEAP = frozenset({"LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
 
 
 @lru_cache(maxsize=4096)
@@ -80,12 +80,16 @@ def fusion(qualified_op: str) -> Fusion | None:
     heavy = [op for op in members if kind_of(op) not in (KINDS["pointwise"], KINDS["other"])]
     light = [op for op in members if kind_of(op) in (KINDS["pointwise"], KINDS["other"])]
     costs = [op for op in light if op not in _FREE]
-    cost = 0 if not costs else 1 if all(op in _CHEAP for op in costs) else 2
+    cost = max((activation_class(op) for op in costs), default=0)
     unknown = [op for op in light if kind_of(op) == KINDS["other"]]
     main = "+".join(heavy + unknown) or "Pointwise"
     return Fusion(main, "Add" in members or "Sum" in members, cost)
 
 
 def activation_class(name: str) -> int:
-    """0 no fused activation, 1 one that costs a compare (Relu, Clip), 2 one that costs more."""
-    return 0 if not name else 1 if name in _CHEAP else 2
+    """What a fused activation costs.
+
+    0 none, 1 a Relu (one instruction, in the registers), 2 one that costs a compare and often a
+    pass of its own over the output, 3 one that costs more.
+    """
+    return 0 if not name else 1 if name == "Relu" else 2 if name in _CHEAP else 3

@@ -82,16 +82,18 @@ def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused(
     assert (plain["activation"][0], relu["activation"][0]) == (0, 1)
     assert (relu["has_add"][0], added["has_add"][0]) == (0, 1)
     assert added["in_bytes"][0] == relu["in_bytes"][0] + relu["out_bytes"][0]
-    assert columns(conv_text(activation="Tanh"))["activation"][0] == 2
+    assert columns(conv_text(activation="Clip"))["activation"][0] == 2
+    assert columns(conv_text(activation="Tanh"))["activation"][0] == 3
 
 
 @pytest.mark.parametrize(
     ("op", "main", "adds", "activation"),
     [
         ("fused::Conv+BatchNormalization+Relu", "Conv", False, 1),
-        ("fused::Conv+Sigmoid+Mul", "Conv", False, 2),
+        ("fused::Conv+Sigmoid+Mul", "Conv", False, 3),
         ("fused::Conv+Add+Relu", "Conv", True, 1),
-        ("fused::Sigmoid+Mul", "Pointwise", False, 2),
+        ("fused::Sigmoid+Mul", "Pointwise", False, 3),
+        ("fused::Conv+Clip", "Conv", False, 2),
         ("fused::Conv+MaxPool", "Conv+MaxPool", False, 0),
         ("fused::Conv+Strange", "Conv+Strange", False, 0),
     ],
@@ -120,3 +122,41 @@ def test_take_keeps_the_order_asked_for() -> None:
 def test_no_signature_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a signature"):
         g.geometry(["something else"])
+
+
+def one_node(op: str, shapes: list[str], result: str, attributes: str = "{}") -> dict[str, float]:
+    """Columns of a kernel written as a signature's text, its inputs being activations."""
+    lines = [f"input {i} float32 {shape}" for i, shape in enumerate(shapes)]
+    wires = " ".join(str(i) for i in range(len(shapes)))
+    node = f"node {op}@13 ({wires}) -> ({len(shapes)}:float32:{result}) {attributes}"
+    text = "\n".join(["hybridlat-signature 1", *lines, node, f"output {len(shapes)}", ""])
+    return {name: float(column[0]) for name, column in columns(text).items()}
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "run", "length"),
+    [
+        ("Add", ["1x8x5x7", "1x8x5x7"], "{}", 280, 1),
+        ("Mul", ["1x8x5x7", "1x8x1x1"], "{}", 35, 1),
+        ("Mul", ["1x8x5x7", "1"], "{}", 280, 1),
+        ("Mul", ["1x8x1x1", "1"], "{}", 1, 1),
+        ("Mul", ["1x8x5x7", "1x1x5x7"], "{}", 35, 1),
+        ("Softmax", ["1x8x5x7"], '{"axis":1}', 35, 8),
+        ("Softmax", ["1x8x5x7"], "{}", 1, 7),
+        ("LRN", ["1x8x5x7"], '{"size":3}', 35, 3),
+        ("Transpose", ["1x8x5x7"], '{"perm":[0,2,1,3]}', 7, 1),
+        ("Transpose", ["1x8x5x7"], '{"perm":[0,2,3,1]}', 1, 1),
+        ("Split", ["1x8x5x7"], '{"axis":1}', 280, 1),
+    ],
+)
+def test_stretches_that_are_treated_alike(
+    op: str, shapes: list[str], attributes: str, run: int, length: int
+) -> None:
+    found = one_node(op, shapes, "1x8x1x1" if shapes[0] == "1x8x1x1" else "1x8x5x7", attributes)
+    assert (found["run"], found["length"]) == (run, length)
+
+
+def test_the_context_is_a_number_of_every_kernel() -> None:
+    plain = conv_text()
+    assert columns(plain)["context"].tolist() == [0]
+    assert columns(plain + "context small\n")["context"].tolist() == [2]

@@ -15,7 +15,7 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.fit import choose_prior, fit_model, make_folds, records_hash
 from hybridlat.fit_parts import known_ground
 from hybridlat.importers._cells import conv_cell
-from hybridlat.model import CellModel
+from hybridlat.model import CellModel, read_device
 from tests.learned.rows import DEVICE, latencies_us, texts
 
 TRAIN, TEST = texts(360)[:240], texts(360)[240:]
@@ -201,13 +201,16 @@ def test_a_damaged_model_is_named(model: CellModel, damage: str, tmp_path: Path)
         (tmp_path / "arrays.npz").unlink()
     with pytest.raises(StoreError):
         CellModel.load(tmp_path)
+    # Training anew needs the device, whatever has become of the rest.
+    assert read_device(tmp_path) == model.device
+    assert read_device(tmp_path / "nowhere") is None
 
 
 def test_predicting_imports_nothing_heavy(model: CellModel, tmp_path: Path) -> None:
     model.save(tmp_path)
     (tmp_path / "cell.txt").write_text(TEST[0])
     script = (
-        "import sys; from pathlib import Path; from hybridlat.model import CellModel\n"
+        "import sys; from pathlib import Path; from hybridlat.model import CellModel, read_device\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "made = CellModel.load(folder).predict([(folder / 'cell.txt').read_text()])\n"
         "assert made[0].latency_us > 0\n"
