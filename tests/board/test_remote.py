@@ -82,11 +82,13 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far, make_plan):
     board = Board("user@board", folder)
     board.measure("trtexec")
     script = far / board.folder / "run.sh"
-    script.write_text("#!/bin/sh\nsleep 100\n")
+    other = far / "other" / "run.sh"  # a file of its own: a shell reads its script as it goes
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nsleep 100\nexit 0\n")
     import subprocess
     import time
 
-    old = subprocess.Popen(["sh", str(script)])
+    old = subprocess.Popen(["sh", str(other)])
     (script.parent / "run.pid").write_text(f"{old.pid}\n")
     script.write_text("#!/bin/sh\nexit 0\n")
     began = time.monotonic()
