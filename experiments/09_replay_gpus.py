@@ -116,7 +116,7 @@ def page(body: str, lost: int, left: Sequence[str], date: str) -> str:
 `python experiments/09_replay_gpus.py`, {date}, on a two-core AMD EPYC VM; records were measured
 by others on the GPUs named (`--data` names where they come from, see the importers).
 
-Per cell, RMSPE in percent unless said otherwise, mean of the seeds (random draws of rows). `cells@N`: learned from N
+Per cell, RMSPE in percent unless said otherwise, mean of the seeds. `cells@N`: learned from N
 rows drawn at random, tested on the rest (`rows`). `gated_cells@20%`: learned from four fifths, and
 the fifth of the test rows that the gate asks for is played back as measured, to every method.
 `layerwise_measured`, `layerwise_learned` and `lookup_only` have no answer here: nothing was
