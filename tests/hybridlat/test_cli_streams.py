@@ -32,7 +32,9 @@ def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
 
 def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
     script = (
-        "import sys, time; from hybridlat import api, cli\n"
+        # A test run in the background of a shell inherits that interrupts are ignored.
+        "import signal, sys, time; from hybridlat import api, cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
         "api.Predictor.predict = wait\n"
         f"cli.main(['predict', 'a.onnx', '--target', '{FAKE}', '--store', r'{tmp_path}/s.db'])"
