@@ -51,7 +51,10 @@ class MeasureReport:
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """One target that can be predicted for, and what there is of it."""
+    """One target that can be predicted for, and what there is of it.
+
+    ``noise_floor`` is that of the networks that its model was trained with, RMSPE in percent.
+    """
 
     target: str
     source: str
@@ -322,7 +325,9 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
 
     found: dict[str, TargetInfo] = {}
 
-    def add(target: Target, source: str, cells: int, networks: int) -> None:
+    def add(
+        target: Target, source: str, cells: int, networks: int, noise: float | None = None
+    ) -> None:
         name = str(target)
         old = found.get(name)
         sources = source if old is None else f"{old.source}, {source}"
@@ -332,19 +337,20 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
             max(cells, old.cells if old else 0),
             max(networks, old.networks if old else 0),
             bool(model_folders(target)),
+            noise if noise is not None else old.noise_floor if old else None,
         )
 
     with Store(store) as opened:
         for stats in opened.stats():
             add(stats.target, "store", stats.cells, stats.networks)
     for pack in packs.shipped_packs():
-        counts = pack.info.get("counts", {})
-        add(pack.target, "pack", int(counts.get("signatures", 0)), int(counts.get("breakdowns", 0)))
+        counts = pack.counts()
+        add(pack.target, "pack", counts["cell"], counts["network"])
     for folder in model_folders(None):
         import json
 
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-        add(Target.parse(str(card["target"])), "model", 0, 0)
+        add(Target.parse(str(card["target"])), "model", 0, 0, card.get("noise_floor"))
     try:
         backend, _, here, _ = _resolve(None, None)
         if backend is not None:

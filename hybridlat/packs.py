@@ -131,6 +131,12 @@ class PackLookup:
                 found[h] = Known(None, 0.0, 0, *failed[h])
         return found
 
+    def counts(self) -> dict[str, int]:
+        """How many things of each kind (cell, network, layer) have a latency."""
+        if self._known is None:
+            self._known = self._read_lookup()
+        return {kind: len(self._known[kind]) for kind in ("cell", "network", "layer")}
+
     def _read_lookup(self) -> dict[str, dict[str, list[Any]]]:
         body = self.lookup_table()
         try:

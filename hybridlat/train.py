@@ -29,7 +29,7 @@ from hybridlat.core.device import Device
 from hybridlat.core.target import Target
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluate import sources_of
-from hybridlat.evaluation.metrics import Answer, Score, score
+from hybridlat.evaluation.metrics import Answer, Score, noise, score
 from hybridlat.evaluation.networks import all_measured, answer, play_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
 from hybridlat.knowledge import CARD_FILE, COMPOSITION_FILE, model_folders, user_models_folder
@@ -237,6 +237,7 @@ class _Training:
             "held_out_networks": [n.name for n in self.networks],
             "trained_networks": self.trained_networks,
             "metrics": metrics,
+            "noise_floor": noise([n.repeats_us for n in self.records.complete_networks])[0],
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "versions": _versions(),
         }

@@ -38,7 +38,7 @@ def targets(store: str | None, as_json: bool) -> None:
             f"{info.cells:,}",
             f"{info.networks:,}",
             "yes" if info.model else "–",
-            plus_minus_text(info.noise_floor),
+            plus_minus_text(None if info.noise_floor is None else info.noise_floor / 100),
             Text(info.source, "green" if here else ""),
         )
     console().print(table)

@@ -14,6 +14,7 @@ from hybridlat.core.network import Network
 from hybridlat.errors import InputError, NetworkError, TargetError
 from hybridlat.measure import Settings
 from hybridlat.onnx_io import to_onnx
+from hybridlat.packs import shipped_packs
 from tests.networks import Builder
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
@@ -93,6 +94,14 @@ def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> N
     assert dict(breakdown.cells).keys() <= {r.signature for r in report.records}
     [target] = [t for t in list_targets(fake.store.url) if t.target == FAKE]
     assert target.networks == 1 and "store" in target.source
+
+
+def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
+    [pack] = shipped_packs()
+    [found] = [t for t in list_targets(str(tmp_path / "s.db")) if t.target == str(pack.target)]
+    kinds = [kind for kind in ("cell", "network") for _ in pack.lookup_table()[kind]]
+    assert (found.cells, found.networks) == (kinds.count("cell"), kinds.count("network"))
+    assert found.networks > 100 and found.model
 
 
 def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
