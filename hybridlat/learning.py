@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -116,17 +116,22 @@ def cross_fit(
     setting: Setting,
     place: Mapping[str, int],
     also_forbidden: Collection[str] = (),
+    tell: Callable[[str], None] | None = None,
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
-    ``place`` is the fold of each network by name.
+    ``place`` is the fold of each network by name; ``tell`` hears of every model, since each takes
+    from seconds to a minute.
     """
     folds: dict[int, list[WholeNetwork]] = {}
     for network in networks:
         folds.setdefault(place[network.name], []).append(network)
     models: dict[int, CellModel] = {}
     found: dict[str, JudgedNetwork] = {}
-    for fold, members in sorted(folds.items()):
+    for number, (fold, members) in enumerate(sorted(folds.items())):
+        if tell is not None:
+            what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
+            tell(f"{records.target}: {what}")
         forbidden = records.forbidden(members) | set(also_forbidden)
         models[fold] = fit_without(records, forbidden, setting)
         for network in members:

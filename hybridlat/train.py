@@ -155,8 +155,9 @@ class _Training:
         crossed: list[JudgedNetwork] = []
         if training and enough:
             place = even_folds((n.name for n in training), FOLDS - 1)
-            found = cross_fit(records, training, setting, place, forbidden)
+            found = cross_fit(records, training, setting, place, forbidden, tell)
             crossed = list(found.judged.values())
+            tell(f"{records.target}: the model of all of them")
         self.model = fit_without(records, forbidden, setting)
         if training and not enough:
             crossed = [

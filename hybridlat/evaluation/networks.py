@@ -34,7 +34,7 @@ def judge_networks(
     networks = records.complete_networks
     tell(f"{records.target}: fitting {folds} models, {len(networks)} networks held out in turn")
     place = even_folds((n.name for n in networks), folds)
-    fitted = cross_fit(records, networks, setting, place)
+    fitted = cross_fit(records, networks, setting, place, tell=tell)
     compositions = {
         fold: fit_composition(fitted.others(fold), setting.confidence) for fold in fitted.folds
     }
