@@ -264,23 +264,12 @@ class Predictor:
     ) -> list[Measurement]:
         """Measure cells behind their predecessors, by the backend's runner of plans or in here."""
         assert self.backend is not None
-        wanted = frozenset(hashes)
-        if not self.backend.measures_plans:
-            from hybridlat.measure_behind import measure_behind
-            from hybridlat.measure_differential import Effort
+        from hybridlat.measure_behind import measure_in_network
 
-            return measure_behind(
-                self.backend, name, network, wanted, self.store, whole=whole,
-                effort=Effort(max(rounds, 2), rounds + 2), progress=self.progress,
-            )  # fmt: skip
-        from hybridlat import planned
-
-        found = planned.measure_networks(
-            [(name, network)], self.target, self.store,
-            planned.run_here(self.backend.run_plan, self.progress), lower=self.backend.lower,
-            wanted=wanted.__contains__, whole=whole, rounds=rounds,
+        return measure_in_network(
+            self.backend, name, network, hashes, self.store, whole=whole, rounds=rounds,
+            progress=self.progress,
         )  # fmt: skip
-        return list(found.records)
 
 
 def _resolve(

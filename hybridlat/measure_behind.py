@@ -55,6 +55,32 @@ def measure_behind(
     return records
 
 
+def measure_in_network(
+    backend: Backend,
+    name: str,
+    network: Network,
+    wanted: Collection[str],
+    store: Store,
+    *,
+    whole: bool,
+    rounds: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Measurement]:
+    """The same by whatever the engine measures with: its runner of plans, or this process."""
+    if not backend.measures_plans:
+        effort = Effort(max(rounds, 2), rounds + 2)
+        return measure_behind(
+            backend, name, network, wanted, store, whole=whole, effort=effort, progress=progress
+        )
+    from hybridlat import planned
+
+    found = planned.measure_networks(
+        [(name, network)], backend.target, store, planned.run_here(backend.run_plan, progress),
+        lower=backend.lower, wanted=frozenset(wanted).__contains__, whole=whole, rounds=rounds,
+    )  # fmt: skip
+    return list(found.records)
+
+
 def _entry_record(backend: Backend, entry_us: float, store: Store) -> list[Measurement]:
     signature = sign(null_network(1))
     if entry_us <= 0 or signature.hash in store.latencies(backend.target, [signature.hash]):

@@ -17,13 +17,14 @@ from hybridlat import onnx_io, train
 from hybridlat.backends.base import Backend
 from hybridlat.core.device import Device
 from hybridlat.core.measurement import Breakdown, Kind
+from hybridlat.core.network import Network
 from hybridlat.core.signature import sign
 from hybridlat.core.target import Target
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.measure import Job, Progress, Settings, measure
 from hybridlat.split import Split, split_network
 from hybridlat.store import Store
-from hybridlat.sweep import sweep
+from hybridlat.sweep import EVERY, as_read, draw, sweep
 
 NETWORK_SHARE = 0.6
 """Part of the budget that whole networks and their cells may take."""
@@ -128,9 +129,7 @@ class _Work:
         for path in files:
             try:
                 network = onnx_io.read_network(path, name=path.stem)
-                split = split_network(
-                    network, self.backend.lower(network), tuple(n.name for n in network.nodes)
-                )
+                split = self._split(network)
             except HybridlatError as error:
                 self.notes.append(f"{path.name} is left out: {error}")
                 continue
@@ -142,7 +141,11 @@ class _Work:
                 self.notes.append(f"{len(sized) - done} networks did not fit into the budget")
                 break
             self.tell(f"{self.backend.target}: {name}")
-            self._measure([*self._cells(split, name), *self._unless_known([whole])], end)
+            jobs = [*self._cells(split, name), *self._unless_known([whole])]
+            if self.backend.protocol == "differential":
+                self._measure_within(name, whole.network, jobs)
+            else:
+                self._measure(jobs, end)
             cells = tuple((use.signature, use.count) for use in split.uses)
             self.store.add_breakdowns(
                 [Breakdown(self.backend.target, name, whole.signature, cells,
@@ -153,9 +156,11 @@ class _Work:
 
     def kernels(self, end: float, seed: int, most: int) -> int:
         """Measure random kernels in portions until ``end``."""
+        if self.backend.protocol == "differential":
+            return self._drawn_networks(end, seed, most)
         portion: list[Job] = []
         done = 0
-        for hash_, network in sweep(self.backend.lower, most, seed):
+        for hash_, network in sweep(self.backend.lower, most, seed, families=EVERY):
             portion.append(Job(hash_, network, "cell", {"sweep": str(seed)}))
             if len(portion) == _BATCH:
                 done += self._measure(self._unless_known(portion), end)
@@ -164,12 +169,51 @@ class _Work:
                 return done
         return done + self._measure(self._unless_known(portion), end)
 
+    def _drawn_networks(self, end: float, seed: int, most: int) -> int:
+        """The small networks around random kernels, each cell behind the one before it."""
+        done = 0
+        for place in range(20 * most):
+            if time.monotonic() >= end or done >= most:
+                break
+            drawn = draw(seed * 1_000_003 + place, EVERY)
+            try:
+                network = as_read(drawn)
+                split = self._split(network)
+            except HybridlatError:
+                continue  # what an engine refuses is passed over, as in every sweep
+            done += self._measure_within(f"kernel {place}", network, self._cells(split, ""))
+        return done
+
+    def _measure_within(self, name: str, network: Network, jobs: Sequence[Job]) -> int:
+        """Measure cells behind their predecessors; an engine's refusal becomes a note."""
+        from hybridlat.measure_behind import measure_in_network
+
+        if not jobs:
+            return 0
+        wanted = [job.signature for job in jobs if job.kind == "cell"]
+        whole = len(wanted) < len(jobs)
+        try:
+            records = measure_in_network(
+                self.backend, name, network, wanted, self.store, whole=whole,
+                rounds=self.settings.rounds, progress=self.progress,
+            )  # fmt: skip
+        except HybridlatError as error:
+            self.notes.append(f"{name} was not measured: {error}")
+            return 0
+        return sum(record.latency_us is not None for record in records)
+
+    def _split(self, network: Network) -> Split:
+        names = (*(node.name for node in network.nodes), *network.folded)
+        found = split_network(network, self.backend.lower(network), names)
+        self.store.add_signatures(found.texts)
+        return found
+
     def _cells(self, split: Split, name: str) -> list[Job]:
         from hybridlat.core.signature import read
 
         jobs = [
             Job(use.signature, read(split.texts[use.signature], " ".join(use.ops)[:60]), "cell",
-                {"network": name})
+                {"network": name} if name else {})
             for use in split.uses
         ]  # fmt: skip
         return self._unless_known(jobs)

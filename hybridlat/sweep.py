@@ -34,6 +34,11 @@ FAMILIES: Mapping[str, float] = {
 _TWICE = ("activation", "channel product", "product", "small side", "resize")
 RARER: Mapping[str, float] = {name: 1.0 + (name in _TWICE) for name in OTHERS}
 """Families of what else CNNs hold."""
+EVERY: Mapping[str, float] = {
+    **{name: 3 * weight for name, weight in FAMILIES.items()},
+    **{name: weight / sum(RARER.values()) for name, weight in RARER.items()},
+}
+"""Both: three kernels of the common families for one of the rarer."""
 _DRAWERS = {**DRAWERS, **OTHERS}
 _LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
 
@@ -62,6 +67,11 @@ def draw(seed: int, families: Mapping[str, float] = FAMILIES) -> Drawn:
             return Drawn(network, frozenset(builder.kernel), family)
 
 
+def as_read(drawn: Drawn) -> Network:
+    """The drawn network from a file's bytes: attributes are those that a file would give."""
+    return onnx_io.read_network(onnx_io.to_onnx(drawn.network, None), name="sweep")
+
+
 def sweep(
     lower: Callable[[Network], Lowered],
     count: int,
@@ -80,8 +90,7 @@ def sweep(
         if len(seen) >= count:
             return
         drawn = draw(seed * 1_000_003 + draws, families)
-        # Read back from a file's bytes, so that attributes are those that a file would give.
-        network = onnx_io.read_network(onnx_io.to_onnx(drawn.network, None), name="sweep")
+        network = as_read(drawn)
         try:
             lowered = lower(network)
         except HybridlatError:
