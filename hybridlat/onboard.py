@@ -124,23 +124,27 @@ class _Work:
         self.notes: list[str] = []
 
     def networks(self, files: Sequence[Path], end: float) -> int:
-        """Measure networks and their cells, those with the least work first, until ``end``."""
-        sized: list[tuple[float, str, Split, Job]] = []
+        """Measure networks and their cells, the fewest operators first, until ``end``."""
+        sized: list[tuple[int, str, Network]] = []
         for path in files:
             try:
                 network = onnx_io.read_network(path, name=path.stem)
-                split = self._split(network)
             except HybridlatError as error:
                 self.notes.append(f"{path.name} is left out: {error}")
                 continue
-            whole = Job(sign(network).hash, network, "network", {"network": path.stem})
-            sized.append((_work(split), path.stem, split, whole))
+            sized.append((len(network.nodes), path.stem, network))
         done = 0
-        for _, name, split, whole in sorted(sized, key=lambda item: (item[0], item[1])):
+        for place, (_, name, network) in enumerate(sorted(sized, key=lambda item: item[:2])):
             if time.monotonic() >= end:
-                self.notes.append(f"{len(sized) - done} networks did not fit into the budget")
+                self.notes.append(f"{len(sized) - place} networks did not fit into the budget")
                 break
             self.tell(f"{self.backend.target}: {name}")
+            try:
+                split = self._split(network)
+            except HybridlatError as error:
+                self.notes.append(f"{name} is left out: {error}")
+                continue
+            whole = Job(sign(network).hash, network, "network", {"network": name})
             jobs = [*self._cells(split, name), *self._unless_known([whole])]
             if self.backend.protocol == "differential":
                 self._measure_within(name, whole.network, jobs)
@@ -195,7 +199,7 @@ class _Work:
         try:
             records = measure_in_network(
                 self.backend, name, network, wanted, self.store, whole=whole,
-                rounds=self.settings.rounds, progress=self.progress,
+                rounds=1, progress=self.progress,
             )  # fmt: skip
         except HybridlatError as error:
             self.notes.append(f"{name} was not measured: {error}")
@@ -236,8 +240,3 @@ class _Work:
         settings = replace(self.settings, budget_s=left)
         records = measure(self.backend, self.options, jobs, self.store, settings, self.progress)
         return sum(record.latency_us is not None for record in records)
-
-
-def _work(split: Split) -> float:
-    """How much of the budget a network takes: mostly how many distinct cells it has."""
-    return float(len(split.uses))
