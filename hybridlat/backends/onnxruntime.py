@@ -6,18 +6,16 @@ import functools
 import importlib.metadata
 import resource
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.backends.base import Backend, Session
+from hybridlat.backends._cpu import CpuBackend
+from hybridlat.backends.base import Session
 from hybridlat.core.network import Lowered, Network
-from hybridlat.core.target import Target
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.lowering import onnxruntime as lowering
-from hybridlat.machine import cpu_device, cpu_environment
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,30 +27,26 @@ LONG_RUN_US = 5_000.0
 RING = 3
 
 
-class OnnxRuntimeBackend(Backend):
+class OnnxRuntimeBackend(CpuBackend):
     """ONNX Runtime's CPU provider with ``threads`` threads, in the file's own precision."""
 
     name = "onnxruntime"
     protocol = "twins"
 
-    def __init__(self, threads: int = 1) -> None:
-        if threads < 1:
-            raise BackendUnavailable(f"{threads} threads cannot run anything: give 1 or more")
-        self.threads = threads
-        self.version = _version()
-        short = ".".join(self.version.split(".")[:2])
-        self._target = Target(cpu_device(), f"onnxruntime-{short}", "fp32", threads)
-
-    @classmethod
-    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        return {"threads": threads or (target.threads if target else None) or 1}
-
-    @property
-    def target(self) -> Target:
-        return self._target
-
-    def environment(self) -> Mapping[str, str]:
-        return {"engine": f"onnxruntime {self.version}", **cpu_environment()}
+    @staticmethod
+    def _version() -> str:
+        """The installed version; loading the engine for it would cost a look-up more than itself."""
+        try:
+            return importlib.metadata.version("onnxruntime")
+        except importlib.metadata.PackageNotFoundError:
+            pass
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"ONNX Runtime cannot be loaded ({error}): pip install onnxruntime"
+            ) from error
+        return str(onnxruntime.__version__)
 
     def lower(self, network: Network) -> Lowered:
         return lowering.lower(network, self.threads)
@@ -90,21 +84,6 @@ class OnnxRuntimeBackend(Backend):
             level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.graph_optimization_level = level
         return options
-
-
-def _version() -> str:
-    """The installed version; loading the engine for it would cost a look-up more than itself."""
-    try:
-        return importlib.metadata.version("onnxruntime")
-    except importlib.metadata.PackageNotFoundError:
-        pass
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"ONNX Runtime cannot be loaded ({error}): pip install onnxruntime"
-        ) from error
-    return str(onnxruntime.__version__)
 
 
 def _encode(network: Network, seed: int) -> bytes:

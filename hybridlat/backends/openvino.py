@@ -4,51 +4,34 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.backends.base import Backend, Session
+from hybridlat.backends._cpu import CpuBackend
+from hybridlat.backends.base import Session
 from hybridlat.core.network import Lowered, Network
-from hybridlat.core.target import Target
 from hybridlat.errors import BackendUnavailable, MeasurementError, MissingExtra
 from hybridlat.lowering import openvino as lowering
 from hybridlat.lowering.unfuse import unfuse
-from hybridlat.machine import cpu_device, cpu_environment
 
 # A run this long is always switched out now and then, and loses little by it.
 LONG_RUN_US = 20_000.0
 
 
-class OpenVinoBackend(Backend):
+class OpenVinoBackend(CpuBackend):
     """OpenVINO's CPU plugin with ``threads`` threads in one stream, in FP32."""
 
     name = "openvino"
     protocol = "differential"
 
-    def __init__(self, threads: int = 1) -> None:
-        if threads < 1:
-            raise BackendUnavailable(f"{threads} threads cannot run anything: give 1 or more")
+    @staticmethod
+    def _version() -> str:
         try:
-            self.version = lowering.version()
+            return lowering.version()
         except MissingExtra as error:
             raise BackendUnavailable(str(error)) from error
-        self.threads = threads
-        short = ".".join(self.version.split(".")[:2])
-        self._target = Target(cpu_device(), f"openvino-{short}", "fp32", threads)
-
-    @classmethod
-    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        return {"threads": threads or (target.threads if target else None) or 1}
-
-    @property
-    def target(self) -> Target:
-        return self._target
-
-    def environment(self) -> Mapping[str, str]:
-        return {"engine": f"openvino {self.version}", **cpu_environment()}
 
     def lower(self, network: Network) -> Lowered:
         return lowering.lower(network, self.threads)
