@@ -3,14 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from hybridlat.core.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.core.signature import Signature, sign
+from hybridlat.core.target import Target
+from hybridlat.importers import base
 from hybridlat.importers._cells import DTYPE
 
 Shape = tuple[int, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
+
+
+def read_choices(
+    path: Path,
+    choices: Sequence[str],
+    known: Container[object],
+    unknown: str,
+    draw: Callable[[tuple[Any, ...], int], tuple[str, list[tuple[Signature, int]]]],
+    watch: base.Watch | None,
+) -> base.Imported:
+    """Networks of ``networks.parquet``: one row a network, a latency column per device and batch.
+
+    The columns ``choices`` say what each network consists of; a row with one that is not ``known``
+    is left out and counted as ``unknown``. ``draw`` gives of the choices and a batch size the
+    network's signature hash and its kernels.
+    """
+    result = base.Imported()
+    for file, frame in base.tables(path, "networks.parquet"):
+        base.need_columns(file, frame, "arch_str", *choices)
+        columns = base.latency_columns(file, frame)
+        batches = sorted({batch for _, _, batch in columns})
+        names = [column for column, _, _ in columns]
+        for row in base.rows(frame, "arch_str", *choices, *names, watch=watch):
+            chosen, latencies = row[1 : 1 + len(choices)], row[1 + len(choices) :]
+            if any(choice not in known for choice in chosen):
+                result.skipped[unknown] += len(names)
+                continue
+            drawn = {batch: draw(chosen, batch) for batch in batches}
+            for (_, device, batch), latency in zip(columns, latencies, strict=True):
+                network, kernels = drawn[batch]
+                target = Target(device, "pytorch-1.8", "fp32")
+                name = f"{row[0]} batch {batch}"
+                result.add_network(target, network, kernels, name, latency, protocol="help")
+    return result
 
 
 @lru_cache(maxsize=100_000)

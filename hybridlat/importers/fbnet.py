@@ -11,9 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hybridlat.core.signature import Signature, sign
-from hybridlat.core.target import Target
 from hybridlat.importers import base
-from hybridlat.importers._networks import Drawing
+from hybridlat.importers._networks import Drawing, read_choices
 
 _BLOCKS = {  # number: kernel, expansion, groups of the 1x1 convolutions
     0: (3, 1, 1), 1: (3, 1, 2), 2: (3, 3, 1), 3: (3, 6, 1), 4: (5, 1, 1), 5: (5, 1, 2),
@@ -28,25 +27,8 @@ _CLASSES = 1000
 
 def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
-    result = base.Imported()
     choices = [f"op{i:02d}" for i in range(22)]
-    for file, frame in base.tables(Path(path), "networks.parquet"):
-        base.need_columns(file, frame, "arch_str", *choices)
-        columns = base.latency_columns(file, frame)
-        batches = sorted({batch for _, _, batch in columns})
-        names = [column for column, _, _ in columns]
-        for row in base.rows(frame, "arch_str", *choices, *names, watch=watch):
-            blocks, latencies = row[1:23], row[23:]
-            if any(block not in _BLOCKS and block != _SKIP for block in blocks):
-                result.skipped["block unknown"] += len(names)
-                continue
-            drawn = {batch: _draw(blocks, batch) for batch in batches}
-            for (_, device, batch), latency in zip(columns, latencies, strict=True):
-                network, kernels = drawn[batch]
-                target = Target(device, "pytorch-1.8", "fp32")
-                name = f"{row[0]} batch {batch}"
-                result.add_network(target, network, kernels, name, latency, protocol="help")
-    return result
+    return read_choices(Path(path), choices, {*_BLOCKS, _SKIP}, "block unknown", _draw, watch)
 
 
 def _draw(blocks: tuple[int, ...], batch: int) -> tuple[str, list[tuple[Signature, int]]]:

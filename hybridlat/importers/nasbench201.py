@@ -12,9 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hybridlat.core.signature import Signature, sign
-from hybridlat.core.target import Target
 from hybridlat.importers import base
-from hybridlat.importers._networks import Drawing
+from hybridlat.importers._networks import Drawing, read_choices
 
 _EDGES = ("e01", "e02", "e12", "e03", "e13", "e23")
 _CELLS = 5
@@ -23,24 +22,7 @@ _OPERATORS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_
 
 def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
     """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
-    result = base.Imported()
-    for file, frame in base.tables(Path(path), "networks.parquet"):
-        base.need_columns(file, frame, "arch_str", *_EDGES)
-        columns = base.latency_columns(file, frame)
-        batches = sorted({batch for _, _, batch in columns})
-        names = [column for column, _, _ in columns]
-        for row in base.rows(frame, "arch_str", *_EDGES, *names, watch=watch):
-            edges, latencies = row[1:7], row[7:]
-            if any(edge not in _OPERATORS for edge in edges):
-                result.skipped["operator unknown"] += len(names)
-                continue
-            drawn = {batch: _draw(edges, batch) for batch in batches}
-            for (_, device, batch), latency in zip(columns, latencies, strict=True):
-                network, kernels = drawn[batch]
-                target = Target(device, "pytorch-1.8", "fp32")
-                name = f"{row[0]} batch {batch}"
-                result.add_network(target, network, kernels, name, latency, protocol="help")
-    return result
+    return read_choices(Path(path), _EDGES, _OPERATORS, "operator unknown", _draw, watch)
 
 
 def _draw(edges: tuple[str, ...], batch: int) -> tuple[str, list[tuple[Signature, int]]]:
