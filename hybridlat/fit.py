@@ -272,7 +272,7 @@ class _Fit:
         for told in (smooth, np.zeros(len(self.rows))):
             rows = self.rows.copy()
             rows[:, -1] = told
-            made = self._served(self._trees(rows, inside)[0]).predict(rows[outside])
+            made = self._served(self._boosted(rows, inside)).predict(rows[outside])
             errors.append(float(np.mean(np.abs(made - self.values[outside]))))
         return errors[0] < errors[1]
 
@@ -283,10 +283,14 @@ class _Fit:
         )  # fmt: skip
 
     def _trees(self, rows: Floats, taken: NDArray[np.bool_]) -> tuple[Any, Any]:
-        seed = self.problem.seed
-        data = (rows[taken], self.values[taken], self.weights[taken], seed)
+        data = (rows[taken], self.values[taken], self.weights[taken], self.problem.seed)
         forest = parts.fit_forest(*data) if len(rows) <= _FOREST_LIMIT else None
-        return parts.fit_boosted(*data), forest
+        return self._boosted(rows, taken), forest
+
+    def _boosted(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
+        return parts.fit_boosted(
+            rows[taken], self.values[taken], self.weights[taken], self.problem.seed
+        )
 
     def _served(self, boosted: Any) -> Booster:
         raw: bytes = bytes(boosted.save_raw("ubj"))

@@ -225,9 +225,6 @@ class CellModel:
                 )
             with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
                 a = {name: arrays[name] for name in arrays.files}
-            device = read_device(folder)
-            if device is None:
-                raise StoreError(f"the model in {folder} is damaged: it names no device")
             ops = tuple(head["ops"])
             if list(head["features"]) != list(feature_names(ops)):
                 raise StoreError(
@@ -237,7 +234,7 @@ class CellModel:
             width = len(head["features"])
             card_file, prior = folder / "card.json", folder / "prior"
             return cls(
-                device=device,
+                device=_device(head),
                 precision=head["precision"],
                 ops=ops,
                 floor_us=head["floor_us"],
@@ -273,10 +270,14 @@ def read_device(folder: Path | str) -> Device | None:
     Also of models that this version cannot use any more: training them anew needs it.
     """
     try:
-        head = json.loads((Path(folder) / "model.json").read_text())["device"]
-        return Device(**{**head, "cache_bytes": tuple(head["cache_bytes"])})
+        return _device(json.loads((Path(folder) / "model.json").read_text()))
     except (OSError, KeyError, TypeError, ValueError):
         return None
+
+
+def _device(head: Mapping[str, Any]) -> Device:
+    stated = head["device"]
+    return Device(**{**stated, "cache_bytes": tuple(stated["cache_bytes"])})
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:

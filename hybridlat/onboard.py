@@ -147,7 +147,7 @@ class _Work:
             whole = Job(sign(network).hash, network, "network", {"network": name})
             jobs = [*self._cells(split, name), *self._unless_known([whole])]
             if self.backend.protocol == "differential":
-                self._measure_within(name, whole.network, jobs)
+                self._measure_within(name, network, jobs)
             else:
                 self._measure(jobs, end)
             cells = tuple((use.signature, use.count) for use in split.uses)

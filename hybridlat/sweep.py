@@ -21,6 +21,7 @@ from hybridlat.core.cells import kernels
 from hybridlat.core.network import Lowered, Network
 from hybridlat.core.signature import sign
 from hybridlat.errors import HybridlatError
+from hybridlat.lowering.onnxruntime import MEDIUM_BYTES, SMALL_BYTES
 from hybridlat.sweep_kernels import DRAWERS, Builder
 from hybridlat.sweep_others import OTHERS
 
@@ -42,7 +43,7 @@ EVERY: Mapping[str, float] = {
 _DRAWERS = {**DRAWERS, **OTHERS}
 _LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
 
-CONTEXTS: Mapping[str, float] = {"small": 4e6, "medium": 13e6, "": math.inf}
+CONTEXTS: Mapping[str, float] = {"small": SMALL_BYTES, "medium": MEDIUM_BYTES, "": math.inf}
 """Contexts of cells, and the most bytes of weights that a network of each holds."""
 
 

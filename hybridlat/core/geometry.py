@@ -257,7 +257,7 @@ def _stretches(
             return math.prod(shape[2:]), a.size
         if axis is None or not shape or not -len(shape) <= axis < len(shape):
             last_kept = bool(main[0]) and main[0][-1:] == shape[-1:]
-            return math.prod(shape[2:]) if last_kept else 1, max(_elements(shape) // main[1], 1)
+            return math.prod(shape[2:]) if last_kept else 1, max(math.prod(shape) // main[1], 1)
         axis %= len(shape)
         return math.prod(shape[axis + 1 :]), shape[axis]
     if kind == KINDS["move"]:
@@ -273,10 +273,6 @@ def _stretches(
 
 
 _DEFAULT_AXES = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1}
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    return math.prod(shape)
 
 
 def _broadcast_run(present: Sequence[Tensor], main: Tensor) -> int:
