@@ -35,7 +35,7 @@ class OnnxRuntimeBackend(CpuBackend):
 
     @staticmethod
     def _version() -> str:
-        """The installed version; loading the engine for it would cost a look-up more than itself."""
+        """The installed version; loading the engine for it would cost more than a look-up."""
         try:
             return importlib.metadata.version("onnxruntime")
         except importlib.metadata.PackageNotFoundError:
