@@ -1,0 +1,64 @@
+"""A target: device × runtime (with version) × precision, and threads on a CPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hybridlat.errors import TargetError
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+_PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+_VERSION = re.compile(r"-[0-9][0-9.]*$")
+_HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """``h100/tensorrt-8.6/fp16`` or ``xeon-8481c/onnxruntime-1.31/fp32/1t``.
+
+    ``runtime`` carries its version where it is known (``tensorrt-8.6``, or just ``tensorrt``);
+    ``threads`` is None where the device decides.
+    """
+
+    device: str
+    runtime: str
+    precision: str
+    threads: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read a target as written by ``str(target)``; TargetError says what is wrong."""
+        parts = text.strip().split("/")
+        if len(parts) not in (3, 4) or not all(_PART.fullmatch(part) for part in parts[:2]):
+            raise TargetError(f"{text!r} is not a target: {_HINT}")
+        if parts[2] not in PRECISIONS:
+            raise TargetError(
+                f"{parts[2]!r} is not a precision in {text!r}: choose one of "
+                + ", ".join(PRECISIONS)
+            )
+        threads = None
+        if len(parts) == 4:
+            if not re.fullmatch(r"[1-9][0-9]{0,3}t", parts[3]):
+                raise TargetError(f"{parts[3]!r} is not a thread count in {text!r}: write 1t, 2t …")
+            threads = int(parts[3][:-1])
+        return cls(parts[0], parts[1], parts[2], threads)
+
+    def __str__(self) -> str:
+        tail = f"/{self.threads}t" if self.threads is not None else ""
+        return f"{self.device}/{self.runtime}/{self.precision}{tail}"
+
+    @property
+    def engine(self) -> str:
+        """The runtime without its version: ``tensorrt``, ``onnxruntime``."""
+        return _VERSION.sub("", self.runtime)
+
+    @property
+    def version(self) -> str:
+        """The runtime's version (``8.6``), empty where the target names none."""
+        return self.runtime[len(self.engine) + 1 :]
+
+    @property
+    def folder(self) -> str:
+        """The target as one file name: ``h100_tensorrt-8.6_fp16``."""
+        return str(self).replace("/", "_")
