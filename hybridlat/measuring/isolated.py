@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hybridlat.engines import registry
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
@@ -158,8 +159,7 @@ class _Run:
 
     def direct(self, job: Job) -> Measurement:
         """One visit in this process: for recordings and fakes, which have no caches to cool."""
-        from hybridlat.engines import registry
-from hybridlat.errors import MeasurementError
+        from hybridlat.errors import MeasurementError
 
         try:
             with self.backend.build(job.network, seed=1, lowered=job.lowered) as session:

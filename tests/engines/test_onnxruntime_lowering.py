@@ -72,8 +72,9 @@ def test_cells_are_signed_alike_in_another_process(name: str) -> None:
         "from hybridlat.onnx_io import read_network\n"
         "from hybridlat.graph.cells import cut\n"
         "from hybridlat.graph.signature import sign\n"
+        "here = Target('here', 'onnxruntime', 'fp32', 1)\n"
         f"network = read_network({str(NETS / f'{name}.onnx')!r})\n"
-        "print(' '.join(sign(c.network).hash for c in cut(lower(network, Target('here', 'onnxruntime', 'fp32', 1)))))\n"
+        "print(' '.join(sign(c.network).hash for c in cut(lower(network, here))))\n"
     )
     runs = [
         subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.test_geometry import conv_text
 
 from hybridlat.engines import device_sheets
 from hybridlat.model import features
 from hybridlat.model.geometry import geometry
+from tests.model.test_geometry import conv_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "features.json"
 CELLS = {

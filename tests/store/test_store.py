@@ -195,7 +195,8 @@ def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_importing_and_asking_an_absent_store_loads_no_database(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom hybridlat.store import Store\nfrom hybridlat.schema.target import Target\n"
+        "import sys\nfrom hybridlat.store import Store\n"
+        "from hybridlat.schema.target import Target\n"
         f"Store({str(tmp_path / 'no.db')!r}).latencies(Target.parse('a/b/fp32'), ['0' * 32])\n"
         "print([m for m in ('sqlalchemy', 'pyarrow', 'numpy', 'onnx') if m in sys.modules])"
     )

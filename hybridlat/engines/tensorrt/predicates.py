@@ -1,6 +1,7 @@
 """The conditions in the table of TensorRT's fusion rules.
 
-Each takes a scene, the upper group and the lower group; see :data:`hybridlat.engines.fusion.rewriter`.
+Each takes a scene, the upper group and the lower group; see
+:mod:`hybridlat.engines.fusion.rewriter`.
 """
 
 from __future__ import annotations
