@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hybridlat.core.device_names import device_name
 from hybridlat.core.target import PRECISIONS, Target
 from hybridlat.errors import StoreError
 from hybridlat.importers import base
@@ -32,7 +33,7 @@ def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
         devices = frame["device"].tolist() if "device" in frame.columns else ["v100"] * len(frame)
         for device, row in zip(devices, base.rows(frame, *_COLUMNS, watch=watch), strict=True):
             conv, batch, c_in, height, width, c_out, kernel, stride, add, latency = row
-            target = Target(base.device_name(device), "tensorrt", precision)
+            target = Target(device_name(device), "tensorrt", precision)
             signature = None
             if base.whole(*row[1:9]) and conv in ("regular", "depthwise"):
                 pad = (int(kernel) - 1) // 2
