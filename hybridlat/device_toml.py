@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -78,7 +79,10 @@ def to_toml(device: Device) -> str:
     lines.append(f"cache_kib = [{', '.join(f'{size / 1024:g}' for size in device.cache_bytes)}]")
     lines += ["", "[peak_tflops]"]
     lines += [f"{k} = {v / 1e12:.6g}" for k, v in sorted(device.peak_flops.items())]
-    others = {k: text for k, text in device.sources.items() if text != device.source}
+    written = {line.partition(" = ")[0] for line in lines} | {
+        f"peak_tflops.{precision}" for precision in device.peak_flops
+    }
+    others = {k: t for k, t in device.sources.items() if k in written and t != device.source}
     for table in ("sources", "sources.peak_tflops"):
         inside = {k: t for k, t in others.items() if ("." in k) == ("." in table)}
         if inside:
@@ -168,5 +172,4 @@ def _sources(path: Path, sheet: Mapping[str, Any], source: str) -> dict[str, str
 
 
 def _quoted(text: str) -> str:
-    plain = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{plain}"'
+    return json.dumps(text, ensure_ascii=False)  # TOML's basic strings know JSON's escapes
