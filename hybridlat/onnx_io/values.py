@@ -78,7 +78,7 @@ class Value:
             return TensorProto(
                 name=name, dims=self.type.shape, data_type=data_type(self.type.dtype)
             )
-        return numpy_helper.from_array(np.ascontiguousarray(self.array), name)
+        return numpy_helper.from_array(np.asarray(self.array, order="C"), name)
 
 
 def tensor_array(tensor: TensorProto, type_: TensorType) -> NDArray[Any] | None:
