@@ -1,8 +1,8 @@
 """A static type for every tensor: onnx's inference with folding in between, in doubt the engine's.
 
-onnx's own propagation of sizes through arithmetic (its option data_prop) is not used: it takes some
-quotients for others, and a shape that is wrong is worse than one that is missing. What a size hangs
-on is evaluated instead, and the operators behind it are inferred one by one as they come.
+What a size hangs on is evaluated with its values, once, and the operators behind it are inferred
+one by one as it becomes known. onnx's own propagation of sizes (its option data_prop) covers a few
+operators of such arithmetic only, so it would need a pass over the whole graph for every size.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ def settle(model: ModelProto, label: str) -> tuple[Types, tuple[str, ...]]:
     while True:
         types, doubt = _infer(model, label)
         settled = doubt is None and not _open(model, types)
-        gone = _fold(model, types, opsets, label)
+        objections: list[str] = []
+        gone = _fold(model, types, opsets, objections, label)
         folded.extend(gone)
         left = _open(model, types)
         if settled or (not gone and left >= before):
             break
         before = left
     if not settled:
-        _ask_engine(model, types, doubt, label)
-        folded.extend(_fold(model, types, opsets, label))
+        _ask_engine(model, types, doubt, objections, label)
+        folded.extend(_fold(model, types, opsets, objections, label))
     return types, tuple(folded)
 
 
@@ -92,10 +93,13 @@ def _open(model: ModelProto, types: Types) -> int:
     return sum(bool(out) and out not in types for n in model.graph.node for out in n.output)
 
 
-def _fold(model: ModelProto, types: Types, opsets: dict[str, int], label: str) -> list[str]:
+def _fold(
+    model: ModelProto, types: Types, opsets: dict[str, int], objections: list[str], label: str
+) -> list[str]:
     """Replace nodes that only compute constants by initializers; names of the nodes that went.
 
-    Types that become known on the way are added to ``types``.
+    Types that become known on the way are added to ``types``, what onnx objects to in an operator
+    to ``objections``.
     """
     graph = model.graph
     values: dict[str, Value] = {i.name: Value.of_tensor(i) for i in graph.initializer}
@@ -105,7 +109,7 @@ def _fold(model: ModelProto, types: Types, opsets: dict[str, int], label: str) -
     for node in graph.node:
         result = fold_node(node, values, types, opsets, label)
         if result is None and any(o and o not in types for o in node.output):
-            types.update(_infer_node(node, values, types, model))
+            types.update(_infer_node(node, values, types, model, objections))
             result = fold_node(node, values, types, opsets, label)
         if result is None:
             kept.append(node)
@@ -128,7 +132,11 @@ def _fold(model: ModelProto, types: Types, opsets: dict[str, int], label: str) -
 
 
 def _infer_node(
-    node: NodeProto, values: dict[str, Value], types: Types, model: ModelProto
+    node: NodeProto,
+    values: dict[str, Value],
+    types: Types,
+    model: ModelProto,
+    objections: list[str],
 ) -> Types:
     """onnx's types of one node's results, as far as it can say them from its inputs."""
     version = next((o.version for o in model.opset_import if o.domain == node.domain), None)
@@ -153,27 +161,31 @@ def _infer_node(
             schema, node, given, data, opset_imports=list(model.opset_import)
         )
     except (*INFERENCE_ERRORS, onnx.defs.SchemaError) as error:
-        _log.debug("%s %r is not inferred: %s", node.op_type, node.name, error)
+        objections.append(f"{node.op_type} {node.name!r}: {_last_line(error)}")
         return {}
     static = {name: _static(proto) for name, proto in found.items()}
     return {name: type_ for name, type_ in static.items() if name and type_ is not None}
 
 
-def _ask_engine(model: ModelProto, types: Types, doubt: Exception | None, label: str) -> None:
-    """Put ONNX Runtime's types over ours; NetworkError when it refuses what onnx objects to."""
+def _ask_engine(
+    model: ModelProto, types: Types, doubt: Exception | None, objections: list[str], label: str
+) -> None:
+    """Put ONNX Runtime's types over ours; NetworkError when onnx objects and it cannot say more."""
+    told: Types = {}
     try:
         told = _engine_types(model)
     except _engine_errors() as error:
-        words = " ".join(str(error).split())
-        _log.debug("%s: ONNX Runtime refuses it: %s", label, words)
-        if doubt is not None:
-            raise NetworkError(
-                f"{label}: the shapes do not fit together: {_last_line(doubt)}"
-            ) from doubt
-        return
-    if doubt is not None:
-        _log.info("%s: onnx objects, ONNX Runtime does not: %s", label, _last_line(doubt))
+        _log.debug("%s: ONNX Runtime refuses it: %s", label, " ".join(str(error).split()))
     types.update(told)
+    if doubt is None:
+        return
+    if not told or _open(model, types):
+        words = objections[0] if objections else _last_line(doubt)
+        raise NetworkError(
+            f"{label}: the shapes do not fit together: {words}; a file exported for other sizes "
+            "than it is asked with may need those: give them with --shape"
+        ) from doubt
+    _log.info("%s: onnx objects, ONNX Runtime does not: %s", label, _last_line(doubt))
 
 
 def _engine_errors() -> tuple[type[Exception], ...]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
+# What these give has a size that only the data tell.
+DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
 
@@ -284,6 +286,20 @@ def _bind(model: ModelProto, label: str, batch: int | None, shapes: Shapes) -> N
             info.type.tensor_type.ClearField("shape")
 
 
+def _no_shape(node: NodeProto, domain: str, name: str, label: str) -> str:
+    """Why a result has no static shape, and what would help."""
+    if not domain and node.op_type in DATA_DEPENDENT:
+        return (
+            f"{label}: the shape of {name!r} depends on data ({node.op_type} {node.name!r}): "
+            "export the network without what comes after it, its post-processing"
+        )
+    where = f"{node.op_type} {node.name!r}" + (f" of the domain {domain!r}" if domain else "")
+    return (
+        f"{label}: the shape of {name!r}, made by {where}, cannot be worked out, neither by onnx "
+        "nor by ONNX Runtime: state it in the file's value_info, or export with fixed sizes"
+    )
+
+
 def assemble(
     model: ModelProto, label: str, folded: tuple[str, ...], types: dict[str, TensorType]
 ) -> Network:
@@ -308,14 +324,7 @@ def assemble(
             if not name:
                 continue
             if name not in types:
-                where = f"{proto.op_type} {proto.name!r}"
-                if domain:
-                    where += f" of the domain {domain!r}"
-                raise NetworkError(
-                    f"{label}: the shape of {name!r}, made by {where}, cannot be worked out: "
-                    "run onnx.shape_inference on the file, or give the sizes it hangs on with "
-                    "--shape"
-                )
+                raise NetworkError(_no_shape(proto, domain, name, label))
             activations[name] = types[name]
         nodes.append(
             Node(
