@@ -60,15 +60,11 @@ def lower(
 def _lowered(read: Network, target: Target) -> tuple[Network, Lowered]:
     """The network in the target's precision, where that decides what is fused, and its kernels."""
     from hybridlat import lowering
-    from hybridlat.lowering import tensorrt, tensorrt_rtx
+    from hybridlat.lowering import tensorrt_rtx
 
-    lower = lowering.load(target.engine).lower
     if target.engine.startswith("tensorrt") and target.precision == "fp16":
         read = tensorrt_rtx.in_half_precision(read)
-    if target.engine == "tensorrt":
-        version = target.runtime.removeprefix(target.engine).removeprefix("-")
-        return read, tensorrt.lower(read, version)
-    return read, lower(read)
+    return read, lowering.for_target(target)(read)
 
 
 def _differing(read: Network, lowered: Lowered, engine: str) -> set[int] | None:

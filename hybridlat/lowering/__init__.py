@@ -1,7 +1,8 @@
 """Which kernels an engine makes of a network: one file per runtime, found by its name.
 
 A file either asks the engine (ONNX Runtime, OpenVINO, TensorRT-RTX) or holds a table of rules
-(TensorRT). Each defines ``lower(network) -> Lowered``.
+(TensorRT, PyTorch). Each defines ``lower(network) -> Lowered``; a file that also defines
+``for_target(target)`` gives the lowering of one target: its version and precision.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from hybridlat.core.network import Lowered, Network
+from hybridlat.core.target import Target
 from hybridlat.errors import TargetError
 
-_PARTS = frozenset({"blackbox", "fused", "rules", "tensorrt_conditions", "unfuse"})
+_PARTS = frozenset({
+    "blackbox", "fused", "rules", "tensorrt_conditions", "torch_graph", "torch_precision",
+    "torch_views", "unfuse",
+})  # fmt: skip
+_FILES = {"torch": "torch_eager"}
+"""Files that are not called as their engine is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +35,10 @@ class Lowering:
 
 def available() -> tuple[str, ...]:
     """Names of all runtimes that there is a file for, sorted."""
+    engines = {file: engine for engine, file in _FILES.items()}
     names = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name.replace("_", "-") for name in names if name not in _PARTS))
+    found = (engines.get(name, name.replace("_", "-")) for name in names if name not in _PARTS)
+    return tuple(sorted(found))
 
 
 def load(engine: str) -> Lowering:
@@ -36,11 +46,22 @@ def load(engine: str) -> Lowering:
 
     Nothing of the engine itself is imported until a network is lowered.
     """
+    return Lowering(engine, _module(engine).lower)
+
+
+def for_target(target: Target) -> Callable[[Network], Lowered]:
+    """The lowering for a target's engine, version and precision; TargetError as :func:`load`."""
+    module = _module(target.engine)
+    found: Callable[[Network], Lowered]
+    found = module.for_target(target) if hasattr(module, "for_target") else module.lower
+    return found
+
+
+def _module(engine: str) -> Any:
     if engine not in available():
         raise TargetError(
             f"nobody has said how {engine!r} fuses operators: choose one of "
             + ", ".join(available())
         )
-    module = importlib.import_module(f"{__name__}.{engine.replace('-', '_')}")
-    lower: Callable[[Network], Lowered] = module.lower
-    return Lowering(engine, lower)
+    file = _FILES.get(engine, engine.replace("-", "_"))
+    return importlib.import_module(f"{__name__}.{file}")

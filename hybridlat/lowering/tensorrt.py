@@ -14,7 +14,10 @@ kernels, so it moves into a generated kernel wherever one has to follow anyway.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hybridlat.core.network import Lowered, Network
+from hybridlat.core.target import Target
 from hybridlat.lowering.rules import Rule, gone, join, lower_by
 from hybridlat.lowering.tensorrt_conditions import (
     adds_a_large_gated_map,
@@ -45,6 +48,7 @@ from hybridlat.lowering.tensorrt_conditions import (
     unless,
     writes_in_place,
 )
+from hybridlat.lowering.tensorrt_rtx import in_half_precision
 
 CONV = "Conv ConvTranspose"
 MEAN = "ReduceMean GlobalAveragePool"
@@ -139,3 +143,18 @@ def lower(network: Network, version: str = "") -> Lowered:
     kernels of their own, and the warnings name them.
     """
     return lower_by(network, RULES, version, f"rules tensorrt{'-' + version if version else ''}")
+
+
+def for_target(target: Target) -> Callable[[Network], Lowered]:
+    """The lowering for a target's version and precision, which decides what is fused."""
+    return in_precision(target.version, target.precision)
+
+
+def in_precision(version: str, precision: str) -> Callable[[Network], Lowered]:
+    """:func:`lower` for a version, of networks first written in half precision for ``fp16``."""
+
+    def lower_in(network: Network) -> Lowered:
+        written = in_half_precision(network) if precision == "fp16" else network
+        return lower(written, version)
+
+    return lower_in

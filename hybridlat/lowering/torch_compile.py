@@ -9,11 +9,16 @@ normalisation is one more point-wise operator (:func:`.torch_graph.as_module`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from hybridlat.core.network import Lowered, Network
+from hybridlat.core.target import Target
 from hybridlat.lowering.fused import lowered_of
 from hybridlat.lowering.rules import Rule, Scene, apply, join, unknown_operators
 from hybridlat.lowering.tensorrt_conditions import all_of, any_of, only_reader
 from hybridlat.lowering.torch_graph import COMPOSITES, Norms, as_module, to_file, views
+from hybridlat.lowering.torch_precision import in_precision, is_cpu
 from hybridlat.lowering.torch_views import copying
 
 LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores"
@@ -61,18 +66,31 @@ RULES: tuple[Rule, ...] = (
 
 
 def lower(
-    network: Network, version: str = "", *, norms: Norms = "told", bias_apart: bool = True
+    network: Network,
+    version: str = "",
+    precision: str = "fp32",
+    *,
+    norms: Norms = "told",
+    bias_apart: bool = True,
 ) -> Lowered:
     """The kernels that inductor makes of the module that ``network`` was exported from.
 
-    ``version`` is PyTorch's (``2.4``; empty is the newest); ``norms`` and ``bias_apart`` say what
-    is put back (:func:`.torch_graph.as_module`): on a CPU the library adds the bias. Operators
-    that no rule names stay kernels of their own, and the warnings name them.
+    ``version`` is PyTorch's (``2.4``; empty is the newest); ``precision`` types the tensors
+    (:func:`.torch_precision.in_precision`); ``norms`` and ``bias_apart`` say what is put back
+    (:func:`.torch_graph.as_module`): on a CPU the library adds the bias. Operators that no rule
+    names stay kernels of their own, and the warnings name them.
     """
     module = as_module(network, norms, bias_apart)
     table = (*COMPOSITES, views(copying(module.network)), *RULES)
     groups = apply(module.network, table, version)
     named = (*table, join("library", LIBRARY, LIBRARY, "a call"))
     unknown = unknown_operators(module.network, named)
+    module, groups = in_precision(module, groups, precision, casts_apart=False)
     by = f"rules torch-compile{'-' + version if version else ''}"
     return to_file(module, lowered_of(module.network, groups, by, unknown))
+
+
+def for_target(target: Target) -> Callable[[Network], Lowered]:
+    """The lowering for a target's version and precision; a CPU's convolutions add the bias."""
+    apart = not is_cpu(target)
+    return partial(lower, version=target.version, precision=target.precision, bias_apart=apart)
