@@ -28,18 +28,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments import nasbench201  # noqa: E402
-from experiments.sum_of_cells_report import print_report  # noqa: E402
-from hybridlat import onnx_io  # noqa: E402
-from hybridlat.backends import open_backend  # noqa: E402
-from hybridlat.backends.base import Backend  # noqa: E402
-from hybridlat.core.cells import cut, kernels  # noqa: E402
-from hybridlat.core.measurement import Breakdown  # noqa: E402
-from hybridlat.core.network import Network  # noqa: E402
-from hybridlat.core.signature import sign  # noqa: E402
-from hybridlat.measure import Job, Progress, Settings, measure  # noqa: E402
-from hybridlat.store import Store  # noqa: E402
-from hybridlat.sweep import RARER, sweep  # noqa: E402
+from experiments import nasbench201
+from experiments.sum_of_cells_report import print_report
+from hybridlat import onnx_io
+from hybridlat.engines.base import Backend
+from hybridlat.engines.registry import open_backend
+from hybridlat.graph.cells import cut, kernels
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.isolated import Job, Progress, Settings, measure
+from hybridlat.schema.measurement import Breakdown
+from hybridlat.store import Store
+from hybridlat.training.kernel_sampler import RARER, sweep
 
 DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
 SWEEP_KERNELS = 4800

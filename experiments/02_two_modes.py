@@ -37,12 +37,12 @@ from two_modes_series import (
     staircase,
 )
 
-from hybridlat import baselines, devices
-from hybridlat.core import features
-from hybridlat.core.geometry import geometry, op_name
-from hybridlat.fit import fit_model
-from hybridlat.fit_parts import fit_boosted, fit_forest
-from hybridlat.packs import PackLookup
+from hybridlat.engines import device_sheets
+from hybridlat.model import baselines, features
+from hybridlat.model.fit import fit_model
+from hybridlat.model.fit_parts import fit_boosted, fit_forest
+from hybridlat.model.geometry import geometry, op_name
+from hybridlat.store.packs import PackLookup
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
@@ -92,7 +92,7 @@ def learning(rows: Rows, sizes: Sequence[int]) -> dict[str, list[float]]:
 
 
 def _predictions(rows: Rows, train: Array, test: Array, seed: int) -> Iterator[tuple[str, Array]]:
-    device, precision = devices.of_target(rows.target), rows.target.precision
+    device, precision = device_sheets.of_target(rows.target), rows.target.precision
     known = [rows.texts[i] for i in train]
     asked = [rows.texts[i] for i in test]
     for name in ("flops_linear", "roofline", "wave_model", "kernel_forest"):

@@ -20,11 +20,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hybridlat import devices, importers  # noqa: E402
-from hybridlat.core.geometry import geometry  # noqa: E402
-from hybridlat.core.target import Target  # noqa: E402
-from hybridlat.fit import fit_model  # noqa: E402
-from hybridlat.model import CellModel  # noqa: E402
+from hybridlat.engines import device_sheets
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import fit_model
+from hybridlat.model.geometry import geometry
+from hybridlat.schema.target import Target
+from hybridlat.store import importers
 
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
 Rows = tuple[list[str], np.ndarray]
@@ -46,7 +47,7 @@ def rows_of(data: Path) -> dict[Target, Rows]:
 def fitted(target: Target, texts: list[str], latencies_us: np.ndarray) -> CellModel:
     """The model of these rows."""
     groups = [str(i) for i in range(len(texts))]
-    device = devices.load(target.device)
+    device = device_sheets.load(target.device)
     return fit_model(texts, latencies_us, groups, device, 0, precision=target.precision)
 
 

@@ -25,12 +25,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments.tensorrt_kinds import name_of  # noqa: E402
-from hybridlat.core.network import Network  # noqa: E402
-from hybridlat.errors import MeasurementError  # noqa: E402
-from hybridlat.lowering import rules, tensorrt, tensorrt_rtx  # noqa: E402
-from hybridlat.lowering.fused import Groups, agreement, differing, is_partition  # noqa: E402
-from hybridlat.onnx_io import read_network  # noqa: E402
+from experiments.tensorrt_kinds import name_of
+from hybridlat.engines.fusion import rewriter
+from hybridlat.engines.fusion.groups import Groups, agreement, differing, is_partition
+from hybridlat.engines.tensorrt import fusion_rules
+from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
+from hybridlat.errors import MeasurementError
+from hybridlat.graph.network import Network
+from hybridlat.onnx_io import read_network
 
 NETS = ROOT / "data" / "nets"
 GOLDEN = ROOT / "tests" / "golden" / "rtx_layers"
@@ -91,7 +93,7 @@ def judge(name: str, precision: str, truth: Groups | None = None) -> Verdict:
     network = network_of(name, precision)
     if truth is None:
         truth, _ = tensorrt_rtx.groups_of(network)
-    found = rules.apply(network, tensorrt.RULES)
+    found = rewriter.apply(network, fusion_rules.RULES)
     if not is_partition(network, found) or not is_partition(network, truth):
         raise AssertionError(f"{name}: an operator is in no group or in two")
     share = agreement(found, truth, len(network.nodes))

@@ -18,10 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hybridlat import backends  # noqa: E402
-from hybridlat.backends.base import Backend  # noqa: E402
-from hybridlat.errors import HybridlatError  # noqa: E402
-from hybridlat.lowering import blackbox, rules  # noqa: E402
+from hybridlat.TO_EXPERIMENTS import blackbox
+
+from hybridlat.engines import registry
+from hybridlat.engines.base import Backend
+from hybridlat.engines.fusion import rewriter
+from hybridlat.errors import HybridlatError
 
 PAGE = ROOT / "experiments" / "blackbox_fusion.md"
 
@@ -55,7 +57,7 @@ def section(backend: Backend, findings: Sequence[blackbox.Finding]) -> list[str]
     ]
     if whole.ops:
         network = blackbox.framed(whole.ops, whole, *whole.maps[0])
-        groups = rules.apply(network, table).kernels
+        groups = rewriter.apply(network, table).kernels
         made = ["+".join(network.nodes[i].op for i in group) for group in groups if len(group) > 1]
         lines.append(f"Applied to {whole.label} it makes the kernel {', '.join(made)}.")
     return [*lines, ""]
@@ -95,7 +97,7 @@ def main() -> None:
     sections: list[str] = []
     for name in arguments.engines:
         try:
-            backend = backends.open_backend(name)
+            backend = registry.open_backend(name)
         except HybridlatError as error:
             print(f"{name}: {error}", file=sys.stderr)
             continue

@@ -30,14 +30,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments.openvino_report import DIFFERENTIAL, METHODS, Result, page  # noqa: E402
-from hybridlat.backends import open_backend  # noqa: E402
-from hybridlat.backends.base import Backend  # noqa: E402
-from hybridlat.core.measurement import Breakdown, Measurement  # noqa: E402
-from hybridlat.core.network import Lowered, Network  # noqa: E402
-from hybridlat.core.signature import sign  # noqa: E402
-from hybridlat.lowering.fused import Groups, lowered_of  # noqa: E402
-from hybridlat.measure_differential import (  # noqa: E402
+from experiments.openvino_report import DIFFERENTIAL, METHODS, Result, page
+from hybridlat.engines.base import Backend
+from hybridlat.engines.fusion.groups import Groups, lowered_of
+from hybridlat.engines.registry import open_backend
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.differential import (
     Differential,
     Effort,
     Part,
@@ -45,7 +44,8 @@ from hybridlat.measure_differential import (  # noqa: E402
     parts_of,
     whole,
 )
-from hybridlat.onnx_io import read_network  # noqa: E402
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.measurement import Breakdown, Measurement
 
 NETS = ROOT / "data" / "nets"
 PAGE = ROOT / "experiments" / "openvino.md"
@@ -184,7 +184,7 @@ def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Resul
 
 def keep(made: dict[str, Differential], plans: list[Plan], backend: Backend, url: str) -> None:
     """Add records, signatures and breakdowns of networks and cells to a store."""
-    from hybridlat.core.cells import cut
+    from hybridlat.graph.cells import cut
     from hybridlat.store import Store
 
     records: list[Measurement] = [*made["cells"].records(), *made["again"].records()]

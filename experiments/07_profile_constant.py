@@ -30,7 +30,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from hybridlat.readers.trtexec import ProfiledEngine, fit_constant
+from hybridlat.measuring.trtexec import ProfiledEngine, fit_constant
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "trt_layer_profiles"
 

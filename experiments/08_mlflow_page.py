@@ -56,7 +56,7 @@ def main() -> int:
     except ImportError:
         print('skipped: MLflow is not installed (pip install "hybridlat[track]")')
         return 0
-    from hybridlat import tracking
+    from hybridlat.evaluation import tracking
     from hybridlat.store import Store
 
     uri = tracking.tracking_uri(Store(arguments.store).url)

@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hybridlat import evaluate, importers
+from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.results import OWN
-from hybridlat.store import Store
+from hybridlat.store import Store, importers
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -66,7 +66,7 @@ def filled(data: Path, folder: Path) -> str:
 
 def judge(url: str, what: Judged, seeds: int) -> Rows:
     """The rows of one target, as ``evaluate --json`` prints them."""
-    return evaluate.run(
+    return evaluate.evaluate_targets(
         [what.target], store=url, where=what.where, baselines=BASELINES, track=False,
         trials=seeds, packs_folder=Path("no packs"), tell=lambda line: print(line, file=sys.stderr),
     ).to_json()  # fmt: skip

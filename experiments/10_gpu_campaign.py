@@ -29,17 +29,20 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from hybridlat import onnx_io, plan
+from hybridlat import onnx_io
 from hybridlat.board.journal import read_lines
-from hybridlat.core.measurement import Measurement
-from hybridlat.core.network import Constant, Network, Node, TensorType
-from hybridlat.core.signature import sign
-from hybridlat.core.target import Target
+from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
-from hybridlat.plan.writing import lowering_for, reference_network
-from hybridlat.planned import take_in
+from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.reference_networks import gpu_reference_network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring import plans
+from hybridlat.measuring.plans.execution import take_in
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,24 +104,29 @@ class Campaign:
     """A draft that is put together wave by wave."""
 
     def __init__(self, device: str, runtime: str, precisions: list[str]) -> None:
-        self.draft = plan.Draft(
+        self.draft = plans.Draft(
             device, runtime, samples=150, rounds=1, warm_s=0.15, limit_s=0.8, build_s=BUILD_S
         )
         self.precisions = precisions
         rules = "tensorrt" if runtime in ("fake", "onnxruntime", "torch") else runtime
-        self.lower = lowering_for(Target(device, rules, "fp32"))
-        self.draft.add_reference(reference_network(), precisions[-1])
+        self.rules = Target(device, rules, "fp32")
+        self.draft.add_reference(gpu_reference_network(), precisions[-1])
         self.stage = 0
+
+    def lower(self, network: Network, precision: str) -> Lowered:
+        """The kernels of the network at a precision, as every other command lowers it."""
+        return registry.lower(network, replace(self.rules, precision=precision))
 
     def wave(self, title: str, nets: list[tuple[str, Network]]) -> None:
         """Whole networks, their cells behind their predecessors, and the networks again."""
         draft, stage = self.draft, self.stage
         lowered = {}
-        for name, network in nets:
-            try:
-                lowered[name] = self.lower(network)
-            except HybridlatError as error:
-                print(f"no cells of {name}: {error}", file=sys.stderr)
+        for precision in self.precisions:
+            for name, network in nets:
+                try:
+                    lowered[name, precision] = self.lower(network, precision)
+                except HybridlatError as error:
+                    print(f"no cells of {name} at {precision}: {error}", file=sys.stderr)
         for precision in self.precisions:
             for name, network in nets:
                 draft.add_network(
@@ -126,12 +134,12 @@ class Campaign:
                 )
         for precision in self.precisions:
             for name, network in nets:
-                if name in lowered:
+                if (name, precision) in lowered:
                     draft.add_cells(
-                        name, network, lowered[name], precision, stage=stage + 1,
+                        name, network, lowered[name, precision], precision, stage=stage + 1,
                         title=f"{title} cells {precision}", methods=("differential", "isolated"),
                     )  # fmt: skip
-                    draft.add_breakdown(name, network, lowered[name], precision)
+                    draft.add_breakdown(name, network, lowered[name, precision], precision)
         for precision in self.precisions:
             for name, network in nets:
                 draft.add_network(
@@ -150,8 +158,9 @@ class Campaign:
                     (item,), stage=self.stage, title=f"conv sweep {precision}",
                     label=f"{count} channels",
                 )  # fmt: skip
+                signature = sign(self.lower(network, precision).network)
                 self.draft.record(
-                    sign(self.lower(network).network), "cell", precision, task, "isolated",
+                    signature, "cell", precision, task, "isolated",
                     {"sweep": "channels", "channels": str(count)},
                 )  # fmt: skip
         self.stage += 1
@@ -167,7 +176,7 @@ class Campaign:
         self.stage += 1
 
 
-def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None) -> plan.Draft:
+def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None) -> plans.Draft:
     """Everything the campaign asks for, in stages of falling worth."""
     campaign = Campaign(device, runtime, precisions)
     nets = list(networks(limit))
@@ -214,8 +223,8 @@ def rmspe(pairs: list[tuple[float, float]]) -> float:
 def report(arguments: argparse.Namespace) -> int:
     """Cells against networks, and the noise floor, from a folder of results."""
     folder = Path(arguments.folder)
-    _, records = plan.read_results(folder, methods=("whole", "differential", "isolated"))
-    breakdowns = plan.read_breakdowns(folder)
+    _, records = plans.read_results(folder, methods=("whole", "differential", "isolated"))
+    breakdowns = plans.read_breakdowns(folder)
     whole: dict[tuple[str, str], list[float]] = {}
     cells: dict[str, dict[tuple[str, str], float]] = {"differential": {}, "isolated": {}}
     for record in records:

@@ -25,10 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from hybridlat import devices, importers
-from hybridlat.core.geometry import COLUMN, Geometry, geometry
-from hybridlat.core.target import Target
-from hybridlat.fit import fit_model
+from hybridlat.engines import device_sheets
+from hybridlat.model.fit import fit_model
+from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.schema.target import Target
+from hybridlat.store import importers
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
@@ -102,7 +103,7 @@ def judged(
     train, ordinary = order[: len(order) // 2], order[len(order) // 2 :]
     known = [texts[i] for i in train.tolist()]
     model = fit_model(
-        known, latencies[train], known, devices.load(target.device), seed,
+        known, latencies[train], known, device_sheets.load(target.device), seed,
         precision=target.precision,
     )  # fmt: skip
     strange, usual = (

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.core.cells import kernels
-from hybridlat.core.compose import leave_one_out
-from hybridlat.core.measurement import Breakdown, Measurement
-from hybridlat.core.network import Lowered
-from hybridlat.core.signature import read, sign
-from hybridlat.core.target import Target
-from hybridlat.measure_worker import null_network
+from hybridlat.estimate.composition import leave_one_out
+from hybridlat.graph.cells import kernels
+from hybridlat.graph.network import Lowered
+from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.signature import read, sign
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("layers, unfused", "engine kernels", "cells", "cells, composed")
@@ -161,8 +161,7 @@ def groups(found: Sequence[Row]) -> dict[str, list[Row]]:
 
 def print_report(url: str | None, markdown: bool = False, target: Target | None = None) -> None:
     """Print the table for every target that the store (or the shipped packs) has networks of."""
-    from hybridlat import packs
-    from hybridlat.store import Store
+    from hybridlat.store import Store, packs
 
     sources: list[tuple[object, Target]]
     if url is not None:

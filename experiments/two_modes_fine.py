@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridlat.core.geometry import COLUMN, geometry
-from hybridlat.packs import PackLookup
+from hybridlat.model.geometry import COLUMN, geometry
+from hybridlat.store.packs import PackLookup
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BLOCKS = (1, 2, 4, 6, 8, 12, 16, 24, 32)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hybridlat import devices, importers
-from hybridlat.core import features
-from hybridlat.core.geometry import COLUMN, Geometry, geometry
-from hybridlat.core.operators import KINDS
-from hybridlat.core.target import Target
+from hybridlat.engines import device_sheets
+from hybridlat.graph.operators import KINDS
+from hybridlat.model import features
+from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.schema.target import Target
+from hybridlat.store import importers
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -32,7 +33,7 @@ class Rows:
         return geometry(self.texts)
 
     def view(self) -> features.View:
-        device = devices.of_target(self.target)
+        device = device_sheets.of_target(self.target)
         return features.View(self.cells, device, self.target.precision)
 
 
@@ -90,7 +91,7 @@ def explained(latency: Array, driver: Array) -> float:
 
 def fitted(latency: Array, driver: Array) -> Array:
     """The latencies that this line makes."""
-    from hybridlat.baselines._table import relative_line
+    from hybridlat.model.baselines._table import relative_line
 
     columns = np.stack([np.ones(len(driver)), driver], axis=1)
     return np.asarray(columns @ relative_line(columns, latency))

@@ -18,12 +18,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hybridlat import backends, onnx_io
-from hybridlat.core.measurement import Visit
-from hybridlat.core.signature import sign
-from hybridlat.measure import Job, Progress, Settings, measure
+from hybridlat import onnx_io
+from hybridlat.engines import registry
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.isolated import Job, Progress, Settings, measure
+from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
-from hybridlat.sweep_kernels import Builder
+from hybridlat.training.kernel_families import Builder
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "experiments" / "two_modes_sweep"
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=200.0, help="seconds")
     parser.add_argument("-o", "--out", type=Path, default=OUT)
     arguments = parser.parse_args()
-    backend, options = backends.load("onnxruntime")(threads=1), {"threads": 1}
+    backend, options = registry.load("onnxruntime")(threads=1), {"threads": 1}
     jobs = {found.signature: found for shape in shapes() for found in [job(shape)]}
     order = list(jobs.values())
     random.Random(0).shuffle(order)

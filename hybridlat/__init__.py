@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hybridlat.api import Predictor, predict
-    from hybridlat.core.estimate import CellEstimate, Estimate
-    from hybridlat.core.target import Target
     from hybridlat.errors import HybridlatError
+    from hybridlat.schema.estimate import CellEstimate, Estimate
+    from hybridlat.schema.target import Target
 
 __version__ = "0.1.0"
 
@@ -36,11 +36,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CellEstimate": "core.estimate",
-    "Estimate": "core.estimate",
+    "CellEstimate": "schema.estimate",
+    "Estimate": "schema.estimate",
     "HybridlatError": "errors",
     "Predictor": "api",
-    "Target": "core.target",
+    "Target": "schema.target",
     "predict": "api",
 }
 

@@ -13,19 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat import onnx_io
-from hybridlat.answer import answer
-from hybridlat.core.estimate import Estimate
-from hybridlat.core.target import Target
-from hybridlat.errors import BackendUnavailable, InputError, TargetError
-from hybridlat.knowledge import Knowledge, model_folders
-from hybridlat.measure import Job, Progress, Settings
-from hybridlat.split import Split, Splitter
+from hybridlat.engines.resolution import resolve
+from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.estimate.network_estimate import answer
+from hybridlat.estimate.partition import Split, Splitter
+from hybridlat.estimate.target_data import Knowledge, model_folders
+from hybridlat.measuring.isolated import Job, Progress, Settings
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.backends.base import Backend
-    from hybridlat.core.measurement import Measurement
-    from hybridlat.core.network import Lowered, Network
+    from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile, Shapes, Source
+    from hybridlat.schema.measurement import Measurement
 
 # Somebody waits for the answer: one visit in each of two processes.
 ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2)
@@ -96,19 +96,13 @@ class Predictor:
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
-        self.backend, self.options, self.target, why = _resolve(target, threads)
+        engine = resolve(target, threads)
+        self.backend, self.options, self.target = engine.backend, engine.options, engine.target
         if measure == "always" and self.backend is None:
-            raise BackendUnavailable(why)
-        self._why_not = why
-        self._splitter = Splitter(str(self.target), self._lowering(), self.store)
+            raise BackendUnavailable(engine.why_not)
+        self._why_not = engine.why_not
+        self._splitter = Splitter(self.target, self.store)
         self._knowledge = Knowledge(self.target, self.store)
-
-    def _lowering(self) -> Callable[[Network], Lowered]:
-        if self.backend is not None:
-            return self.backend.lower
-        from hybridlat import lowering
-
-        return lowering.load(self.target.engine).lower
 
     def __enter__(self) -> Predictor:
         return self
@@ -180,9 +174,9 @@ class Predictor:
         Cells that are known are not measured again unless ``anew``. Raises BackendUnavailable
         when the target is not this machine.
         """
-        from hybridlat import measure as measuring
-        from hybridlat.core.measurement import Breakdown
-        from hybridlat.core.signature import sign
+        from hybridlat.graph.signature import sign
+        from hybridlat.measuring import isolated
+        from hybridlat.schema.measurement import Breakdown
 
         if self.backend is None:
             raise BackendUnavailable(self._why_not)
@@ -207,7 +201,7 @@ class Predictor:
             jobs = self._jobs(split, missing, labels)
             if what in ("network", "both"):
                 jobs.append(Job(whole.hash, network, "network", labels))
-            records = measuring.measure(
+            records = isolated.measure(
                 self.backend, self.options, jobs, self.store, self.settings, self.progress
             )
         cells = tuple((use.signature, use.count) for use in split.uses)
@@ -234,7 +228,7 @@ class Predictor:
         return self._splitter.split(file, batch, shapes)
 
     def _jobs(self, split: Split, hashes: Sequence[str], labels: Mapping[str, str]) -> list[Job]:
-        from hybridlat.core import signature
+        from hybridlat.graph import signature
 
         texts = self._knowledge.texts(split, hashes)
         ops = {use.signature: " → ".join(use.ops) for use in split.uses}
@@ -245,7 +239,7 @@ class Predictor:
         hashes: Sequence[str],
     ) -> None:  # fmt: skip
         """Measure these cells now and keep the records; the knowledge sees them afterwards."""
-        from hybridlat import measure as measuring
+        from hybridlat.measuring import isolated
 
         assert self.backend is not None
         if self.backend.protocol == "differential":
@@ -253,7 +247,7 @@ class Predictor:
             self._measure_behind(file.label, network, hashes, whole=False, rounds=1)
         else:
             jobs = self._jobs(split, hashes, {"network": file.label})
-            measuring.measure(
+            isolated.measure(
                 self.backend, self.options, jobs, self.store, self.settings or ON_DEMAND,
                 self.progress,
             )  # fmt: skip
@@ -264,40 +258,12 @@ class Predictor:
     ) -> list[Measurement]:
         """Measure cells behind their predecessors, by the backend's runner of plans or in here."""
         assert self.backend is not None
-        from hybridlat.measure_behind import measure_in_network
+        from hybridlat.measuring.dispatch import measure_in_network
 
         return measure_in_network(
             self.backend, name, network, hashes, self.store, whole=whole, rounds=rounds,
             progress=self.progress,
         )  # fmt: skip
-
-
-def _resolve(
-    target: str | Target | None, threads: int | None
-) -> tuple[Backend | None, Mapping[str, int | str], Target, str]:
-    """The backend if the target is this machine, how to start it, and why not otherwise."""
-    from hybridlat import backends
-
-    wanted = Target.parse(target) if isinstance(target, str) else target
-    if wanted is not None and threads is not None and wanted.threads not in (None, threads):
-        raise TargetError(f"--threads {threads} does not go with the target {wanted}")
-    name = wanted.engine if wanted else "onnxruntime"
-    if name not in backends.available():
-        assert wanted is not None
-        return None, {}, wanted, f"{wanted} cannot be measured here: there is no backend {name!r}"
-    try:
-        kind = backends.load(name)
-        options = kind.options_for(wanted, threads)
-        backend = backends.open_backend(name, **options)
-    except BackendUnavailable as error:
-        if wanted is None:
-            raise
-        return None, {}, wanted, f"{wanted} cannot be measured here: {error}"
-    if wanted is None or wanted == backend.target:
-        return backend, options, backend.target, ""
-    backend.close()
-    why = f"{wanted} cannot be measured here: this machine is {backend.target}"
-    return None, {}, wanted, why
 
 
 def predict(source: Source, target: str | Target | None = None, **options: object) -> Estimate:
@@ -309,8 +275,7 @@ def predict(source: Source, target: str | Target | None = None, **options: objec
 
 def list_targets(store: str | None = None) -> list[TargetInfo]:
     """Every target that the store, the shipped packs or models know, and this machine."""
-    from hybridlat import packs
-    from hybridlat.store import Store
+    from hybridlat.store import Store, packs
 
     found: dict[str, TargetInfo] = {}
 
@@ -341,9 +306,9 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         add(Target.parse(str(card["target"])), "model", 0, 0, card.get("noise_floor"))
     try:
-        backend, _, here, _ = _resolve(None, None)
-        if backend is not None:
-            add(here, "this machine", 0, 0)
+        engine = resolve(None)
+        if engine.backend is not None:
+            add(engine.target, "this machine", 0, 0)
     except BackendUnavailable:
         pass
     return sorted(found.values(), key=lambda info: info.target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridlat.core.network import Network, Node
+from hybridlat.graph.network import Network, Node
 
 
 def alike(first: Network, second: Network) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hybridlat.core.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 
 Shape = tuple[int, ...]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from hybridlat.core.measurement import KINDS, Breakdown, Measurement, Visit
-from hybridlat.core.network import Network
-from hybridlat.core.target import Target
+from hybridlat.graph.network import Network
+from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, Visit
+from hybridlat.schema.target import Target
 from tests.networks import Builder, in_order
 
 OPS = ("conv", "conv", "depthwise", "relu", "add", "concat", "pool")

@@ -1,1 +1,1 @@
-"""How predictions are judged: splits, metrics, regimes, figures and the leaderboard."""
+"""Predictions judged on held-out networks, and kept as MLflow runs."""

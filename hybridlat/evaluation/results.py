@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hybridlat.core.target import Target
 from hybridlat.evaluation.metrics import Answer, Score, score
+from hybridlat.schema.target import Target
 
 OWN = "hybridlat"
 

@@ -1,6 +1,6 @@
 """ONNX files in and out: the only package that imports onnx.
 
-A file becomes a :class:`~hybridlat.core.network.Network` in four steps: parse without weights,
+A file becomes a :class:`~hybridlat.graph.network.Network` in four steps: parse without weights,
 bind symbolic sizes, infer shapes, fold what only computes constants. A network or a cell becomes a
 file again with seeded random weights, or with none.
 """
@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hybridlat.core.network import Network, TensorType
 from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Network, TensorType
 
 if TYPE_CHECKING:
     import onnx

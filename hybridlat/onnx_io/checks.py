@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hybridlat.core.network import Network, Node
 from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Network, Node
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 MAX_WEIGHT_BYTES = 1 << 37

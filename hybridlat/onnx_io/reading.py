@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, shape_inference
 
-from hybridlat.core.network import Constant, Network, Node, TensorType
 from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
 from hybridlat.onnx_io.values import (
     Value,

@@ -14,8 +14,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 
-from hybridlat.core.network import AttributeValue, Constant, TensorType
 from hybridlat.errors import NetworkError
+from hybridlat.graph.network import AttributeValue, Constant, TensorType
 
 SMALL_ELEMENTS = 16
 INTEGERS = ("int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64")

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from hybridlat.core.network import Constant, Network, TensorType
+from hybridlat.graph.network import Constant, Network, TensorType
 from hybridlat.onnx_io.values import INTEGERS, attribute_proto, data_type, since_version
 
 _POOL_ELEMENTS = 1 << 20

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hybridlat.core.estimate import Estimate
 from hybridlat.report.labels import short_chain
 from hybridlat.report.terminal import SOURCE_STYLE, notes
 from hybridlat.report.units import (
@@ -19,6 +18,7 @@ from hybridlat.report.units import (
     plus_minus_text,
     scale_for,
 )
+from hybridlat.schema.estimate import Estimate
 
 COMPARISON_FORMAT = 1
 ROWS = 12

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from hybridlat.core.estimate import CellEstimate, Estimate
 from hybridlat.report.labels import chain, short_chain
 from hybridlat.report.style import STYLE
 from hybridlat.report.units import (
@@ -17,6 +16,7 @@ from hybridlat.report.units import (
     plus_minus_text,
     scale_for,
 )
+from hybridlat.schema.estimate import CellEstimate, Estimate
 
 _WIDTH = 1000.0  # of the drawing, in its own units
 _LEFT = 8.0

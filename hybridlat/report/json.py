@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from hybridlat.core.estimate import Estimate
+from hybridlat.schema.estimate import Estimate
 
 
 def document(value: object) -> str:

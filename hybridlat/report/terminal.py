@@ -9,7 +9,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hybridlat.core.estimate import CellEstimate, Estimate
 from hybridlat.report.labels import first_and_more, short_chain
 from hybridlat.report.units import (
     Scale,
@@ -21,6 +20,7 @@ from hybridlat.report.units import (
     plus_minus_text,
     scale_for,
 )
+from hybridlat.schema.estimate import CellEstimate, Estimate
 
 ROWS = 15  # cells shown unless all are asked for
 SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}

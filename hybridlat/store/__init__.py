@@ -3,8 +3,8 @@
 ``Store`` is the database, ``Known`` what it answers. SQLAlchemy is loaded when a store is used.
 """
 
-from hybridlat.store.check import Finding
-from hybridlat.store.known import Known, TargetStats
+from hybridlat.store.integrity import Finding
+from hybridlat.store.latencies import Known, TargetStats
 from hybridlat.store.store import Store, default_url
 
 __all__ = ["Finding", "Known", "Store", "TargetStats", "default_url"]

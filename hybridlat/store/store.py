@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hybridlat.core.measurement import Breakdown, Kind, Measurement
-from hybridlat.core.target import Target
 from hybridlat.errors import StoreError
-from hybridlat.store import coding
-from hybridlat.store.known import Known, TargetStats, combine
+from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import codec
+from hybridlat.store.latencies import Known, TargetStats, combine
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from hybridlat.store.check import Finding
-    from hybridlat.store.engine import Database
-    from hybridlat.store.exchange import ImportCounts
+    from hybridlat.store.database import Database
+    from hybridlat.store.integrity import Finding
+    from hybridlat.store.pack_io import ImportCounts
 
 
 def default_url() -> str:
@@ -55,23 +55,23 @@ class Store:
     def add_signatures(self, texts: Mapping[str, str]) -> int:
         """Keep the texts that hashes stand for; how many were new. Those there stay as they are."""
         rows: dict[bytes, dict[str, object]] = {
-            coding.key(h): {"hash": coding.key(h), "text": text} for h, text in texts.items()
+            codec.key(h): {"hash": codec.key(h), "text": text} for h, text in texts.items()
         }
         return self._insert("SIGNATURE", "hash", rows) if rows else 0
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        records = {coding.key(m.id): m for m in measurements}
+        records = {codec.key(m.id): m for m in measurements}
         for record in records.values():
-            coding.refuse(record.problems(), "measurement")
+            codec.refuse(record.problems(), "measurement")
         if not records:
             return 0
         from hybridlat.store import tables as t
-        from hybridlat.store.engine import insert_missing
+        from hybridlat.store.database import insert_missing
 
         database = self._opened()
         bodies: dict[bytes, dict[str, object]] = {
-            key: {"id": key, "body": coding.packed(m.to_json())} for key, m in records.items()
+            key: {"id": key, "body": codec.packed(m.to_json())} for key, m in records.items()
         }
 
         def work(connection: sa.Connection) -> int:
@@ -82,7 +82,7 @@ class Store:
                 {
                     "target_id": ids[m.target],
                     "kind": t.KIND_CODES[m.kind],
-                    "signature": coding.key(m.signature),
+                    "signature": codec.key(m.signature),
                     "id": key,
                     "latency_us": m.latency_us,
                     "spread_share": m.spread_share,
@@ -99,16 +99,16 @@ class Store:
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        found = {coding.key(b.id): b for b in breakdowns}
+        found = {codec.key(b.id): b for b in breakdowns}
         for item in found.values():
-            coding.refuse(item.problems(), "breakdown")
+            codec.refuse(item.problems(), "breakdown")
         if not found:
             return 0
         from hybridlat.store import tables as t
-        from hybridlat.store.engine import insert_missing
+        from hybridlat.store.database import insert_missing
 
         database = self._opened()
-        bodies = {key: coding.packed(b.to_json()) for key, b in found.items()}
+        bodies = {key: codec.packed(b.to_json()) for key, b in found.items()}
 
         def work(connection: sa.Connection) -> int:
             rows: dict[bytes, dict[str, object]] = {
@@ -126,7 +126,7 @@ class Store:
 
     def cache_put(self, key: str, text: str) -> None:
         """Keep ``text`` under ``key`` for later processes; what is there already stays."""
-        digest = coding.digest(key)
+        digest = codec.digest(key)
         self._insert("CACHE", "key", {digest: {"key": digest, "text": text}})
 
     # ---- reading -------------------------------------------------------------------------------
@@ -135,12 +135,12 @@ class Store:
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
     ) -> dict[str, Known]:
         """What is known of each hash; a hash without a record is left out."""
-        keys = {coding.key(h): h for h in hashes}
+        keys = {codec.key(h): h for h in hashes}
         if not keys or self._absent():
             return {}
-        from hybridlat.store import reading
+        from hybridlat.store import queries
 
-        found = reading.look_up(self._opened(), target, kind, list(keys))
+        found = queries.look_up(self._opened(), target, kind, list(keys))
         return {keys[key]: combine(rows) for key, rows in found.items()}
 
     def measurements(
@@ -151,60 +151,60 @@ class Store:
     ) -> Iterator[Measurement]:
         """The records, in an order that depends on nothing but themselves."""
         if not self._absent():
-            from hybridlat.store import reading
+            from hybridlat.store import queries
 
-            key = None if signature is None else coding.key(signature)
-            for body in reading.measurement_bodies(self._opened(), target, kind, key):
-                yield coding.decoded(Measurement.from_json, body, self.url)
+            key = None if signature is None else codec.key(signature)
+            for body in queries.measurement_bodies(self._opened(), target, kind, key):
+                yield codec.decoded(Measurement.from_json, body, self.url)
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, in an order that depends on nothing but themselves."""
         if not self._absent():
-            from hybridlat.store import reading
+            from hybridlat.store import queries
 
-            for body in reading.breakdown_bodies(self._opened(), target):
-                yield coding.decoded(Breakdown.from_json, body, self.url)
+            for body in queries.breakdown_bodies(self._opened(), target):
+                yield codec.decoded(Breakdown.from_json, body, self.url)
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
         """The texts of those hashes whose text is kept."""
-        keys = [coding.key(h) for h in hashes]
+        keys = [codec.key(h) for h in hashes]
         if self._absent():
             return {}
-        from hybridlat.store import reading
+        from hybridlat.store import queries
 
-        return reading.signature_texts(self._opened(), keys)
+        return queries.signature_texts(self._opened(), keys)
 
     def cache_get(self, key: str) -> str | None:
         """The text kept under ``key`` by ``cache_put``, else None."""
         if self._absent():
             return None
-        from hybridlat.store import reading
+        from hybridlat.store import queries
 
-        return reading.cached(self._opened(), coding.digest(key))
+        return queries.cached(self._opened(), codec.digest(key))
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted."""
         if self._absent():
             return []
-        from hybridlat.store import reading
+        from hybridlat.store import queries
 
-        return reading.targets(self._opened())
+        return queries.targets(self._opened())
 
     def stats(self) -> list[TargetStats]:
         """What the store holds of each target."""
         if self._absent():
             return []
-        from hybridlat.store import reading
+        from hybridlat.store import queries
 
-        return reading.stats(self._opened())
+        return queries.stats(self._opened())
 
     def check(self) -> list[Finding]:
         """Everything that is wrong with the store; an empty list when it is sound."""
         if self._absent():
             return []
-        from hybridlat.store import check
+        from hybridlat.store import integrity
 
-        return check.check_database(self._opened())
+        return integrity.check_database(self._opened())
 
     # ---- packs ---------------------------------------------------------------------------------
 
@@ -222,14 +222,14 @@ class Store:
         ``source`` and ``licence`` say where the records come from. Parquet needs pyarrow
         (MissingExtra).
         """
-        from hybridlat.store import exchange
+        from hybridlat.store import pack_io
 
         held = self.targets()
         if target is not None and target not in held:
             known = ", ".join(map(str, held)) or "none at all"
             raise StoreError(f"the store has no records of {target}: it has {known}")
         return [
-            exchange.write_pack(
+            pack_io.write_pack(
                 self, item, Path(folder) / item.folder, format, source=source, licence=licence
             )
             for item in ([target] if target is not None else held)
@@ -237,9 +237,9 @@ class Store:
 
     def import_(self, path: str | Path) -> ImportCounts:
         """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
-        from hybridlat.store import exchange
+        from hybridlat.store import pack_io
 
-        return exchange.import_into(self, Path(path))
+        return pack_io.import_into(self, Path(path))
 
     # ---- plumbing ------------------------------------------------------------------------------
 
@@ -264,14 +264,14 @@ class Store:
 
     def _opened(self) -> Database:
         if self._database is None:
-            from hybridlat.store.engine import Database
+            from hybridlat.store.database import Database
 
             self._database = Database(self.url)
         return self._database
 
     def _insert(self, table: str, key: str, rows: dict[bytes, dict[str, object]]) -> int:
         from hybridlat.store import tables
-        from hybridlat.store.engine import insert_missing
+        from hybridlat.store.database import insert_missing
 
         chosen = getattr(tables, table)
         return len(self._opened().write(lambda c: insert_missing(c, chosen, key, rows)))

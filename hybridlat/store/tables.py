@@ -12,7 +12,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from hybridlat.core.measurement import Kind
+from hybridlat.schema.measurement import Kind
 
 SCHEMA = 1
 #: Steps from each older schema to the next: ``MIGRATIONS[n]`` turns schema n+1 into n+2.

@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hybridlat.core import geometry as g
-from hybridlat.fit import fit_model
-from hybridlat.model import CellModel
-from tests.learned.rows import DEVICE, latencies_us, texts
+from hybridlat.model import geometry
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import fit_model
+from tests.model.rows import DEVICE, latencies_us, texts
 
 
 def best(work: Callable[[], object], repeats: int) -> float:
@@ -45,16 +45,16 @@ def main() -> None:
     few = cells[:300]
 
     def cold() -> None:
-        g._memo.clear()
+        geometry._memo.clear()
         model.predict(few)
 
     print(f"300 texts, never seen: {best(cold, 30):.2f} ms")
     print(f"300 texts, seen before: {best(lambda: model.predict(few), 30):.2f} ms")
-    ready = g.geometry(few)
+    ready = geometry.geometry(few)
     print(f"300 cells as geometry: {best(lambda: model.predict_geometry(ready), 30):.2f} ms")
-    g._memo.clear()
-    print(f"100,000 texts scanned: {best(lambda: g.geometry(cells), 1):.0f} ms")
-    many = g.geometry(cells)
+    geometry._memo.clear()
+    print(f"100,000 texts scanned: {best(lambda: geometry.geometry(cells), 1):.0f} ms")
+    many = geometry.geometry(cells)
     print(f"100,000 cells as geometry: {best(lambda: model.predict_geometry(many), 3):.0f} ms")
     print(f"100,000 texts, seen before: {best(lambda: model.predict(cells), 3):.0f} ms")
 

@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from experiments import nasbench201  # noqa: E402
 from hybridlat.api import Predictor  # noqa: E402
-from hybridlat.core.measurement import Measurement  # noqa: E402
 from hybridlat.onnx_io import load, read_network, to_onnx  # noqa: E402
+from hybridlat.schema.measurement import Measurement  # noqa: E402
 
 RESNET = ROOT / "data" / "nets" / "resnet18.onnx"
 
@@ -46,7 +46,7 @@ def know(predictor: Predictor, models: list[object]) -> None:
 def process_seconds(store: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [sys.executable, "-m", "hybridlat.cli", "predict", str(RESNET), "--store", store,
+        [sys.executable, "-m", "hybridlat.cli.main", "predict", str(RESNET), "--store", store,
          "--tolerance", "50%"],
         cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

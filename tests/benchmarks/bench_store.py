@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hybridlat.core.measurement import Measurement, Visit
-from hybridlat.core.target import Target
-from hybridlat.packs import PackLookup
+from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.store.packs import PackLookup
 
 TARGET = Target("fake", "fake-1.0", "fp32", 1)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import plan
-from hybridlat.core.network import Constant, Network, Node, TensorType
-from hybridlat.core.target import Target
-from hybridlat.lowering.fused import Groups, lowered_of
+from hybridlat.engines.fusion.groups import Groups, lowered_of
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.measuring import plans
+from hybridlat.schema.target import Target
 
 FAKE = Path(__file__).with_name("fake_trtexec.py")
 SSH = """#!/bin/sh
@@ -71,7 +71,7 @@ def make_plan(tmp_path: Path):
     ) -> Path:
         folder = tmp_path / "plan"
         networks = [(n.name, n) for n in map(small_network, range(8, 8 + count))]
-        plan.write(
+        plans.write(
             networks, Target("board", runtime, precision), folder, lower=lower, rounds=rounds
         )
         return folder

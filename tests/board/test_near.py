@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import cli
 from hybridlat.api import Predictor
-from hybridlat.backends import tensorrt
 from hybridlat.board.client import Worker
+from hybridlat.cli import main as cli
+from hybridlat.engines.tensorrt import session as tensorrt
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.board import fake_tensorrt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hybridlat import plan
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
-from hybridlat.remote import Board
+from hybridlat.measuring import plans
+from hybridlat.measuring.ssh import Board
 
 
 def test_copy_run_fetch_and_again(far, make_plan):
@@ -14,7 +14,7 @@ def test_copy_run_fetch_and_again(far, make_plan):
     said: list[str] = []
     results = Board("user@board", folder).measure("trtexec", report=said.append)
     assert results == folder / "results.jsonl"
-    _, records = plan.read_results(folder)
+    _, records = plans.read_results(folder)
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
     assert any("model 1 of" in line for line in said)
     assert all(r.environment["engine_layers"] for r in records)
@@ -74,7 +74,7 @@ def test_a_copy_that_was_cut_off_is_made_again(far, make_plan):
     there.mkdir(parents=True)
     (there / "plan.txt").write_text((folder / "plan.txt").read_text())  # and nothing else
     board.measure("trtexec")
-    assert all(r.failure is None for r in plan.read_results(folder)[1])
+    assert all(r.failure is None for r in plans.read_results(folder)[1])
 
 
 def test_a_run_that_still_goes_on_there_is_ended_first(far, make_plan):

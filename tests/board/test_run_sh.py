@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import plan
 from hybridlat.errors import StoreError
+from hybridlat.measuring import plans
 
 VERSIONS = {"8.2": "8.2", "8.5": "8.5", "8.6": "8.6", "10": "10.2", "11": "11.4"}
 
@@ -31,7 +31,7 @@ def test_every_dialect_measures_the_whole_plan(make_plan, run_sh, version, preci
     calls = log.read_text().splitlines()
     assert all(("--fp16" in c) == (precision == "fp16" and version != "11") for c in calls)
     assert all(("--noTF32" in c) == (precision == "fp32") for c in calls)
-    texts, records = plan.read_results(folder)
+    texts, records = plans.read_results(folder)
     assert {r.kind for r in records} == {"network", "cell"}
     assert all(str(r.target) == f"board/tensorrt-{VERSIONS[version]}/{precision}" for r in records)
     assert all(r.failure is None and r.latency_us for r in records)
@@ -55,7 +55,7 @@ def test_a_differential_is_the_pair_less_its_first_half(make_plan, run_sh):
         if line["kind"] == "visit" and line["round"] == 0:
             ordered = sorted(line["samples_us"][line["task"]])
             median[line["task"]] = ordered[len(ordered) // 2]
-    _, records = plan.read_results(folder)
+    _, records = plans.read_results(folder)
     tasks = {t["task"]: t["items"] for t in manifest["tasks"]}
     pairs = 0
     for record, spec in zip(records, manifest["records"], strict=True):
@@ -81,14 +81,14 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(make_plan, run_s
     assert run_sh(folder).returncode == 0
     assert sorted(visits(folder)) == sorted(visits(whole))
     assert len(set(visits(folder))) == len(visits(folder))
-    assert len(plan.read_results(folder)[1]) == len(plan.read_results(whole)[1])
+    assert len(plans.read_results(folder)[1]) == len(plans.read_results(whole)[1])
 
 
 def test_a_flag_that_the_help_promises_and_the_tool_refuses_is_dropped(make_plan, run_sh):
     folder = make_plan()
     done = run_sh(folder, FAKE_TRTEXEC_LIES="maxAuxStreams timingCacheFile")
     assert done.returncode == 0, done.stderr
-    assert all(r.failure is None for r in plan.read_results(folder)[1])
+    assert all(r.failure is None for r in plans.read_results(folder)[1])
 
 
 def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(make_plan, run_sh):
@@ -96,7 +96,7 @@ def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(make_plan, run_sh):
     first = json.loads((folder / "manifest.json").read_text())["tasks"][0]["items"][0]
     spec = json.loads((folder / "manifest.json").read_text())["items"][first]
     assert run_sh(folder, FAKE_TRTEXEC_BAD=Path(spec["file"]).name).returncode == 0
-    records = plan.read_results(folder)[1]
+    records = plans.read_results(folder)[1]
     failed = [r for r in records if r.failure]
     assert len(failed) == 1
     assert failed[0].latency_us is None
@@ -114,10 +114,10 @@ def test_another_board_or_version_is_refused(make_plan, run_sh):
     assert (folder / "results.jsonl").read_bytes() == before
     done = run_sh(folder, FAKE_BOARD="board two", RESULTS="results-two.jsonl")
     assert done.returncode == 0
-    boards = {r.environment["board_id"] for r in plan.read_results(folder)[1]}
+    boards = {r.environment["board_id"] for r in plans.read_results(folder)[1]}
     assert len(boards) == 2
     with pytest.raises(StoreError, match="is from the board"):
-        plan.read_results(folder, board_id=sorted(boards)[0])
+        plans.read_results(folder, board_id=sorted(boards)[0])
 
 
 def test_mixed_or_changed_results_are_refused(make_plan, run_sh):
@@ -133,12 +133,12 @@ def test_mixed_or_changed_results_are_refused(make_plan, run_sh):
     ):
         (folder / "results.jsonl").write_text(good + json.dumps({**last, **change}) + "\n")
         with pytest.raises(StoreError, match=words):
-            plan.read_results(folder)
+            plans.read_results(folder)
     (folder / "results.jsonl").write_text(good)
     manifest = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(manifest.replace('"device": "board"', '"device": "b"'))
     with pytest.raises(StoreError, match="was changed"):
-        plan.read_results(folder)
+        plans.read_results(folder)
 
 
 def test_without_trtexec_it_says_so(make_plan):

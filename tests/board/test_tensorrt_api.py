@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import backends, board, onnx_io
-from hybridlat.backends.tensorrt import TensorRtBackend, gpu_name
+from hybridlat import board, onnx_io
 from hybridlat.board.client import Worker
 from hybridlat.board.engines import Request, open_engine
 from hybridlat.board.errors import DeviceLost, EngineError, NoDevice
+from hybridlat.engines import registry
+from hybridlat.engines.fusion.expand import unfuse
+from hybridlat.engines.tensorrt.session import TensorRtBackend, gpu_name
 from hybridlat.errors import BackendUnavailable, MeasurementError
-from hybridlat.lowering.unfuse import unfuse
 from tests.board import fake_tensorrt
 from tests.board.conftest import lower, small_network
 
@@ -149,7 +150,7 @@ def test_without_a_driver_one_sentence_and_exit_3(monkeypatch, tmp_path):
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         with pytest.raises(BackendUnavailable, match=r"libcuda\.so\.1 cannot be loaded") as caught:
-            backends.open_backend("tensorrt")
+            registry.open_backend("tensorrt")
         assert caught.value.exit_code == 3
         assert "\n" not in str(caught.value)
     else:

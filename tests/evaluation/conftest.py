@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import train
+from hybridlat.training import train
 from tests.evaluation.made_pack import DEVICE, TARGET, made_store
 
 
@@ -16,7 +16,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the user's models nor the user's tracking are touched."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr("hybridlat.train.model_folders", lambda _: [])
+    monkeypatch.setattr("hybridlat.training.train.model_folders", lambda _: [])
 
 
 @pytest.fixture(scope="session")
@@ -29,15 +29,15 @@ def trained(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> train.T
     """A first training on the made-up store."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hybridlat.train.model_folders", lambda _: [])
-        return train.run(TARGET, store=store_url, out=folder, device=DEVICE, track=False)
+        patch.setattr("hybridlat.training.train.model_folders", lambda _: [])
+        return train.train_target(TARGET, store=store_url, out=folder, device=DEVICE, track=False)
 
 
 @pytest.fixture(scope="session")
 def tracked_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store and an MLflow database that has its tables."""
     pytest.importorskip("mlflow", reason="mlflow is not installed")
-    from hybridlat import tracking
+    from hybridlat.evaluation import tracking
 
     folder = tmp_path_factory.mktemp("tracked")
     url = made_store(folder, networks=14, sweep=30)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.core.device import Device
-from hybridlat.core.estimate import CellPrediction
-from hybridlat.core.measurement import Breakdown, Measurement
-from hybridlat.core.signature import Signature
-from hybridlat.core.target import Target
-from hybridlat.importers._cells import conv_cell
+from hybridlat.graph.signature import Signature
+from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import CellPrediction
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.store.importers._cells import conv_cell
 
 TARGET = Target("made", "maker-1.0", "fp32", 1)
 DEVICE = Device("made", "cpu", {"fp32": 80e9}, 10e9, 1, 2e9, (32768, 1 << 20, 32 << 20))

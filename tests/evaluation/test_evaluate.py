@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridlat import evaluate
-from hybridlat.core.measurement import Breakdown, Measurement
 from hybridlat.errors import InputError
-from hybridlat.evaluation.networks import judge_networks
-from hybridlat.learning import Setting, cross_fit, fit_without
-from hybridlat.records import kernel_hashes, load
+from hybridlat.evaluation import evaluate
+from hybridlat.evaluation.cross_fitting import Setting, cross_fit, fit_without
+from hybridlat.evaluation.dataset import kernel_hashes, load
+from hybridlat.evaluation.network_level import judge_networks
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import Store
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, conv, made_store
 from tests.evaluation.test_metrics import FIXED_KEYS
@@ -25,7 +25,9 @@ FAST = ("lookup_only", "roofline", "flops_linear", "layerwise_measured")
 
 @pytest.fixture(scope="module")
 def judged(store_url: str) -> evaluate.Evaluation:
-    return evaluate.run([TARGET], store=store_url, device=DEVICE, baselines=FAST, track=False)
+    return evaluate.evaluate_targets(
+        [TARGET], store=store_url, device=DEVICE, baselines=FAST, track=False
+    )
 
 
 def test_every_regime_and_method_has_a_row(judged: evaluate.Evaluation) -> None:
@@ -76,7 +78,7 @@ def test_nothing_of_a_held_out_network_is_learned_from(
         seen.append({conv_hash for text in texts for conv_hash in kernel_hashes(text)})
         return FlatModel()
 
-    monkeypatch.setattr("hybridlat.fit.fit_model", spy)
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
     networks = records.complete_networks
     place = {n.name: i % 3 for i, n in enumerate(networks)}
     fitted = cross_fit(records, networks, setting, place)
@@ -89,7 +91,7 @@ def test_nothing_of_a_held_out_network_is_learned_from(
 def test_judging_repeats_itself_but_for_the_clock(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.fit.fit_model", lambda *_, **__: FlatModel())
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     with Store(store_url) as store:
         records = load(TARGET, [store])
     reports = [
@@ -115,7 +117,9 @@ def test_perfect_choice_is_a_bound_and_all_cells_are_the_end(
 
 def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     url = made_store(tmp_path, networks=0, sweep=150)
-    found = evaluate.run([TARGET], store=url, device=DEVICE, baselines=["roofline"], track=False)
+    found = evaluate.evaluate_targets(
+        [TARGET], store=url, device=DEVICE, baselines=["roofline"], track=False
+    )
     with Store(url) as store:
         count = len(load(TARGET, [store]).cells)
     largest = int(0.8 * count)
@@ -143,10 +147,12 @@ def test_our_model_alone_is_not_fitted_twice(
         fits.append(len(texts))
         return FlatModel()
 
-    monkeypatch.setattr("hybridlat.fit.fit_model", spy)
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
     url = made_store(tmp_path, networks=0, sweep=150)
     names = ["model_only", "layerwise_learned"]
-    found = evaluate.run([TARGET], store=url, device=DEVICE, baselines=names, track=False)
+    found = evaluate.evaluate_targets(
+        [TARGET], store=url, device=DEVICE, baselines=names, track=False
+    )
     assert len(fits) == 3  # one a seed
     rows = {(r.regime, r.method): r for r in found.rows}
     for regime in {regime for regime, _ in rows}:
@@ -161,7 +167,7 @@ def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
         store.add([Measurement(TARGET, "0" * 32, "network", 5.0)])
         store.add_breakdowns([Breakdown(TARGET, "lone", "0" * 32, (("1" * 32, 2),))])
     with pytest.raises(InputError, match="only whole networks are recorded"):
-        evaluate.run([TARGET], store=store.url, device=DEVICE, track=False)
+        evaluate.evaluate_targets([TARGET], store=store.url, device=DEVICE, track=False)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +183,10 @@ def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
 def test_what_cannot_be_judged_is_said(
     options: dict[str, Any], words: str, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.fit.fit_model", lambda *_, **__: FlatModel())
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     options = {"baselines": [], **options}
     with pytest.raises(InputError, match=words):
-        evaluate.run([TARGET], store=store_url, device=DEVICE, track=False, **options)
+        evaluate.evaluate_targets([TARGET], store=store_url, device=DEVICE, track=False, **options)
 
 
 def test_a_filter_keeps_the_cells_it_names(store_url: str) -> None:
@@ -195,12 +201,14 @@ def test_a_filter_keeps_the_cells_it_names(store_url: str) -> None:
 
 def test_an_empty_store_says_what_to_do(tmp_path: object) -> None:
     with pytest.raises(InputError, match="measure"):
-        evaluate.run([TARGET], store=f"{tmp_path}/none.db", device=DEVICE, track=False)
+        evaluate.evaluate_targets([TARGET], store=f"{tmp_path}/none.db", device=DEVICE, track=False)
 
 
 def test_too_few_networks_named(store_url: str) -> None:
     with pytest.raises(InputError, match="none of the 1 networks"):
-        evaluate.run([TARGET], store=store_url, device=DEVICE, track=False, networks=["nope"])
+        evaluate.evaluate_targets(
+            [TARGET], store=store_url, device=DEVICE, track=False, networks=["nope"]
+        )
 
 
 def test_the_real_model_learns_the_formula(store_url: str) -> None:

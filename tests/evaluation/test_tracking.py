@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import evaluate, tracking
-from hybridlat.core.target import Target
+from hybridlat.evaluation import evaluate, tracking
+from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
 
@@ -68,8 +68,10 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
 def test_an_evaluation_is_kept_as_nested_runs(
     tracked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.fit.fit_model", lambda *_, **__: FlatModel())
-    found = evaluate.run([TARGET], store=tracked, device=DEVICE, baselines=["roofline"])
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
+    found = evaluate.evaluate_targets(
+        [TARGET], store=tracked, device=DEVICE, baselines=["roofline"]
+    )
     tracker = tracking.open_tracker(tracked)
     client = tracker._client  # type: ignore[attr-defined]
     runs = {

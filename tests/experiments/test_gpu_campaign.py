@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import cli
+from hybridlat.cli import main as cli
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "10_gpu_campaign.py"
 

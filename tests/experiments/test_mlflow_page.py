@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from hybridlat import tracking
+from hybridlat.evaluation import tracking
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "08_mlflow_page.py"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.backends.fake import FakeDifferentialBackend, Machine
+from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 

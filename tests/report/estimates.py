@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridlat.core.estimate import CellEstimate, Estimate, Source
+from hybridlat.schema.estimate import CellEstimate, Estimate, Source
 
 TARGET = "xeon-8481c/onnxruntime-1.31/fp32/1t"
 

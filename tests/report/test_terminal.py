@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from hybridlat.core.estimate import Estimate
 from hybridlat.report import compare, terminal
+from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hybridlat.core.measurement import Breakdown, Kind, Measurement, Visit
-from hybridlat.core.signature import sign
-from hybridlat.core.target import Target
+from hybridlat.graph.signature import sign
+from hybridlat.schema.measurement import Breakdown, Kind, Measurement, Visit
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import branches, classifier, conv_relu, residual_block
 

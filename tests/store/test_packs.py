@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.core.measurement import Breakdown, Measurement
 from hybridlat.errors import MissingExtra, StoreError
-from hybridlat.packs import PackLookup, packs_for, shipped_packs
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import Store
-from hybridlat.store.check import check_pack
-from hybridlat.store.exchange import ImportCounts
+from hybridlat.store.integrity import check_pack
+from hybridlat.store.pack_io import ImportCounts
+from hybridlat.store.packs import PackLookup, packs_for, shipped_packs
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
 
@@ -235,7 +235,7 @@ def test_parquet_without_pyarrow_names_the_extra(
 
 
 def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None:
-    from hybridlat.core.target import Target
+    from hybridlat.schema.target import Target
 
     with pytest.raises(StoreError, match=r"no records of a/b/fp32: it has fake/"):
         store.export(tmp_path, Target.parse("a/b/fp32"))

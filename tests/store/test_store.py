@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybridlat.core.measurement import Breakdown, Measurement
 from hybridlat.errors import StoreError
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import Known, Store, default_url
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
@@ -165,15 +165,15 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
 def test_an_older_schema_is_brought_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sqlalchemy as sa
 
-    from hybridlat.store import engine
+    from hybridlat.store import database
 
     filled(Store(path)).close()
 
     def step(connection: sa.Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE target ADD COLUMN note TEXT")
 
-    monkeypatch.setattr(engine, "SCHEMA", 2)
-    monkeypatch.setattr(engine, "MIGRATIONS", [step])
+    monkeypatch.setattr(database, "SCHEMA", 2)
+    monkeypatch.setattr(database, "MIGRATIONS", [step])
     for _ in range(2):  # the second time there is nothing to do
         with Store(path) as store:
             assert len(store.latencies(TARGET, HASHES)) == 3
@@ -195,7 +195,8 @@ def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_importing_and_asking_an_absent_store_loads_no_database(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom hybridlat.store import Store\nfrom hybridlat.core.target import Target\n"
+        "import sys\nfrom hybridlat.store import Store\n"
+        "from hybridlat.schema.target import Target\n"
         f"Store({str(tmp_path / 'no.db')!r}).latencies(Target.parse('a/b/fp32'), ['0' * 32])\n"
         "print([m for m in ('sqlalchemy', 'pyarrow', 'numpy', 'onnx') if m in sys.modules])"
     )
@@ -259,7 +260,7 @@ def test_check_finds_damage(path: Path, sql: str, where: str, problem: str) -> N
 def test_check_doubts_impossible_samples(path: Path) -> None:
     from dataclasses import replace
 
-    from hybridlat.core.measurement import Visit
+    from hybridlat.schema.measurement import Visit
 
     store = filled(Store(path))
     store.add([replace(measured(), visits=(Visit((-1.0, 20.0)),))])

@@ -1,0 +1,56 @@
+"""``hybridlat compare``: networks side by side, and what makes the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+from hybridlat.cli import options
+from hybridlat.cli.output import aside, console, print_json
+from hybridlat.cli.predict import UNTRUSTED, why_untrusted
+from hybridlat.cli.progress import ProgressShown
+
+
+@click.command()
+@options.networks
+@options.where
+@options.sizes
+@options.trust
+@options.as_json
+@options.every_cell
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    networks: Sequence[str],
+    target: str | None,
+    threads: int | None,
+    store: str | None,
+    batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    tolerance: float,
+    confidence: float,
+    measure: str,
+    as_json: bool,
+    every_cell: bool,
+) -> None:
+    """Networks side by side, the first being what the others are held against."""
+    from hybridlat.api import Predictor
+    from hybridlat.report.compare import comparison, print_comparison
+
+    if len(networks) < 2:
+        raise click.UsageError("Comparing takes two networks or more.")
+    with (
+        ProgressShown() as shown,
+        Predictor(target, store=store, threads=threads, measure=measure,  # type: ignore[arg-type]
+                  tolerance=tolerance, confidence=confidence, progress=shown) as predictor,
+    ):  # fmt: skip
+        estimates = [predictor.predict(path, batch=batch, shapes=shapes) for path in networks]
+    if as_json:
+        print_json(comparison(estimates))
+    else:
+        print_comparison(console(), estimates, every_cell=every_cell)
+    doubtful = [estimate for estimate in estimates if not estimate.trusted]
+    for estimate in doubtful:
+        aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")
+    ctx.exit(UNTRUSTED if doubtful else 0)

@@ -1,0 +1,137 @@
+"""``hybridlat evaluate``: how good predictions are, beside the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from hybridlat.cli import options
+from hybridlat.cli.output import aside, console, print_json, tell
+from hybridlat.cli.param_types import SHARE
+
+
+@click.command()
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    shell_complete=options.complete_target,
+    help="May be repeated; every target with cells unless given.",
+)
+@click.option(
+    "--nets",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Judge only the networks named as the ONNX files of DIR.",
+)
+@click.option(
+    "--regime",
+    "regimes",
+    multiple=True,
+    metavar="NAME",
+    help="Show only this regime; may be repeated.",
+)
+@click.option(
+    "--tolerance",
+    "tolerances",
+    type=SHARE,
+    multiple=True,
+    default=("5%",),
+    metavar="SHARE",
+    show_default=True,
+    help="For the gate; may be repeated.",
+)
+@click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    metavar="NAME",
+    help="Judge beside this baseline only; may be repeated; all of them unless given, `no`: none.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only cells with this size (batch=1, groups=1, has_add=0) or label.",
+)
+@click.option(
+    "--markdown",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the leaderboard to FILE.",
+)
+@options.store
+@options.seed
+@options.untracked
+@options.as_json
+def evaluate(
+    targets: Sequence[str],
+    nets: Path | None,
+    regimes: Sequence[str],
+    tolerances: Sequence[float],
+    baselines: Sequence[str],
+    where: Sequence[str],
+    markdown: Path | None,
+    store: str | None,
+    seed: int,
+    no_track: bool,
+    as_json: bool,
+) -> None:
+    """Judge predictions on held-out networks, beside every baseline, from the records alone.
+
+    Targets of which whole networks were measured are judged by network: `measured` (all cells
+    known), `unseen` (none), `gated@T` (the gate asks for cells until the tolerance is met). Others
+    are judged by cell: `cells@N` (learned from N of them). Everything is kept in MLflow.
+
+    \b
+    hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
+    hybridlat evaluate --regime unseen --baseline no --json
+    """
+    from hybridlat.evaluation import leaderboard
+    from hybridlat.evaluation.evaluate import evaluate_targets
+
+    found = evaluate_targets(
+        targets,
+        store=store,
+        regimes=regimes,
+        tolerances=tolerances,
+        baselines=None if not baselines else [b for b in baselines if b != "no"],
+        networks=None if nets is None else [path.stem for path in sorted(nets.glob("*.onnx"))],
+        where=_pairs(where),
+        seed=seed,
+        track=not no_track,
+        tell=tell(as_json),
+    )
+    if markdown is not None:
+        markdown.write_text(found.markdown() + "\n", encoding="utf-8")
+    if as_json:
+        print_json(found.to_json())
+        return
+    out = console()
+    leaderboard.show(found.rows, out)
+    for report in found.reports:
+        for regime, share in report.device_time_share.items():
+            out.print(
+                f"{report.target} {regime}: {100 * share:.0f} % of the device time that "
+                "measuring everything takes"
+            )
+        if report.noise_within_5 is not None:
+            out.print(
+                f"{report.target}: the same network measured again is within 5 % in "
+                f"{100 * report.noise_within_5:.0f} % of cases"
+            )
+        for note in report.notes:
+            aside(note)
+
+
+def _pairs(texts: Sequence[str]) -> Mapping[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, for example batch=1")
+        found[name.strip()] = value.strip()
+    return found

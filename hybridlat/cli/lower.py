@@ -1,0 +1,121 @@
+"""``hybridlat lower``: the kernels that an engine makes of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from hybridlat.cli import options
+from hybridlat.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from hybridlat.graph.network import Lowered, Network
+    from hybridlat.schema.target import Target
+
+
+@click.command()
+@click.argument("network", metavar="NET.onnx", type=click.Path())
+@click.option("--target", required=True, metavar="TARGET", shell_complete=options.complete_target,
+              help="device/runtime/precision: the runtime is the engine that lowers.")  # fmt: skip
+@options.sizes
+@options.as_json
+def lower(
+    network: str,
+    target: str,
+    batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    as_json: bool,
+) -> None:
+    """The kernels an engine makes of a network, which operators each holds, and the cells."""
+    from hybridlat.engines import registry
+    from hybridlat.graph.cells import cut_positions, label
+    from hybridlat.onnx_io import read_network
+    from hybridlat.schema.target import Target
+
+    wanted = Target.parse(target)
+    read = read_network(network, batch, shapes)
+    lowered = registry.lower(read, wanted)
+    cells = cut_positions(lowered.network)
+    differing = _differing(read, lowered, wanted)
+    if as_json:
+        names = [node.name for node in read.nodes]
+        kernels = [
+            {
+                "cell": number,
+                "op": label(lowered.network.nodes[p], lowered.origins[p], read),
+                "nodes": [names[i] for i in lowered.origins[p]],
+                "engine_differs": None if differing is None
+                else bool(differing & set(lowered.origins[p])),
+            }
+            for number, positions in enumerate(cells)
+            for p in positions
+        ]  # fmt: skip
+        removed = [names[i] for i in lowered.removed]
+        print_json({"network": network, "by": lowered.by, "kernels": kernels,
+                    "removed": removed, "warnings": list(lowered.warnings)})  # fmt: skip
+        return
+    _print(read, lowered, cells, differing)
+
+
+def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:
+    """Operators that TensorRT-RTX's compiler groups otherwise than the rules.
+
+    None: it is not here, or refuses the network.
+    """
+    from hybridlat.engines.tensorrt_rtx import lowering as compiler
+    from hybridlat.errors import MeasurementError
+
+    if target.engine != "tensorrt" or not compiler.installed():
+        return None
+    from hybridlat.engines.fusion.groups import Groups, differing
+
+    try:
+        truth, _ = compiler.groups_of(read, target.precision)
+    except MeasurementError:
+        return None
+    return set(differing(Groups(lowered.origins, lowered.removed), truth))
+
+
+def _print(
+    read: Network,
+    lowered: Lowered,
+    cells: tuple[tuple[int, ...], ...],
+    differing: set[int] | None,
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from hybridlat.graph.cells import label
+    from hybridlat.report.labels import first_and_more
+    from hybridlat.report.units import percent_text
+
+    out = console()
+    out.print(Text.assemble(
+        (f"{len(read.nodes)} operators → {len(lowered.network.nodes)} kernels in {len(cells)} "
+         "cells", "bold"), f", by {lowered.by}"
+    ))  # fmt: skip
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("cell", justify="right")
+    table.add_column("kernel", overflow="fold")
+    table.add_column("operators", overflow="ellipsis", no_wrap=True, style="dim")
+    for number, positions in enumerate(cells):
+        for place, p in enumerate(positions):
+            origins = lowered.origins[p]
+            differs = bool(differing and differing & set(origins))
+            table.add_row(
+                str(number) if place == 0 else "",
+                Text(label(lowered.network.nodes[p], origins, read)
+                     + ("  ← the engine differs" if differs else ""), "red" if differs else ""),
+                first_and_more([read.nodes[i].name for i in origins]) or "made by the engine",
+            )  # fmt: skip
+    out.print(table)
+    if lowered.removed:
+        names = first_and_more([read.nodes[i].name for i in lowered.removed])
+        out.print(Text(f"{len(lowered.removed)} removed: {names}", "dim"))
+    if differing is not None and read.nodes:
+        share = 1 - len(differing) / len(read.nodes)
+        out.print(Text(f"{percent_text(share)} of the operators in the engine's own groups"))
+    for warning in lowered.warnings:
+        out.print(Text(f"Note: {warning}", "yellow"))

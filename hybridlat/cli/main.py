@@ -1,0 +1,189 @@
+"""The command line: which commands there are, and how every one of them ends.
+
+A command's file is loaded when the command runs, and engines when it needs them: ``--help`` and
+completion answer at once. Exit codes: 0 done, 1 the estimate is over ``--max-latency``, 2 bad
+input or usage, 3 no trustworthy estimate, 70 a defect of hybridlat, 130 interrupted, 141 nobody
+reads the output any more.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from hybridlat.errors import HybridlatError, TargetError
+
+DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: the module that holds it, the name there, and what it does in a few words."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+    "predict": Entry("predict", "predict", "The latency of networks, and where the time goes."),
+    "measure": Entry("measure", "measure", "Measure networks and their cells on this machine."),
+    "compare": Entry("compare", "compare", "Networks side by side, and what makes the difference."),
+    "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, and train it."),
+    "train": Entry("train", "train", "Train a target; crowned only if it is not worse."),
+    "evaluate": Entry("evaluate", "evaluate", "How good predictions are, beside the baselines."),
+    "targets": Entry("targets", "targets", "The targets that are known, and how well."),
+    "store": Entry("store", "store", "Look after the measurements: stats, export, import, check."),
+    "plan": Entry("plan", "plan", "Write what is to be measured on another device."),
+    "import": Entry("plan", "import_", "Take in what a plan measured."),
+    "lower": Entry("lower", "lower", "The kernels that an engine makes of a network."),
+    "completion": Entry("completion", "completion", "Print a shell's completion script."),
+}
+
+
+class Commands(click.Group):
+    """The group of all commands, each loaded from its file when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"hybridlat.cli.{entry.module}")
+        command: click.Command = getattr(module, entry.attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
+            hint = "" if not word.endswith(".onnx") else f"hybridlat predict {word}"
+            near = difflib.get_close_matches(word, COMMANDS, n=2, cutoff=0.6)
+            hint = hint or " or ".join(near)
+            question = f" Did you mean {hint}?" if hint else " See hybridlat --help."
+            raise click.UsageError(f"There is no command {word!r}.{question}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from hybridlat import __version__
+
+        click.echo(f"hybridlat {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+              help="Show the version and exit.")  # fmt: skip
+@click.option("--debug", is_flag=True, help="Show where an error arose (or HYBRIDLAT_DEBUG=1).")
+@click.pass_context
+def app(ctx: click.Context, debug: bool) -> None:
+    """The latency of a CNN: measured where it can be, predicted where it cannot.
+
+    \b
+    hybridlat predict resnet50.onnx
+    hybridlat predict resnet50.onnx --target v100/tensorrt/fp16 --json
+    hybridlat compare a.onnx b.onnx
+    """
+    if debug:
+        os.environ["HYBRIDLAT_DEBUG"] = "1"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    _never_fail_to_print()
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit code. Errors become one sentence on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = app.main(words, prog_name="hybridlat", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _end("interrupted; what was measured until now is kept", INTERRUPTED)
+    except HybridlatError as error:
+        _show_traceback_if_wanted()
+        return _end(f"{error}{_near_target(error, words)}", error.exit_code)
+    except BrokenPipeError:
+        return _silence()
+    except OSError as error:
+        _show_traceback_if_wanted()
+        return _end(str(error.strerror or error) + _named(error.filename), 2)
+    except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
+        _show_traceback_if_wanted()
+        kind = type(error).__name__
+        return _end(f"defect in hybridlat: {kind}: {error} (--debug shows where)", DEFECT)
+    except SystemExit as error:
+        # click ends this way, with 1, when nobody reads the output any more.
+        return _silence() if error.code == 1 else int(error.code or 0)
+
+
+def _end(sentence: str, code: int) -> int:
+    try:
+        click.echo(f"hybridlat: {sentence}", err=True)
+    except OSError:  # standard error is closed too: the exit code must do
+        return code
+    return code
+
+
+def _show_traceback_if_wanted() -> None:
+    if os.environ.get("HYBRIDLAT_DEBUG", "") not in ("", "0"):
+        import traceback
+
+        traceback.print_exc()
+
+
+def _near_target(error: HybridlatError, words: list[str]) -> str:
+    """A question with the known targets that look like the one asked for."""
+    if not isinstance(error, TargetError) or "--target" not in words[:-1]:
+        return ""
+    from hybridlat.cli.options import known_targets
+
+    asked = words[words.index("--target") + 1]
+    near = difflib.get_close_matches(asked, known_targets(), n=2, cutoff=0.6)
+    return f". Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _named(filename: object) -> str:
+    return f": {filename}" if filename else ""
+
+
+def _silence() -> int:
+    """Nothing more is written, not even when Python flushes at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that lacks a character shows a question mark instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""``hybridlat onboard``: a new device measured within a budget, and trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hybridlat.cli import options
+from hybridlat.cli.output import aside, console, print_json, tell
+from hybridlat.cli.param_types import DURATION
+from hybridlat.cli.progress import ProgressShown
+from hybridlat.cli.train import REFUSED, print_trained, trained_json
+
+if TYPE_CHECKING:
+    from hybridlat.training.onboarding import Onboarded
+
+
+@click.command()
+@click.option(
+    "--budget",
+    type=DURATION,
+    required=True,
+    metavar="10m",
+    help="How long to measure, training included: 10m, 1h30m.",
+)
+@click.option(
+    "--nets",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="ONNX files to measure; those that come along unless given.",
+)
+@options.where
+@options.models_folder
+@options.seed
+@options.untracked
+@options.as_json
+@click.pass_context
+def onboard(
+    ctx: click.Context,
+    budget: float,
+    nets: Path | None,
+    target: str | None,
+    threads: int | None,
+    store: str | None,
+    out: Path | None,
+    seed: int,
+    no_track: bool,
+    as_json: bool,
+) -> None:
+    """Measure networks, their cells and random kernels on this machine, then train.
+
+    Run again it goes on where it stopped: nothing is measured twice.
+    """
+    from hybridlat.engines.resolution import resolve
+    from hybridlat.errors import BackendUnavailable
+    from hybridlat.training.onboarding import onboard_target
+
+    engine = resolve(target, threads)
+    if engine.backend is None:
+        raise BackendUnavailable(engine.why_not)
+    with ProgressShown() as shown:
+        found = onboard_target(
+            engine.backend,
+            engine.options,
+            budget,
+            store=store,
+            nets=nets,
+            out=out,
+            seed=seed,
+            track=not no_track,
+            progress=shown,
+            tell=tell(as_json),
+        )
+    for note in found.notes:
+        aside(note)
+    if as_json:
+        print_json(_onboarded(found))
+    else:
+        console().print(
+            f"{found.target}: {found.networks} networks and {found.cells} cells known, "
+            f"{found.kernels} random kernels measured now, in {found.elapsed_s:.0f} s"
+        )
+        if found.trained is not None:
+            print_trained(found.trained)
+    ctx.exit(0 if found.trained is not None and found.trained.accepted else REFUSED)
+
+
+def _onboarded(found: Onboarded) -> dict[str, object]:
+    return {
+        "format": 1,
+        "target": str(found.target),
+        "networks": found.networks,
+        "cells": found.cells,
+        "kernels": found.kernels,
+        "elapsed_s": found.elapsed_s,
+        "notes": list(found.notes),
+        "trained": None if found.trained is None else trained_json(found.trained),
+    }

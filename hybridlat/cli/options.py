@@ -1,0 +1,110 @@
+"""Options that several commands share, so that they read and mean the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from hybridlat.cli.param_types import DURATION, SHAPE, SHARE
+from hybridlat.errors import HybridlatError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def known_targets() -> list[str]:
+    """Targets to complete or suggest; none where even the store cannot be read."""
+    from hybridlat.api import list_targets
+
+    try:
+        return [info.target for info in list_targets()]
+    except HybridlatError:
+        return []
+
+
+def complete_target(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """The known targets that begin as typed, for the shell."""
+    return [CompletionItem(name) for name in known_targets() if name.startswith(typed)]
+
+
+def _shapes(
+    _context: click.Context, _parameter: click.Parameter, pairs: Sequence[tuple[str, Any]]
+) -> Mapping[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in pairs:
+        if shapes.setdefault(name, shape) != shape:
+            raise click.BadParameter(f"the input {name!r} is given two shapes")
+    return shapes
+
+
+def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
+                          type=click.Path())  # fmt: skip
+target = click.option("--target", metavar="TARGET", shell_complete=complete_target,
+                      help="device/runtime/precision[/threads]; this machine's CPU under ONNX "
+                           "Runtime unless given.")  # fmt: skip
+store = click.option(
+    "--store",
+    metavar="URL",
+    help="Where measurements are kept: a file or an SQLAlchemy URL; HYBRIDLAT_STORE unless given, "
+    "else a file in the user's data folder.",
+)
+threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
+                       help="Threads that the engine computes with (1 unless given).")  # fmt: skip
+as_json = click.option("--json", "as_json", is_flag=True,
+                       help="Print one JSON document and nothing else.")  # fmt: skip
+every_cell = click.option("--all", "every_cell", is_flag=True, help="Show every cell.")
+
+far = _all_of(
+    click.option("--host", metavar="USER@BOARD", help="Measure there, over ssh. The board needs "
+                 "TensorRT and trtexec or Python 3.6, nothing else."),
+    click.option("--runner", type=click.Choice(["auto", "worker", "trtexec"]), default="auto",
+                 show_default=True, help="With --host: Python with TensorRT's module, or a shell "
+                 "with trtexec; auto takes the first that starts."),
+    click.option("--limit", type=DURATION, default="6h", show_default=True, metavar="TIME",
+                 help="With --host: how long the run may take; the next one goes on from there."),
+)  # fmt: skip
+where = _all_of(target, threads, store)
+sizes = _all_of(
+    click.option("--batch", type=click.IntRange(min=1), metavar="N",
+                 help="Size of a free batch dimension (1 unless given)."),
+    click.option("--shape", "shapes", type=SHAPE, multiple=True, callback=_shapes,
+                 metavar="NAME:1x3x224x224", help="Shape of an input; may be repeated."),
+)  # fmt: skip
+trust = _all_of(
+    click.option("--tolerance", type=SHARE, default="5%", show_default=True, metavar="SHARE",
+                 help="How wide the interval may be to each side."),
+    click.option("--confidence", type=SHARE, default="90%", show_default=True, metavar="SHARE",
+                 help="How sure the interval is to hold the true latency."),
+    click.option("--measure", type=click.Choice(["auto", "never", "always"]), default="auto",
+                 show_default=True, help="auto: what the tolerance needs, if the target is this "
+                 "machine; always: every cell anew."),
+)  # fmt: skip
+
+untracked = click.option("--no-track", is_flag=True, help="Keep nothing in MLflow.")
+models_folder = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of models to write to; the user's own unless given.",
+)
+seed = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Same records and seed, same result.",
+)

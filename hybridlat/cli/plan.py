@@ -1,0 +1,113 @@
+"""``hybridlat plan`` and ``import``: measure on another device, with or without this one's help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hybridlat.cli import options
+from hybridlat.cli.output import print_json
+
+if TYPE_CHECKING:
+    from hybridlat.measuring.plans.execution import Imported
+
+
+@click.command()
+@options.networks
+@click.option("-o", "--output", "folder", required=True, metavar="DIR",
+              type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
+@click.option("--target", required=True, metavar="TARGET", shell_complete=options.complete_target,
+              help="What the other device is: device/runtime/precision.")  # fmt: skip
+@click.option("--cells", "what", flag_value="cells", help="Only the cells.")
+@click.option("--network", "what", flag_value="network", help="Only whole networks.")
+@click.option("--anew", is_flag=True, help="Also what the store knows already.")
+@options.far
+@options.store
+@options.sizes
+@options.as_json
+def plan(
+    networks: Sequence[str],
+    folder: str,
+    target: str,
+    what: str | None,
+    anew: bool,
+    host: str | None,
+    runner: str,
+    limit: float,
+    store: str | None,
+    batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    as_json: bool,
+) -> None:
+    """Write a folder that measures networks on another device: there, sh DIR/run.sh.
+
+    With --host the folder is copied there over ssh, measured, fetched back and imported.
+    """
+    from hybridlat.measuring import plans
+    from hybridlat.onnx_io import load
+    from hybridlat.schema.target import Target
+    from hybridlat.store import Store
+
+    wanted = Target.parse(target)
+    if host is not None:
+        from hybridlat.measuring.ssh import check_target
+
+        check_target(wanted)
+    files = [load(path) for path in networks]
+    read = [(file.label, file.network(batch, shapes)) for file in files]
+    with Store(store) as opened:
+
+        def unknown(signature: str) -> bool:
+            return anew or not opened.latencies(wanted, [signature])
+
+        draft = plans.write(
+            read, wanted, folder, wanted=unknown, whole=what != "cells", cells=what != "network"
+        )
+        if host is not None:
+            from hybridlat.measuring.plans.execution import take_in
+            from hybridlat.measuring.ssh import run_on
+
+            run_on(host, runner, limit, _say)(Path(folder))
+            _tell(take_in(Path(folder), opened), as_json)
+            return
+    tasks = len(draft.manifest()["tasks"])
+    if as_json:
+        print_json({"folder": folder, "target": target, "tasks": tasks})
+        return
+    click.echo(f"{tasks} measurements planned in {folder} for {target}")
+    click.echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
+    click.echo(f"Back here:      hybridlat import {folder}")
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
+@click.command(name="import")
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option("--board", "board_id", metavar="ID", help="Only take results of this board.")
+@options.store
+@options.as_json
+def import_(folder: str, board_id: str | None, store: str | None, as_json: bool) -> None:
+    """Check what was measured by the plan in DIR, and keep it."""
+    from hybridlat.measuring.plans.execution import take_in
+    from hybridlat.store import Store
+
+    with Store(store) as opened:
+        _tell(take_in(Path(folder), opened, board_id), as_json)
+
+
+def _tell(found: Imported, as_json: bool) -> None:
+    """What came of a plan."""
+    failures = sum(record.failure is not None for record in found.records)
+    targets = [str(target) for target in found.targets]
+    if as_json:
+        print_json({"targets": targets, "records": len(found.records), "new": found.new,
+                    "failures": failures})  # fmt: skip
+        return
+    failed = f", {failures} of them failures" if failures else ""
+    names = ", ".join(targets)
+    click.echo(f"{found.new} of {len(found.records)} records are new{failed}: {names}")

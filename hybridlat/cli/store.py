@@ -1,0 +1,215 @@
+"""``hybridlat store``: look after the measurements."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from hybridlat.cli import options
+from hybridlat.cli.output import aside, console, print_json
+from hybridlat.cli.progress import ProgressShown
+from hybridlat.errors import StoreError
+from hybridlat.store import importers
+
+if TYPE_CHECKING:
+    from hybridlat.store import Store
+
+DAMAGED = 2
+_AT_ONCE = 5000  # records in one transaction
+
+
+@click.group()
+def store() -> None:
+    """Look after the measurements: what there is, exchange, and check."""
+
+
+@store.command()
+@options.store
+@options.as_json
+def stats(store: str | None, as_json: bool) -> None:
+    """What the store holds of each target."""
+    from hybridlat.store import Store
+
+    with Store(store) as opened:
+        rows = opened.stats()
+        url = shown_url(opened.url)
+    if as_json:
+        targets = [{**asdict(row), "target": str(row.target)} for row in rows]
+        print_json({"store": url, "targets": targets})
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    if rows:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("target", overflow="fold")
+        for title in ("cells", "networks", "layers", "records", "failures", "MB"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("last")
+        for row in rows:
+            counts = (row.cells, row.networks, row.layers, row.records, row.failures)
+            megabytes = f"{row.bytes / 1e6:,.1f}"
+            table.add_row(str(row.target), *map("{:,}".format, counts), megabytes, row.last[:10])
+        out.print(table)
+    else:
+        out.print(Text("The store is empty: predict or measure a network, or import records."))
+    out.print(Text(url, "dim"))
+
+
+@store.command()
+@click.argument("folder", type=click.Path(file_okay=False))
+@options.target
+@click.option("--parquet", is_flag=True, help="Parquet instead of JSON Lines (needs pyarrow).")
+@click.option("--source", default="", help="Where the records come from, in words.")
+@click.option("--licence", default="", help="Under what terms they may be used.")
+@options.store
+@options.as_json
+def export(
+    folder: str,
+    target: str | None,
+    parquet: bool,
+    source: str,
+    licence: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Write each target's records as a pack below FOLDER."""
+    from hybridlat.schema.target import Target
+    from hybridlat.store import Store
+
+    chosen = None if target is None else Target.parse(target)
+    with Store(store) as opened:
+        packs = opened.export(
+            folder,
+            chosen,
+            format="parquet" if parquet else "jsonl",
+            source=source,
+            licence=licence,
+        )
+    if not packs:
+        raise StoreError("the store holds nothing to export: see hybridlat store stats")
+    if as_json:
+        print_json([str(pack) for pack in packs])
+    else:
+        for pack in packs:
+            click.echo(pack)
+
+
+def _complete_data_set(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in importers.names() if name.startswith(typed)]
+
+
+@store.command(name="import")
+@click.argument("path", type=click.Path())
+@click.option(
+    "--from",
+    "data_set",
+    metavar="NAME",
+    shell_complete=_complete_data_set,
+    help=f"PATH is public data, laid out as NAME has it: {', '.join(importers.names())}.",
+)
+@options.store
+@options.as_json
+def import_(path: str, data_set: str | None, store: str | None, as_json: bool) -> None:
+    """Add the records of a pack, of a JSON Lines or Parquet file, or of public data.
+
+    What the store has already is not added twice.
+    """
+    from hybridlat.store import Store
+
+    skipped: dict[str, int] = {}
+    targets: list[str] = []
+    with Store(store) as opened:
+        if data_set is None:
+            counts = asdict(opened.import_(path))
+        else:
+            counts, skipped, targets = _import_public(opened, data_set, Path(path))
+    if as_json:
+        print_json({**counts, "skipped": skipped, "targets": targets})
+        return
+    click.echo(
+        f"{counts['measurements']:,} of {counts['read']:,} records are new, "
+        f"with {counts['signatures']:,} signatures and {counts['breakdowns']:,} breakdowns"
+    )
+    for target in targets:
+        click.echo(f"  {target}")
+    for reason, number in skipped.items():
+        aside(f"{number:,} rows left out: {reason}")
+
+
+def _import_public(
+    opened: Store, data_set: str, path: Path
+) -> tuple[dict[str, int], dict[str, int], list[str]]:
+    """Counts of what was new, of what was left out by reason, and the targets met."""
+    from hybridlat.store.pack_io import batches
+
+    with ProgressShown() as shown:
+        found = importers.load(data_set).read(path, _Pace(shown, "reading"))
+        counts = {"read": len(found.measurements), "measurements": 0, "breakdowns": 0}
+        pace, total = _Pace(shown, "keeping"), len(found.measurements) + len(found.breakdowns)
+        counts["signatures"] = opened.add_signatures(found.signatures)
+        for part in batches(found.measurements, _AT_ONCE):
+            counts["measurements"] += opened.add(part)
+            pace(pace.done + len(part), total)
+        for items in batches(found.breakdowns, _AT_ONCE):
+            counts["breakdowns"] += opened.add_breakdowns(items)
+            pace(pace.done + len(items), total)
+    targets = sorted({str(m.target) for m in found.measurements})
+    return counts, dict(found.skipped), targets
+
+
+class _Pace:
+    """Turns "so many of so many" into progress with the time left."""
+
+    def __init__(self, shown: ProgressShown, label: str) -> None:
+        self._shown, self._label, self._began = shown, label, time.monotonic()
+        self.done = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        from hybridlat.measuring.isolated import Progress
+
+        self.done = done
+        spent = time.monotonic() - self._began
+        left = spent * (total - done) / done if done else None
+        self._shown(Progress(done, total, self._label, left))
+
+
+@store.command()
+@click.argument("packs", nargs=-1, type=click.Path())
+@options.store
+@options.as_json
+@click.pass_context
+def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Check every hash, format and range of the store, or of the given PACKS."""
+    from hybridlat.store import Store
+
+    if packs:
+        from hybridlat.store.integrity import check_pack
+
+        findings = [finding for pack in packs for finding in check_pack(pack)]
+    else:
+        with Store(store) as opened:
+            findings = opened.check()
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            click.echo(str(finding))
+        if not findings:
+            click.echo("All is as it should be.")
+    ctx.exit(DAMAGED if findings else 0)
+
+
+def shown_url(url: str) -> str:
+    """The store's address without a password."""
+    head, at, tail = url.rpartition("@")
+    scheme, _, user = head.partition("://")
+    return f"{scheme}://{user.partition(':')[0]}{at}{tail}" if at and user else url

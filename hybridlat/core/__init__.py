@@ -1,1 +1,0 @@
-"""The pure core: frozen values and functions of them; no files, clocks, randomness or engines."""

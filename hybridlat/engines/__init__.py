@@ -1,0 +1,1 @@
+"""Inference engines, one folder each: which kernels they make of a network, and how they run."""

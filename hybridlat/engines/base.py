@@ -1,0 +1,116 @@
+"""The contract of a backend: an engine that can build a cell or a network and time it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.target import Target
+
+Protocol = Literal["twins", "differential", "direct"]
+
+
+class Session(abc.ABC):
+    """One built cell or network with its own weights, inputs and buffers, ready to run."""
+
+    @abc.abstractmethod
+    def run_us(self, count: int) -> list[float]:
+        """Run ``count`` inferences one after another; microseconds of each.
+
+        Samples that the operating system disturbed (involuntary context switches) are left out,
+        so fewer than ``count`` may come back. Raises MeasurementError when a run fails.
+        """
+
+    def close(self) -> None:
+        """Give back memory; the session is not used afterwards."""
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Backend(abc.ABC):
+    """An engine on this machine, for one precision (and thread count on a CPU).
+
+    ``protocol`` says how its cells are measured: ``twins`` where the lowered graph can be rebuilt
+    exactly, ``differential`` where cells can only be timed behind their predecessor, ``direct``
+    where one number per cell is all there is (a replayed recording).
+
+    ``measures_plans``: networks and their cells are measured by ``run_plan``, each cell behind its
+    predecessor. ``has_entry_cost``: a session's time holds a cost of entering the engine, which a
+    network pays once and a cell not at all (none where graphs of many inferences are replayed).
+    """
+
+    name: ClassVar[str]
+    protocol: ClassVar[Protocol]
+    measures_plans: ClassVar[bool] = False
+    has_entry_cost: ClassVar[bool] = True
+
+    @classmethod
+    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
+        """Arguments that start this backend for ``target`` (None: its default); none by default.
+
+        ``threads`` is what the user asked for, None where nothing was said.
+        """
+        del target, threads
+        return {}
+
+    @property
+    @abc.abstractmethod
+    def target(self) -> Target:
+        """Device, runtime with version, precision and threads that measurements will belong to."""
+
+    @abc.abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """What a record must know of engine, driver, clocks, CPU and threads."""
+
+    @abc.abstractmethod
+    def lower(self, network: Network) -> Lowered:
+        """The graph this engine runs for the network of a file: that of its target's lowering.
+
+        Raises MeasurementError when the engine refuses the network.
+        """
+
+    @abc.abstractmethod
+    def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
+        """Build a network with seeded random weights and inputs.
+
+        ``lowered`` True: it is a cell (or all) of a lowered graph and must run as it is; False: it
+        is a file's network, to be optimised as the engine always does. Raises MeasurementError.
+        """
+
+    def close(self) -> None:
+        """End what this backend has started; it may start again when it is used again."""
+
+    def run_plan(
+        self, folder: Path, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        """Measure the plan in ``folder`` on this machine; results lie in it afterwards.
+
+        ``progress`` gets done, total and a label. Goes on where an earlier call was cut off.
+        Raises MeasurementError when nothing can be measured.
+        """
+        raise NotImplementedError(f"{self.name} measures no plans")
+
+    def build_twins(
+        self, network: Network, *, count: int, seed: int, lowered: bool
+    ) -> list[Session]:
+        """``count`` sessions of the same network, to be run in turn; weights apart.
+
+        An engine overrides this where twins can share what the cells of a network share: the
+        memory that activations live in.
+        """
+        sessions: list[Session] = []
+        try:
+            for twin in range(count):
+                sessions.append(self.build(network, seed=seed + twin, lowered=lowered))
+        except BaseException:
+            for session in sessions:
+                session.close()
+            raise
+        return sessions

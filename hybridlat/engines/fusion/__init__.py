@@ -1,0 +1,1 @@
+"""Groups of fused operators: rewriting by rules, grouping, taking a kernel apart again."""

@@ -1,0 +1,242 @@
+"""A grouping of a file's operators, written as the network of kernels that an engine runs.
+
+Engines that say which operators they fuse but do not give out their graph (TensorRT, OpenVINO) and
+tables of rules both end here: groups of operators in, :class:`Lowered` out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wires_of
+from hybridlat.errors import MeasurementError
+from hybridlat.graph.network import AttributeValue, Lowered, Network, Node, TensorType
+
+_COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Positions of a network's nodes: those of each kernel, and those that cost nothing.
+
+    ``kernels`` and ``removed`` together hold every position exactly once.
+    """
+
+    kernels: tuple[tuple[int, ...], ...]
+    removed: tuple[int, ...]
+
+
+def is_partition(network: Network, groups: Groups) -> bool:
+    """Whether every node is in exactly one kernel or removed."""
+    held = sorted(i for kernel in (*groups.kernels, groups.removed) for i in kernel)
+    return held == list(range(len(network.nodes)))
+
+
+def agreement(found: Groups, truth: Groups, nodes: int) -> float:
+    """Share of operators (0..1) that stand in the same kernel with the same others in both."""
+    return 1.0 - len(differing(found, truth)) / nodes if nodes else 1.0
+
+
+def differing(found: Groups, truth: Groups) -> tuple[int, ...]:
+    """The operators whose kernel (or removal) is not the same in both."""
+    kernels = set(found.kernels) & set(truth.kernels)
+    same = {i for kernel in kernels for i in kernel} | (set(found.removed) & set(truth.removed))
+    everything = {i for kernel in (*truth.kernels, truth.removed) for i in kernel}
+    return tuple(sorted(everything - same))
+
+
+def lowered_of(
+    network: Network, groups: Groups, by: str, warnings: tuple[str, ...] = ()
+) -> Lowered:
+    """The network of kernels: one node each, of the domain ``fused`` unless it is one operator.
+
+    A fused kernel is called by its operators in file order (``Conv+Add+Relu``). It carries the
+    attributes of its main operator under their own names, those of the others as
+    ``<place>.<operator>.<name>``, the operators as ``fused``, and ``wires`` where those do not say
+    how they hang together. Readers of a removed operator read what it read, its parts one by one:
+    nobody pays for a view. Its inputs are those of its main operator, in their places, then others.
+    """
+    return _Writer(network, groups).lowered(by, warnings)
+
+
+class _Writer:
+    def __init__(self, network: Network, groups: Groups) -> None:
+        self.network, self.groups = network, _without_loops(network, groups)
+        self.removed = set(groups.removed)
+        self.producers = network.producers()
+        self.stands_for = self._views()
+        self.made_by = {
+            out: k
+            for k, kernel in enumerate(self.groups.kernels)
+            for i in kernel
+            for out in network.nodes[i].outputs
+        }
+
+    def lowered(self, by: str, warnings: tuple[str, ...]) -> Lowered:
+        network, kernels = self.network, self.groups.kernels
+        inputs = [self._inputs(k) for k in range(len(kernels))]
+        outputs = tuple(dict.fromkeys(t for o in network.outputs for t in self._sources(o)))
+        needed = {name for names in inputs for name in names} | set(outputs)
+        order = _topological(kernels, inputs, self.made_by)
+        nodes = [self._kernel(kernels[k], inputs[k], needed) for k in order]
+        types: dict[str, TensorType] = {i: network.types[i] for i in network.inputs}
+        for node in nodes:
+            types.update((out, network.types[out]) for out in node.outputs if out)
+        read = {name for node in nodes for name in node.inputs}
+        constants = {name: c for name, c in network.constants.items() if name in read}
+        made = Network(
+            network.name, tuple(nodes), network.inputs, outputs, types, constants, network.folded
+        )
+        origins = tuple(kernels[k] for k in order)
+        return Lowered(made, origins, tuple(sorted(self.removed)), by, warnings)
+
+    def _views(self) -> dict[str, tuple[str, ...]]:
+        """The tensors that stand for each output of a removed operator."""
+        found: dict[str, tuple[str, ...]] = {}
+        for position in sorted(self.removed):
+            node = self.network.nodes[position]
+            read = [t for i in node.inputs if i in self.network.types for t in found.get(i, (i,))]
+            sources = tuple(dict.fromkeys(read))
+            found.update((out, sources) for out in node.outputs if out)
+        return found
+
+    def _sources(self, tensor: str) -> tuple[str, ...]:
+        return self.stands_for.get(tensor, (tensor,))
+
+    def _inputs(self, own: int) -> list[str]:
+        kernel = self.groups.kernels[own]
+        nodes = [self.network.nodes[i] for i in kernel]
+        main = nodes[main_place([node.op for node in nodes])]
+        if len(nodes) == 1 and not any(name in self.stands_for for name in main.inputs):
+            return list(main.inputs)
+        found: list[str] = []
+        further: list[str] = []
+        for node in (main, *(node for node in nodes if node is not main)):
+            for name in node.inputs:
+                for part, tensor in enumerate(self._sources(name)):
+                    if tensor and self.made_by.get(tensor) != own:
+                        (further if part else found).append(tensor)
+        through = self._with_views(kernel, {*found, *further}) if self._reads_views(nodes) else []
+        operands = [n for node in through for n in node.inputs if n in self.network.constants]
+        return list(dict.fromkeys([*found, *further, *operands]))
+
+    def _reads_views(self, nodes: Sequence[Node]) -> bool:
+        return any(name in self.stands_for for node in nodes for name in node.inputs)
+
+    def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
+        members = [self.network.nodes[i] for i in kernel]
+        ops = tuple(node.op for node in members)
+        main = members[main_place(ops)]
+        outputs = [out for node in members for out in node.outputs if out in needed]
+        if not outputs:  # nobody reads any: the last must still be made
+            outputs = [next(out for out in members[-1].outputs if out)]
+        if len(members) == 1 and tuple(inputs) == main.inputs:
+            keep = set(outputs)
+            return replace(main, outputs=tuple(o if o in keep else "" for o in main.outputs))
+        attributes: dict[str, AttributeValue] = {"fused": ops, **dict(main.attributes)}
+        for place, node in enumerate(members):
+            if node is not main:
+                attributes.update((f"{place}.{node.op}.{k}", v) for k, v in node.attributes)
+        made = Node(
+            main.name, "+".join(ops), tuple(inputs), tuple(outputs),
+            tuple(sorted(attributes.items())), DOMAIN, 1,
+        )  # fmt: skip
+        whole = self._with_views(kernel, set(inputs))
+        if len(whole) == len(members) and self._says_it_all(made, members):
+            return made
+        attributes["wires"] = wires_of(whole, made, self.network)
+        return replace(made, attributes=tuple(sorted(attributes.items())))
+
+    def _with_views(self, kernel: tuple[int, ...], inputs: set[str]) -> list[Node]:
+        """The operators of a kernel and the removed ones through which it reads, in order."""
+        chosen = set(kernel)
+        waiting = [name for i in kernel for name in self.network.nodes[i].inputs]
+        while waiting:
+            name = waiting.pop()
+            position = self.producers.get(name, -1)
+            if name not in inputs and position in self.removed and position not in chosen:
+                chosen.add(position)
+                waiting.extend(self.network.nodes[position].inputs)
+        return [self.network.nodes[i] for i in sorted(chosen)]
+
+    def _says_it_all(self, kernel: Node, members: Sequence[Node]) -> bool:
+        """Whether :func:`implied` finds the true wires by itself."""
+        if kernel.outputs != members[-1].outputs:
+            return False
+        try:
+            guessed = implied(self.network, kernel, {})
+        except MeasurementError:
+            return False
+        names = {g: m for a, b in zip(guessed, members, strict=True)
+                 for g, m in zip(a.outputs, b.outputs, strict=False)}  # fmt: skip
+        for guess, node in zip(guessed, members, strict=True):
+            found = [names.get(name, name) for name in guess.inputs]
+            given = list(node.inputs)
+            same = sorted(found) == sorted(given) if node.op in _COMMUTES else found == given
+            types = {self.network.types[o] for o in node.outputs if o}
+            if not same or types != {self.network.types[kernel.outputs[0]]}:
+                return False
+        return True
+
+
+def _without_loops(network: Network, groups: Groups) -> Groups:
+    """The same groups, but one that reads what hangs on itself is taken apart.
+
+    It happens where an engine computes an operator in parts at several times.
+    """
+    kernels = list(groups.kernels)
+    while True:
+        place = {i: k for k, kernel in enumerate(kernels) for i in kernel}
+        stuck = _on_a_loop(network, kernels, place)
+        if stuck is None:
+            return Groups(tuple(kernels), groups.removed)
+        kernels[stuck : stuck + 1] = [(i,) for i in kernels[stuck]]
+
+
+def _on_a_loop(
+    network: Network, kernels: list[tuple[int, ...]], place: dict[int, int]
+) -> int | None:
+    """The largest kernel among those that can never be first to run, None when all can run.
+
+    A removed operator is looked through: a view between two operators of one kernel is no loop.
+    """
+    producers = network.producers()
+    makers: list[set[int]] = []  # kernels that make what each operator gives out
+    waits: dict[int, set[int]] = {k: set() for k in range(len(kernels))}
+    for i, node in enumerate(network.nodes):
+        read = [makers[producers[name]] for name in node.inputs if name in producers]
+        made_by = set().union(*read)
+        if i in place:
+            waits[place[i]] |= made_by - {place[i]}
+        makers.append({place[i]} if i in place else made_by)
+    while free := [k for k, needs in waits.items() if not needs]:
+        for k in free:
+            del waits[k]
+        for needs in waits.values():
+            needs.difference_update(free)
+    joined = [k for k in waits if len(kernels[k]) > 1]
+    return max(joined, key=lambda k: len(kernels[k])) if joined else None
+
+
+def _topological(
+    kernels: tuple[tuple[int, ...], ...], inputs: list[list[str]], made_by: dict[str, int]
+) -> list[int]:
+    """Kernels in an order in which each comes after those it reads from, by file order else."""
+    waits = [{made_by[t] for t in names if t in made_by} for names in inputs]
+    state = [0] * len(kernels)
+    order: list[int] = []
+    for start in sorted(range(len(kernels)), key=lambda k: kernels[k][-1]):
+        stack = [start]
+        while stack:
+            k = stack[-1]
+            pending = [w for w in waits[k] if state[w] == 0] if state[k] < 2 else []
+            state[k] = max(state[k], 1)
+            if pending:
+                stack.append(min(pending, key=lambda w: kernels[w][-1]))
+            else:
+                stack.pop()
+                if state[k] != 2:
+                    state[k] = 2
+                    order.append(k)
+    return order

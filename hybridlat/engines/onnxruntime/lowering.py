@@ -1,0 +1,249 @@
+"""The graph that ONNX Runtime runs on the CPU: the engine itself is asked.
+
+The engine optimises the network and saves what it made of it; that graph, with its own blocked
+layout (NCHWc), its fused operators and its layout changes, is read back and each of its kernels is
+traced to the operators of the file. The saved graph is loaded once more, untouched, with every
+tensor as an output: so the shapes too are the engine's own.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridlat import onnx_io
+from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.graph.network import Lowered, Network, Node, TensorType
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+ACTIVATIONS = (
+    "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
+)  # fmt: skip
+ADDITIONS = ("Add", "Sum")
+SMALL_BYTES = 4_000_000
+MEDIUM_BYTES = 13_000_000
+_NCHWC_NAME = re.compile(r"(t\d+)_nchwc")
+_ORT_DTYPES = {"float": "float32", "double": "float64"}
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
+    import onnxruntime
+
+    threads = target.threads or 1
+    plain = _rename(network)
+    with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        _optimise(plain, path, threads)
+        engine_model = onnx_io.load(path, network.name).model
+        types = _engine_types(path, engine_model, threads)
+    raw = onnx_io.assemble(engine_model, network.name, types)
+    lowered = replace(raw, folded=network.folded, context=context_of(network))
+    origins = _trace(plain, lowered)
+    claimed = {i for origin in origins for i in origin}
+    removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
+    return Lowered(lowered, origins, removed, f"onnxruntime {onnxruntime.__version__}")
+
+
+def identity(target: Target) -> str:
+    """The installed engine's full version: what it fuses changes with it."""
+    return f"onnxruntime-{installed_version()}/{target.threads or 1}t"
+
+
+def installed_version() -> str:
+    """The installed version; loading the engine for it would cost more than a look-up.
+
+    Raises BackendUnavailable where there is none.
+    """
+    try:
+        return importlib.metadata.version("onnxruntime")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"ONNX Runtime cannot be loaded ({error}): pip install onnxruntime"
+        ) from error
+    return str(onnxruntime.__version__)
+
+
+def context_of(network: Network) -> str:
+    """``small``, ``medium`` or empty: how much the weights leave in the caches between two runs.
+
+    An inference reads all weights once. Where they are few, a cell finds most of its own still in
+    a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
+    is another cell for the store.
+    """
+    if network.weight_bytes < SMALL_BYTES:
+        return "small"
+    return "medium" if network.weight_bytes < MEDIUM_BYTES else ""
+
+
+def session_options(threads: int) -> onnxruntime.SessionOptions:
+    """Options that every session of this engine shares: silent, ``threads`` wide, no spinning."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    return options
+
+
+def _rename(network: Network) -> Network:
+    """Names that the engine's own inventions cannot be mistaken for: nodes n0…, tensors t0…"""
+    names = {"": ""}
+    for name in (*network.inputs, *network.constants):
+        names.setdefault(name, f"x{len(names)}")
+    for node in network.nodes:
+        for out in node.outputs:
+            names.setdefault(out, f"t{len(names)}")
+    nodes = tuple(
+        replace(
+            node,
+            name=f"n{i}",
+            inputs=tuple(names[n] for n in node.inputs),
+            outputs=tuple(names[n] for n in node.outputs),
+        )
+        for i, node in enumerate(network.nodes)
+    )
+    return Network(
+        network.name,
+        nodes,
+        tuple(names[n] for n in network.inputs),
+        tuple(names[n] for n in network.outputs),
+        {names[n]: t for n, t in network.types.items()},
+        {names[n]: c for n, c in network.constants.items()},
+    )
+
+
+def _optimise(network: Network, path: Path, threads: int) -> None:
+    """Write the optimised graph to ``path``, its weights to a file beside it."""
+    import onnxruntime
+
+    options = session_options(threads)
+    options.optimized_model_filepath = str(path)
+    prefix = "session.optimized_model_external_initializers_"
+    options.add_session_config_entry(prefix + "file_name", "weights.bin")
+    options.add_session_config_entry(prefix + "min_size_in_bytes", "1024")
+    try:
+        onnxruntime.InferenceSession(
+            onnx_io.to_onnx(network, seed=1), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # the engine raises many kinds
+        raise MeasurementError(f"ONNX Runtime refuses {network.name}: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]:
+    """Types of all tensors of the saved graph, as the engine infers them."""
+    import onnxruntime
+
+    made = [o for n in model.graph.node for o in n.output if o]
+    listed = {o.name for o in model.graph.output}
+    exposed = onnx_io.with_outputs(path, [name for name in made if name not in listed])
+    options = session_options(threads)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            str(exposed), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        words = _words(error)
+        raise MeasurementError(f"ONNX Runtime cannot reload {path.name}: {words}") from error
+    found: dict[str, TensorType] = {}
+    for info in (*session.get_inputs(), *session.get_outputs()):
+        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
+        if match is None or not all(isinstance(size, int) for size in info.shape):
+            raise MeasurementError(
+                f"ONNX Runtime does not say the shape of {info.name!r}: {info.type} {info.shape}"
+            )
+        dtype = _ORT_DTYPES.get(match[1], match[1])
+        found[info.name] = TensorType(dtype, tuple(info.shape))
+    return found
+
+
+def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
+    """For every kernel the positions of the file's nodes that it computes; each at most once.
+
+    A kernel's result is found in the file by its tensor's name, or by the kernel's name, which the
+    engine derives from it; from there the file is walked back to what other kernels have computed.
+    An addition or activation that the engine put into a convolution is found by walking forward.
+    """
+    producer = file.producers()
+    consumers = file.consumers()
+    by_name = {node.name: i for i, node in enumerate(file.nodes)}
+    claimed: set[int] = set()
+    anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
+    anchored = {position for group in anchors for position in group}
+    origins: list[tuple[int, ...]] = []
+    for node, starts in zip(lowered.nodes, anchors, strict=True):
+        mine: set[int] = set()
+        stack = [s for s in starts if s not in claimed]
+        while stack:
+            position = stack.pop()
+            if position in claimed or position in mine:
+                continue
+            mine.add(position)
+            for name in file.nodes[position].inputs:
+                source = producer.get(name)
+                if source is not None and source not in anchored:
+                    stack.append(source)
+        mine |= _absorbed(node, starts, mine, file, consumers, claimed | anchored)
+        claimed |= mine
+        origins.append(tuple(sorted(mine)))
+    return tuple(origins)
+
+
+def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
+    found = [producer[out] for out in node.outputs if out in producer]
+    if not found:
+        match = _NCHWC_NAME.match(node.name)
+        if match and match[1] in producer:
+            found = [producer[match[1]]]
+        elif node.name in by_name:
+            found = [by_name[node.name]]
+    return found
+
+
+def _absorbed(
+    node: Node,
+    starts: list[int],
+    mine: set[int],
+    file: Network,
+    consumers: dict[str, list[int]],
+    taken: set[int],
+) -> set[int]:
+    """Additions and activations behind the anchor that the kernel's own attributes speak of."""
+    wanted: list[tuple[str, ...]] = []
+    ops = {file.nodes[i].op for i in mine}
+    adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
+    if adds and not ops & set(ADDITIONS):
+        wanted.append(ADDITIONS)
+    activation = node.attribute("activation")
+    if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
+        wanted.append(ACTIVATIONS)
+    found: set[int] = set()
+    here = starts[0] if starts else None
+    for kinds in wanted:
+        if here is None:
+            break
+        readers = [r for out in file.nodes[here].outputs for r in consumers.get(out, ())]
+        fitting = [r for r in readers if file.nodes[r].op in kinds and r not in taken]
+        if len(fitting) != 1:
+            break
+        here = fitting[0]
+        found.add(here)
+    return found

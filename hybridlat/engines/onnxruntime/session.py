@@ -1,0 +1,160 @@
+"""ONNX Runtime on the CPU: the engine that runs everywhere."""
+
+from __future__ import annotations
+
+import functools
+import resource
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybridlat import onnx_io
+from hybridlat.engines.base import Session
+from hybridlat.engines.cpu import CpuBackend
+from hybridlat.engines.onnxruntime import lowering
+from hybridlat.errors import HybridlatError, MeasurementError
+from hybridlat.graph.network import Lowered, Network
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# A run this long is always switched out now and then, and loses little by it.
+LONG_RUN_US = 5_000.0
+# Twins take turns with this many sets of input and output buffers: an engine's arena gives a
+# tensor memory that was last used a few tensors ago.
+RING = 3
+
+
+class OnnxRuntimeBackend(CpuBackend):
+    """ONNX Runtime's CPU provider with ``threads`` threads, in the file's own precision."""
+
+    name = "onnxruntime"
+    protocol = "twins"
+
+    @staticmethod
+    def _version() -> str:
+        return lowering.installed_version()
+
+    def lower(self, network: Network) -> Lowered:
+        return lowering.lower(network, self.target)
+
+    def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
+        data, buffers = _encode(network, seed), Buffers(network, seed)
+        return OnnxRuntimeSession(network.name, data, buffers, self._options(lowered))
+
+    def build_twins(
+        self, network: Network, *, count: int, seed: int, lowered: bool
+    ) -> list[Session]:
+        """Twins with weights of their own, and one arena, one input and one output for all.
+
+        So it is inside a network: the memory of activations is used again by cell after cell and
+        stays warm, while the weights have not been touched since the last inference.
+        """
+        data = _encode(network, seed)
+        ring = [Buffers(network, seed + place) for place in range(min(count, RING))]
+        _register_shared_arena()
+        sessions: list[Session] = []
+        for twin in range(count):
+            buffers = ring[twin % len(ring)]
+            options = self._options(lowered)
+            options.add_session_config_entry("session.use_env_allocators", "1")
+            key = "session.use_device_allocator_for_initializers"
+            options.add_session_config_entry(key, "1")
+            sessions.append(OnnxRuntimeSession(network.name, data, buffers, options))
+        return sessions
+
+    def _options(self, lowered: bool) -> Any:
+        import onnxruntime
+
+        options = lowering.session_options(self.threads)
+        if lowered:
+            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
+        return options
+
+
+def _encode(network: Network, seed: int) -> bytes:
+    try:
+        return onnx_io.to_onnx(network, seed)
+    except (HybridlatError, KeyError, ValueError) as error:
+        raise MeasurementError(f"{network.name} cannot be built: {error}") from error
+
+
+@functools.cache
+def _register_shared_arena() -> None:
+    """One arena for all sessions of this process that ask for it; it can be registered once."""
+    import onnxruntime
+
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(memory, None)
+
+
+class Buffers:
+    """Random inputs, and room for the outputs, of one network."""
+
+    def __init__(self, network: Network, seed: int) -> None:
+        import onnxruntime
+
+        self.inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+        for place, name in enumerate(network.inputs):
+            source = onnx_io.random_array(network.types[name], seed * 31 + place)
+            self.inputs[name] = (source.copy(), source)
+        self.outputs = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy(onnx_io.zeros(network.types[name]))
+            for name in network.outputs
+        }
+
+
+class OnnxRuntimeSession(Session):
+    """One session with its own weights.
+
+    The inputs are written anew before every run, outside the timed part: in a network a cell's
+    input has just been written by its predecessor.
+    """
+
+    def __init__(self, name: str, data: bytes, buffers: Buffers, options: Any) -> None:
+        import onnxruntime
+
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                data, options, providers=["CPUExecutionProvider"]
+            )
+            self._binding: Any = self._session.io_binding()
+            self._feeds: list[tuple[NDArray[Any], NDArray[Any]]] = []
+            wanted = {info.name for info in self._session.get_inputs()}
+            for tensor, (buffer, source) in buffers.inputs.items():
+                if tensor in wanted:  # the engine drops an input that nothing reads
+                    self._feeds.append((buffer, source))
+                    self._binding.bind_cpu_input(tensor, buffer)
+            for tensor, value in buffers.outputs.items():
+                self._binding.bind_ortvalue_output(tensor, value)
+            self._kept: Any = buffers
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # the engine raises many kinds
+            words = " ".join(str(error).split())[:300]
+            raise MeasurementError(f"ONNX Runtime cannot run {name}: {words}") from error
+
+    def run_us(self, count: int) -> list[float]:
+        samples: list[float] = []
+        session, binding = self._session, self._binding
+        usage = resource.getrusage
+        clock = time.perf_counter_ns
+        for _ in range(count):
+            for buffer, source in self._feeds:
+                np.copyto(buffer, source)
+            switches = usage(resource.RUSAGE_THREAD).ru_nivcsw
+            start = clock()
+            session.run_with_iobinding(binding)
+            stop = clock()
+            disturbed = usage(resource.RUSAGE_THREAD).ru_nivcsw != switches
+            sample_us = (stop - start) / 1e3
+            if not disturbed or sample_us > LONG_RUN_US:
+                samples.append(sample_us)
+        return samples
+
+    def close(self) -> None:
+        self._session = self._binding = self._kept = None
+        self._feeds = []

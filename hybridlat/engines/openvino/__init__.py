@@ -1,0 +1,1 @@
+"""OpenVINO: asked for its runtime model; cells are timed behind their predecessors."""

@@ -1,0 +1,155 @@
+"""The kernels that OpenVINO's CPU plugin makes: the engine itself is asked.
+
+A compiled model tells its execution graph, where each layer names the operators of the file that it
+computes. The plugin does not give out a graph that could be cut and run again, so cells are timed
+behind their predecessor (:mod:`hybridlat.measuring.differential`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hybridlat import onnx_io
+from hybridlat.engines.fusion.groups import Groups, lowered_of
+from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.target import Target
+
+# Operators that leave no trace when they are gone: another shape of the same bytes, or nothing.
+_FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+_NOT_KERNELS = frozenset({"Input", "Const", "Output", "Reorder", "Parameter", "Result"})
+# An operator that the engine splits up leaves its name on the parts: n12/WithoutBiases, n12.0
+_ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?$")
+
+
+@functools.cache
+def core() -> Any:
+    """The engine, one for the process; MissingExtra without the package."""
+    try:
+        import openvino
+    except ImportError as error:
+        raise MissingExtra("openvino", "openvino", "Running networks on OpenVINO") from error
+    return openvino.Core()
+
+
+def version() -> str:
+    """Version of the engine, as ``2026.4.1``; MissingExtra without the package."""
+    core()
+    import openvino
+
+    return str(openvino.__version__).split("-", 1)[0]
+
+
+def compile_network(network: Network, seed: int, threads: int) -> Any:
+    """Compile for one stream of ``threads`` threads in FP32; MeasurementError when refused."""
+    engine = core()
+    try:
+        model = engine.read_model(onnx_io.to_onnx(network, seed))
+        return engine.compile_model(
+            model,
+            "CPU",
+            {
+                "NUM_STREAMS": 1,
+                "INFERENCE_NUM_THREADS": threads,
+                "INFERENCE_PRECISION_HINT": "f32",
+                "ENABLE_CPU_PINNING": False,
+            },
+        )
+    except (HybridlatError, KeyError, ValueError, RuntimeError, TypeError) as error:
+        words = " ".join(str(error).split())[:300]
+        raise MeasurementError(f"OpenVINO refuses {network.name}: {words}") from error
+
+
+def identity(target: Target) -> str:
+    """The installed engine and its threads."""
+    return f"openvino-{version()}/{target.threads or 1}t"
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """Ask OpenVINO; MissingExtra without it, MeasurementError when it refuses the network."""
+    compiled = compile_network(_numbered(network), 1, target.threads or 1)
+    groups = groups_of(network, _claims(compiled.get_runtime_model()))
+    return lowered_of(network, groups, f"openvino {version()}")
+
+
+def _numbered(network: Network) -> Network:
+    """Names by which layers are traced back; a layer may also go by the tensor that it gives out.
+
+    Parameters are called so that none looks like an operator.
+    """
+    made = {
+        out: f"n{i}.{place}"
+        for i, node in enumerate(network.nodes)
+        for place, out in enumerate(node.outputs)
+        if out
+    }
+    names = made | {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
+
+    def named(tensors: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names[name] if name else "" for name in tensors)
+
+    nodes = tuple(
+        replace(node, name=f"n{i}", inputs=named(node.inputs), outputs=named(node.outputs))
+        for i, node in enumerate(network.nodes)
+    )
+    return replace(
+        network,
+        nodes=nodes,
+        inputs=named(network.inputs),
+        outputs=named(network.outputs),
+        types={names.get(name, name): type_ for name, type_ in network.types.items()},
+        constants={names[name]: constant for name, constant in network.constants.items()},
+    )
+
+
+def _claims(runtime_model: Any) -> list[tuple[int, ...]]:
+    """The operators that each layer of the execution graph says it computes, in running order."""
+    found = []
+    for layer in runtime_model.get_ordered_ops():
+        about = layer.get_rt_info()
+        kind = _text(about, "layerType")
+        names = _text(about, "originalLayersNames").split(",")
+        matches = [match for name in names if (match := _ORIGIN.match(name))]
+        if kind not in _NOT_KERNELS and matches:
+            found.append(tuple(dict.fromkeys(int(match[1]) for match in matches)))
+    return found
+
+
+def _text(about: Any, key: str) -> str:
+    value = about[key] if key in about else ""  # noqa: SIM401 (this map has no get)
+    return str(value.astype(str) if hasattr(value, "astype") else value)
+
+
+def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
+    """Each operator in one group: the first layer that claims it.
+
+    A normalisation folded into weights takes the name of its convolution with it: an operator that
+    no layer claims belongs to the layer that reads it, else to the one that it reads from.
+    """
+    taken: dict[int, int] = {}
+    for place, claim in enumerate(claims):
+        for node in claim:
+            taken.setdefault(node, place)
+    producers, consumers = network.producers(), network.consumers()
+    lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in _FREE]
+    for position in reversed(lost):
+        outputs = network.nodes[position].outputs
+        readers = [r for out in outputs for r in consumers.get(out, ()) if r in taken]
+        if readers:
+            taken[position] = taken[readers[0]]
+    for position in lost:
+        if position not in taken:
+            makers = [producers[n] for n in network.nodes[position].inputs if n in producers]
+            found = [taken[m] for m in makers if m in taken]
+            if found:
+                taken[position] = found[-1]
+    members: dict[int, list[int]] = {}
+    for node, place in taken.items():
+        members.setdefault(place, []).append(node)
+    kernels = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
+    removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
+    return Groups(kernels, removed)

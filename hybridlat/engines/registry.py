@@ -1,0 +1,132 @@
+"""The engines there are: which kernels each makes of a network, and how to start it here.
+
+An engine is an :class:`EngineEntry`. The package's own are listed below; another package offers
+one under the entry point group ``hybridlat.engines``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from hybridlat.engines.base import Backend
+from hybridlat.errors import BackendUnavailable, TargetError
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.plugins import Plugins
+from hybridlat.schema.target import Target
+
+_ROOM = "hybridlat.engines"
+
+
+class LoweringModule(Protocol):
+    """What the module that an entry names as its lowering offers."""
+
+    def lower(self, network: Network, target: Target) -> Lowered:
+        """The kernels that the target's engine makes of the network.
+
+        Raises MissingExtra where the engine has to be asked and is not here, MeasurementError when
+        it refuses the network.
+        """
+
+    def identity(self, target: Target) -> str:
+        """Names all that the answer depends on: the engine's version, or the table of rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """An engine: ``lowering`` is a module, ``backend`` ``module:Class``; None where it has none."""
+
+    lowering: str | None = None
+    backend: str | None = None
+
+
+ONNXRUNTIME = EngineEntry(
+    f"{_ROOM}.onnxruntime.lowering", f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend"
+)
+OPENVINO = EngineEntry(f"{_ROOM}.openvino.lowering", f"{_ROOM}.openvino.session:OpenVinoBackend")
+TENSORRT = EngineEntry(f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend")
+TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx.lowering")
+TORCH = EngineEntry(f"{_ROOM}.torch.eager")
+TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch.compiled")
+PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.paddle_tensorrt.lowering")
+
+ENGINES = Plugins(
+    _ROOM,
+    {
+        "onnxruntime": f"{__name__}:ONNXRUNTIME",
+        "openvino": f"{__name__}:OPENVINO",
+        "tensorrt": f"{__name__}:TENSORRT",
+        "tensorrt-rtx": f"{__name__}:TENSORRT_RTX",
+        "torch": f"{__name__}:TORCH",
+        "torch-compile": f"{__name__}:TORCH_COMPILE",
+        "paddle-tensorrt": f"{__name__}:PADDLE_TENSORRT",
+    },
+)
+
+
+def entry(engine: str) -> EngineEntry | None:
+    """The engine of that name; None for one that nobody offers."""
+    return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES.names() else None
+
+
+def lowerings() -> tuple[str, ...]:
+    """Engines of which is known what they fuse, sorted."""
+    return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.lowering)
+
+
+def backends() -> tuple[str, ...]:
+    """Engines that can be started where they are installed, sorted."""
+    return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.backend)
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """The kernels that the target's engine runs for the network of a file.
+
+    The one way from a network to kernels: the target's engine, version, precision and threads
+    decide. Raises TargetError for an engine that nobody has said how it fuses, MissingExtra and
+    MeasurementError as the engine's own lowering does.
+    """
+    return _lowering(target).lower(network, target)
+
+
+def lowering_identity(target: Target) -> str:
+    """What the answers of :func:`lower` depend on besides the network: a key for caches."""
+    return _lowering(target).identity(target)
+
+
+def _lowering(target: Target) -> LoweringModule:
+    found = entry(target.engine)
+    if found is None or found.lowering is None:
+        raise TargetError(
+            f"nobody has said how {target.engine!r} fuses operators, which {target} runs: choose "
+            f"one of {', '.join(lowerings())}"
+        )
+    return cast(LoweringModule, importlib.import_module(found.lowering))
+
+
+def load_backend(name: str) -> type[Backend]:
+    """The class of the backend ``name``; BackendUnavailable for a name that nobody offers."""
+    found = entry(name)
+    if found is None or found.backend is None:
+        raise BackendUnavailable(
+            f"there is no backend {name!r}: choose one of {', '.join(backends())}"
+        )
+    return backend_at(found.backend)
+
+
+def backend_at(place: str) -> type[Backend]:
+    """The backend class at ``module:Class``, as :func:`place_of` names it."""
+    module, _, attribute = place.partition(":")
+    return cast(type[Backend], getattr(importlib.import_module(module), attribute))
+
+
+def place_of(backend: Backend) -> str:
+    """Where another process finds this backend's class: ``module:Class``."""
+    return f"{type(backend).__module__}:{type(backend).__qualname__}"
+
+
+def open_backend(name: str, options: Mapping[str, int | str] | None = None) -> Backend:
+    """The backend ``name``, started with its own options (``threads``); BackendUnavailable."""
+    return load_backend(name)(**(options or {}))

@@ -1,0 +1,51 @@
+"""From what a user calls a target to the engine on this machine, or why it is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hybridlat.engines import registry
+from hybridlat.engines.base import Backend
+from hybridlat.errors import BackendUnavailable, TargetError
+from hybridlat.schema.target import Target
+
+
+@dataclass(frozen=True)
+class ResolvedEngine:
+    """A target, and the backend that measures it here with the ``options`` that start it anew.
+
+    ``backend`` is None where the target is another machine's; ``why_not`` says why.
+    """
+
+    target: Target
+    backend: Backend | None = None
+    options: Mapping[str, int | str] = field(default_factory=dict)
+    why_not: str = ""
+
+
+def resolve(target: str | Target | None, threads: int | None = None) -> ResolvedEngine:
+    """The engine of ``target`` (None: this machine's CPU under ONNX Runtime).
+
+    Raises TargetError for a target that makes no sense, BackendUnavailable where not even the
+    default engine starts.
+    """
+    wanted = Target.parse(target) if isinstance(target, str) else target
+    if wanted is not None and threads is not None and wanted.threads not in (None, threads):
+        raise TargetError(f"--threads {threads} does not go with the target {wanted}")
+    name = wanted.engine if wanted else "onnxruntime"
+    if wanted is not None and name not in registry.backends():
+        why = f"{wanted} cannot be measured here: there is no backend {name!r}"
+        return ResolvedEngine(wanted, why_not=why)
+    try:
+        options = registry.load_backend(name).options_for(wanted, threads)
+        backend = registry.open_backend(name, options)
+    except BackendUnavailable as error:
+        if wanted is None:
+            raise
+        return ResolvedEngine(wanted, why_not=f"{wanted} cannot be measured here: {error}")
+    if wanted is None or wanted == backend.target:
+        return ResolvedEngine(backend.target, backend, options)
+    backend.close()
+    why = f"{wanted} cannot be measured here: this machine is {backend.target}"
+    return ResolvedEngine(wanted, why_not=why)

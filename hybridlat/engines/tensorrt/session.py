@@ -1,0 +1,241 @@
+"""TensorRT 8.5 to 11 on this machine's GPU, in a worker process of its own.
+
+The worker (:mod:`hybridlat.board`) may run under another Python than this one, whichever has
+TensorRT: HYBRIDLAT_TENSORRT_PYTHON names it. A crash or a hang ends the worker and costs the model
+that was being built or run; the next build starts a new worker.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hybridlat import board, onnx_io
+from hybridlat.board.client import Worker
+from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
+from hybridlat.board.runner import Plan, Runner
+from hybridlat.engines.base import Backend, Protocol, Session
+from hybridlat.engines.fusion.expand import unfuse
+from hybridlat.engines.tensorrt import lowering
+from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.target import Target
+
+PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
+CACHE_VARIABLE = "HYBRIDLAT_TENSORRT_CACHE"
+_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+_BUILD_S = 600.0
+_RUN_S = 120.0
+_WARM_S = 0.05
+_MOST_TWINS = 4  # each is an engine of its own, and takes its time to load
+
+StartWorker = Callable[[], Worker]
+
+
+class TensorRtBackend(Backend):
+    """TensorRT in one precision. ``start`` makes the worker; tests give their own."""
+
+    name = "tensorrt"
+    protocol: ClassVar[Protocol] = "differential"
+    measures_plans: ClassVar[bool] = True
+    has_entry_cost: ClassVar[bool] = False
+
+    @classmethod
+    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
+        if threads is not None:
+            raise BackendUnavailable("TensorRT computes on the GPU: leave --threads away")
+        return {} if target is None else {"precision": target.precision}
+
+    def __init__(self, precision: str = "fp32", start: StartWorker | None = None) -> None:
+        if precision not in _PRECISIONS:
+            raise BackendUnavailable(
+                f"TensorRT is not measured in {precision!r}: choose {', '.join(_PRECISIONS)}"
+            )
+        self.precision = precision
+        self._start = start or _start_worker
+        self._worker: Worker | None = None
+        hello = self.worker().hello
+        facts: Mapping[str, str] = hello["board"]
+        runtime = f"{hello['engine']}-{hello['version']}"
+        self._target = Target(gpu_name(facts.get("gpu", "gpu")), runtime, precision)
+        self._environment = {
+            "engine": f"{hello['engine']} {hello['version']}",
+            "python": str(hello["python"]),
+            **{key: str(value) for key, value in facts.items()},
+            **{key: str(value) for key, value in hello["settings"].items()},
+        }
+
+    @property
+    def target(self) -> Target:
+        return self._target
+
+    def environment(self) -> Mapping[str, str]:
+        return self._environment
+
+    def lower(self, network: Network) -> Lowered:
+        return lowering.lower(network, self.target)
+
+    def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
+        return TensorRtSession(self, unfuse(network) if lowered else network, seed, alone=lowered)
+
+    def build_twins(
+        self, network: Network, *, count: int, seed: int, lowered: bool
+    ) -> list[Session]:
+        """One session that replays ``count`` copies (4 at most) in turn, weights apart.
+
+        One build serves them all: two builds may choose different kernels.
+        """
+        graph = unfuse(network) if lowered else network
+        copies = min(count, _MOST_TWINS)
+        return [TensorRtSession(self, graph, seed, alone=lowered, copies=copies)]
+
+    def run_plan(
+        self, folder: Path, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        self.close()  # the run has a worker of its own: two would share the device's memory
+        try:
+            Runner(Plan(str(folder)), "tensorrt", start=self._start, progress=progress).run()
+        except BoardError as error:
+            raise MeasurementError(f"TensorRT cannot measure: {error}") from error
+
+    def worker(self) -> Worker:
+        """The worker process; a new one where the last was lost. Raises BackendUnavailable."""
+        if self._worker is None:
+            try:
+                self._worker = self._start()
+            except (NoDevice, WorkerLost, EngineError) as error:
+                raise BackendUnavailable(f"TensorRT cannot be used: {error}") from error
+            atexit.register(self._worker.kill)
+        return self._worker
+
+    def ask(self, seconds: float, do: str, **request: Any) -> dict[str, Any]:
+        """Ask the worker; MeasurementError when the engine refuses or the worker is lost."""
+        try:
+            return self.worker().ask(seconds, do, **request)
+        except EngineError as error:
+            raise MeasurementError(str(error)) from error
+        except WorkerLost as error:
+            self._worker = None
+            raise MeasurementError(f"TensorRT's worker process was lost: {error}") from error
+
+    def close(self) -> None:
+        """End the worker process."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+class TensorRtSession(Session):
+    """One engine in the worker, under a graph; the files it is built from are gone when it is."""
+
+    def __init__(
+        self, backend: TensorRtBackend, network: Network, seed: int, *, alone: bool, copies: int = 1
+    ) -> None:
+        self._backend = backend
+        self._warm_s = _WARM_S
+        self._process = backend.worker()
+        self.key = f"{id(self)}-{seed}"
+        with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
+            path = Path(folder) / "model.onnx"
+            try:
+                path.write_bytes(_readable(onnx_io.to_onnx(network, seed)))
+            except (HybridlatError, KeyError, ValueError) as error:
+                raise MeasurementError(f"{network.name} cannot be built: {error}") from error
+            typed = ""
+            if backend.precision == "fp16":
+                typed = str(_write_typed(path))
+            self.about = backend.ask(
+                _BUILD_S, "build", key=self.key, path=str(path), typed_path=typed,
+                precision=backend.precision, copies=copies, alone=alone,
+            )  # fmt: skip
+        self.sensors: Mapping[str, float] = {}
+
+    def run_us(self, count: int) -> list[float]:
+        self._check()
+        found = self._backend.ask(
+            _RUN_S, "visit", keys=[self.key], samples=count, warm_s=self._warm_s,
+            limit_s=_RUN_S / 4,
+        )  # fmt: skip
+        self._warm_s = _WARM_S / 10  # warm by now
+        self.sensors = found["sensors"][self.key]
+        samples: list[float] = found["samples_us"][self.key]
+        return samples[:count]
+
+    def layers(self) -> dict[str, Any]:
+        """The engine's layers by the inspector, and a profile of them (not to be summed)."""
+        self._check()
+        layers: dict[str, Any] = self._backend.ask(_RUN_S, "layers", key=self.key)["layers"]
+        return layers
+
+    def close(self) -> None:
+        if self._backend._worker is self._process:
+            self._backend.ask(_RUN_S, "drop", key=self.key)
+
+    def _check(self) -> None:
+        if self._backend._worker is not self._process:
+            raise MeasurementError("the worker process that held this engine was lost: build again")
+
+
+def _readable(data: bytes) -> bytes:
+    """The model in an operator set that every supported version of TensorRT understands."""
+    from hybridlat.board import opset
+    from hybridlat.board.onnx_graph import Model
+
+    model = Model(data)
+    return model.to_bytes() if model.opset > opset.NEWEST and opset.lower(model) else data
+
+
+def _write_typed(path: Path) -> Path:
+    """The same model with half-precision tensors, for versions that want the types in the file."""
+    from hybridlat.board.onnx_graph import Model
+
+    model = Model(path.read_bytes())
+    model.retype("float16")
+    typed = path.with_name("typed.onnx")
+    typed.write_bytes(model.to_bytes())
+    return typed
+
+
+def gpu_name(text: str) -> str:
+    """A device's name in a target: ``NVIDIA H100 80GB HBM3`` is ``h100``, Orin ``orin-agx``."""
+    words = re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
+    noise = {"nvidia", "tesla", "geforce", "quadro", "graphics", "gpu", "hbm3", "hbm2", "hbm2e",
+             "hbm3e", "pcie", "sxm4", "sxm5", "sxm", "nvl"}  # fmt: skip
+    kept = [w for w in words if w not in noise and not re.fullmatch(r"\d+gb", w)]
+    return "-".join(kept) or "gpu"
+
+
+def _start_worker() -> Worker:
+    launcher = Path(board.__file__).with_name("worker.py")
+    return Worker(
+        str(launcher), "tensorrt", {"timing_cache": str(_timing_cache())},
+        os.environ.get(PYTHON_VARIABLE, ""), str(_cache_folder() / "worker.log"),
+    )  # fmt: skip
+
+
+def _cache_folder() -> Path:
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        folder = Path(named)
+    else:
+        from platformdirs import user_cache_path
+
+        folder = user_cache_path("hybridlat") / "tensorrt"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _timing_cache() -> Path:
+    """One cache for this machine: TensorRT itself refuses one of another device or version."""
+    return _cache_folder() / "timing.cache"
+
+
+def layers_text(layers: Mapping[str, Any]) -> str:
+    """A layer dump as one line, to be kept with a record."""
+    return json.dumps(layers, separators=(",", ":"), sort_keys=True)

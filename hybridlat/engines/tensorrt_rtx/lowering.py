@@ -1,0 +1,171 @@
+"""Lowering by TensorRT-RTX's own compiler, which needs no GPU: extra ``[rtx]``.
+
+The compiler prints the layers of the engine it makes, each with the ONNX operators inside. It
+stands in for the grouping of classic TensorRT, not for its choice of tactics.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybridlat.engines.fusion.groups import Groups, lowered_of
+from hybridlat.engines.fusion.precision import in_half_precision
+from hybridlat.errors import MeasurementError, MissingExtra
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.target import Target
+
+ENGINE = "tensorrt-rtx"
+_LAYER = re.compile(r"^Name: (\S+), LayerType: (\w+)", re.MULTILINE)
+_ORIGIN = re.compile(r"\[ONNX Layer: n(\d+)\]")
+_TELLS_ITS_EPILOGUE = re.compile(r"__myl_Fc[A-Z]")
+_EPILOGUE = frozenset({
+    "Add", "BatchNormalization", "Clip", "Div", "Erf", "Gelu", "HardSigmoid", "HardSwish",
+    "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLayer:
+    """One layer of an engine: the compiler's name and kind for it, and the file's operators in it.
+
+    ``nodes`` are positions in the network; empty for a layout change that belongs to none.
+    """
+
+    name: str
+    kind: str
+    nodes: tuple[int, ...]
+
+
+def _bindings() -> Any:
+    try:
+        import tensorrt_rtx_bindings as bindings
+    except ImportError:
+        try:
+            import tensorrt_rtx as bindings
+        except ImportError as error:
+            raise MissingExtra(
+                "tensorrt-rtx-cu13-bindings", "rtx", "Asking TensorRT-RTX which operators it fuses"
+            ) from error
+    return bindings
+
+
+def installed() -> bool:
+    """Whether the compiler is on this machine."""
+    try:
+        _bindings()
+    except MissingExtra:
+        return False
+    return True
+
+
+def version() -> str:
+    """Version of the compiler; MissingExtra where there is none."""
+    return str(_bindings().__version__)
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """The kernels that TensorRT-RTX makes of ``network`` in the target's precision.
+
+    Raises MissingExtra without the compiler, MeasurementError when it refuses the network.
+    """
+    groups, by = groups_of(network, target.precision)
+    return lowered_of(network, groups, by)
+
+
+def identity(target: Target) -> str:
+    """The compiler and the precision."""
+    return f"{ENGINE}-{version()}/{target.precision}"
+
+
+def groups_of(network: Network, precision: str = "fp32") -> tuple[Groups, str]:
+    """The operators of each engine layer, and who says so; errors as for :func:`lower`."""
+    typed = in_half_precision(network) if precision == "fp16" else network
+    return groups_of_layers(typed, engine_layers(typed)), f"{ENGINE} {version()}"
+
+
+def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
+    """Ask the compiler; auxiliary streams are off, so that branches run one after another."""
+    from hybridlat.onnx_io import to_onnx
+
+    trt = _bindings()
+    messages: list[str] = []
+    errors: list[str] = []
+
+    class Log(trt.ILogger):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity <= trt.ILogger.ERROR:
+                errors.append(message)
+            if message.startswith("Layers:"):
+                messages.append(message)
+
+    log = Log()
+    builder = trt.Builder(log)
+    definition = builder.create_network(0)
+    parser = trt.OnnxParser(definition, log)
+    if not parser.parse(to_onnx(numbered(network), seed)):
+        found = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
+        raise MeasurementError(f"TensorRT-RTX cannot read {network.name}: {found[:300]}")
+    config = builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.max_aux_streams = 0
+    if builder.build_serialized_network(definition, config) is None:
+        detail = "; ".join(errors) or "no reason given"
+        raise MeasurementError(f"TensorRT-RTX cannot build {network.name}: {detail[:300]}")
+    return parse_layers("\n".join(messages))
+
+
+def parse_layers(text: str) -> tuple[EngineLayer, ...]:
+    """The layers in the compiler's log, in the order in which they run."""
+    starts = list(_LAYER.finditer(text))
+    ends = [match.start() for match in starts[1:]] + [len(text)]
+    return tuple(
+        EngineLayer(
+            match[1],
+            match[2],
+            tuple(dict.fromkeys(int(n) for n in _ORIGIN.findall(text[match.end() : end]))),
+        )
+        for match, end in zip(starts, ends, strict=True)
+    )
+
+
+def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Groups:
+    """Each operator in exactly one group: the first layer that holds it, or none if none does.
+
+    Some are computed in more than one layer: a Split has a layer per slice, an activation that
+    two layers read may be computed by both. Behind a matrix product the log leaves out the
+    operators of the epilogue, though the layer's name tells of them: they belong to the layer that
+    makes their input, or, where that is the bare product, to the one that reads them.
+    """
+    taken: dict[int, int] = {}
+    for place, layer in enumerate(layers):
+        for claimed in layer.nodes:
+            taken.setdefault(claimed, place)
+    producers, consumers = network.producers(), network.consumers()
+    lost = [i for i, n in enumerate(network.nodes) if i not in taken and n.op in _EPILOGUE]
+    for position in lost:
+        node = network.nodes[position]
+        made_by = [taken[p] for n in node.inputs if (p := producers.get(n, -1)) in taken]
+        if made_by and _TELLS_ITS_EPILOGUE.match(layers[max(made_by)].name):
+            taken[position] = max(made_by)
+    for position in reversed(lost):
+        readers = [r for o in network.nodes[position].outputs for r in consumers.get(o, ())]
+        read_by = [taken[r] for r in readers if r in taken]
+        if position not in taken and read_by:
+            taken[position] = min(read_by)
+    members: dict[int, list[int]] = {}
+    for node_position, place in taken.items():
+        members.setdefault(place, []).append(node_position)
+    groups = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
+    removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
+    return Groups(groups, removed)
+
+
+def numbered(network: Network) -> Network:
+    """The network with nodes called ``n0``, ``n1`` …, by which the log's layers are traced back."""
+    nodes = tuple(replace(node, name=f"n{i}") for i, node in enumerate(network.nodes))
+    return replace(network, nodes=nodes)

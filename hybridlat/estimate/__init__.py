@@ -1,0 +1,1 @@
+"""From a file to an estimate: partition, priors, posterior, gate, composition."""

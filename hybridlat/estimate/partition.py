@@ -1,0 +1,156 @@
+"""From a file to the cells it falls into on one target, with the engine asked once per structure.
+
+Asking an engine to lower a network costs tens of milliseconds; reading what it answered last time
+costs less than one. The answer is kept in memory and in the store under a key of the file's
+structure, so networks that differ in names and weights alone share it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hybridlat.engines import registry
+from hybridlat.errors import StoreError
+from hybridlat.graph.cells import Cell, cut
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.signature import sign
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.store import Store
+
+SPLIT_FORMAT = 1
+MAX_REMEMBERED = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class CellUse:
+    """One distinct cell of a network: ``nodes`` are positions in the file, of all its uses."""
+
+    signature: str
+    ops: tuple[str, ...]
+    nodes: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """A network as cells: ``gone`` are positions of operators that the engine does not run.
+
+    ``texts`` are the signature texts of the cells, where they are at hand.
+    """
+
+    uses: tuple[CellUse, ...]
+    gone: tuple[int, ...]
+    batch: int
+    by: str
+    warnings: tuple[str, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """JSON for the store's cache; signature texts are kept by the store itself."""
+        uses = [[u.signature, list(u.ops), list(u.nodes), u.count] for u in self.uses]
+        body = [SPLIT_FORMAT, uses, list(self.gone), self.batch, self.by, list(self.warnings)]
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Split | None:
+        """Read ``to_text``; None for another format."""
+        body = json.loads(text)
+        if not isinstance(body, list) or body[0] != SPLIT_FORMAT:
+            return None
+        _, uses, gone, batch, by, warnings = body
+        return cls(
+            tuple(CellUse(s, tuple(ops), tuple(nodes), count) for s, ops, nodes, count in uses),
+            tuple(gone),
+            batch,
+            by,
+            tuple(warnings),
+        )
+
+
+class Splitter:
+    """Splits files into cells for one target, as its engine fuses them.
+
+    ``lower`` asks the engine or applies its rules; ``identity`` names what its answers depend on,
+    so that nothing remembered outlives an engine's version or a change of its rules.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        store: Store | None,
+        lower: Callable[[Network, Target], Lowered] = registry.lower,
+        identity: Callable[[Target], str] = registry.lowering_identity,
+    ) -> None:
+        self._target, self._store = target, store
+        self._lower, self._identity = lower, identity
+        self._remembered: OrderedDict[str, Split] = OrderedDict()
+
+    def split(
+        self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
+    ) -> Split:
+        """The cells of ``file``; NetworkError or MeasurementError where it has none."""
+        key = file.key(batch, shapes)
+        found = self._remembered.get(key)
+        if found is None:
+            found = self._recall(key) or self._ask(file, batch, shapes, key)
+            self._remembered[key] = found
+            if len(self._remembered) > MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+        else:
+            self._remembered.move_to_end(key)
+        return found
+
+    def _cache_key(self, key: str) -> str:
+        return f"split/{SPLIT_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
+
+    def _recall(self, key: str) -> Split | None:
+        if self._store is None:
+            return None
+        try:
+            text = self._store.cache_get(self._cache_key(key))
+        except StoreError:
+            return None  # a cache that cannot be read is no reason not to answer
+        return Split.from_text(text) if text is not None else None
+
+    def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Split:
+        network = file.network(batch, shapes)
+        found = split_network(network, self._lower(network, self._target), file.node_names)
+        if self._store is not None:
+            try:
+                self._store.add_signatures(found.texts)
+                self._store.cache_put(self._cache_key(key), found.to_text())
+            except StoreError:
+                pass  # the next process asks the engine again
+        return found
+
+
+def split_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Split:
+    """Group the cells of a lowered network by signature; positions count in ``file_names``."""
+    place = {name: i for i, name in enumerate(file_names)}
+    grouped: dict[str, list[Cell]] = {}
+    texts: dict[str, str] = {}
+    for cell in cut(lowered, network):
+        signature = sign(cell.network)
+        texts[signature.hash] = signature.text
+        grouped.setdefault(signature.hash, []).append(cell)
+    uses = tuple(
+        CellUse(
+            hash_,
+            cells[0].ops,
+            tuple(place[network.nodes[i].name] for cell in cells for i in cell.origins),
+            len(cells),
+        )
+        for hash_, cells in grouped.items()
+    )
+    gone = [place[network.nodes[i].name] for i in lowered.removed]
+    gone += [place[name] for name in network.folded]
+    first = network.types[network.inputs[0]].shape if network.inputs else ()
+    batch = first[0] if first else 1
+    return Split(uses, tuple(sorted(gone)), batch, lowered.by, lowered.warnings, texts)

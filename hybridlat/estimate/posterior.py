@@ -1,0 +1,243 @@
+"""What is known of the cells of one network, and how a measured cell teaches about the others.
+
+The model's errors are not independent: two 1×1 convolutions of one network tend to be wrong in the
+same direction. With e = ln(true / predicted) of each cell, the errors of one network are taken as a
+multivariate Student process around zero whose correlation is
+
+    network + kind·K(i,j) + near·K(i,j)·exp(−d(i,j)²/(2·reach²)) + rest·[i = j]
+
+where K is the cosine of what the two cells compute (shares of their time by kind of operator) and d
+the distance of their shapes in octaves. Measuring a cell conditions the process (simple kriging):
+the remaining predictions move, their spread shrinks, and the common variance is rescaled by how
+surprising the measured ratios were (Shah, Wilson & Ghahramani, "Student-t processes as
+alternatives to Gaussian processes", AISTATS 2014, formula 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.schema.estimate import Source
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class CellFacts:
+    """One distinct cell of a network, as the gate sees it.
+
+    ``latency_us`` is of one use; None where nothing can be said of it. ``spread_share`` is the
+    standard error of ln(latency): the measurement's noise, or the model's half-width divided by
+    the quantile it was taken at. ``cost_s`` is the device time that measuring it takes. ``kinds``
+    are the shares of its time by kind of operator, ``place`` its shape in octaves (base-2
+    logarithms); cells without a place are near only through their kind.
+    """
+
+    signature: str
+    count: int
+    latency_us: float | None
+    spread_share: float
+    trusted: bool = True
+    source: Source = "predicted"
+    cost_s: float = 1.0
+    kinds: tuple[tuple[str, float], ...] = ()
+    place: tuple[float, ...] = ()
+
+    @property
+    def must_be_measured(self) -> bool:
+        """An unknown cell, or one outside what the model was trained on."""
+        return self.source != "measured" and (self.latency_us is None or not self.trusted)
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """How the standardised errors of the cells of one network go together.
+
+    ``network``, ``kind`` and ``near`` are the shared parts (0..1, together at most 0.95),
+    ``reach`` is in octaves, ``inflation`` multiplies the stated variance, ``strangeness`` the
+    spread of cells that are not trusted, and ``degrees`` are the degrees of freedom of the Student
+    process: few when networks differ much in how wrong they are.
+    """
+
+    network: float = 0.05
+    kind: float = 0.1
+    near: float = 0.3
+    reach: float = 1.5
+    inflation: float = 1.0
+    strangeness: float = 1.5
+    degrees: float = 16.0
+
+    def matrix(self, facts: Sequence[CellFacts]) -> Matrix:
+        """Correlation of the errors of ``facts``: ones on the diagonal, positive definite."""
+        kinds = kind_similarity(facts)
+        near = np.exp(-squared_distances(facts) / (2.0 * self.reach**2))
+        shared = self.network + kinds * (self.kind + self.near * near)
+        np.fill_diagonal(shared, 1.0)
+        return np.asarray(shared)
+
+    def spreads(self, facts: Sequence[CellFacts]) -> Matrix:
+        """Standard error of each cell, wider for those outside what the model was trained on."""
+        return np.array(
+            [f.spread_share * (1.0 if f.trusted else self.strangeness) for f in facts], dtype=float
+        )
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, float]) -> Correlation:
+        return cls(**{name: float(value) for name, value in body.items()})
+
+
+def kind_similarity(facts: Sequence[CellFacts]) -> Matrix:
+    """Cosine between the cells' shares of time by kind of operator, 0..1."""
+    names = {name: i for i, name in enumerate(sorted({k for f in facts for k, _ in f.kinds}))}
+    profile = np.zeros((len(facts), max(len(names), 1)))
+    for row, fact in enumerate(facts):
+        for name, share in fact.kinds:
+            profile[row, names[name]] += share
+    norms = np.linalg.norm(profile, axis=1, keepdims=True)
+    unit = profile / np.where(norms > 0, norms, 1.0)
+    return np.asarray(unit @ unit.T)
+
+
+def squared_distances(facts: Sequence[CellFacts]) -> Matrix:
+    """Squared distance between the cells' places, in octaves² per coordinate; 0 without places."""
+    width = max((len(f.place) for f in facts), default=0)
+    if width == 0:
+        return np.zeros((len(facts), len(facts)))
+    place = np.array([f.place if len(f.place) == width else (math.nan,) * width for f in facts])
+    difference = place[:, None, :] - place[None, :, :]
+    found = np.mean(difference**2, axis=2)
+    return np.asarray(np.where(np.isnan(found), np.inf, found))
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """Mean and covariance of ln(true / stated) of every cell of one network.
+
+    ``facts`` are what was stated at the start, ``measured`` what was learned since: position →
+    (latency in µs, relative noise). Immutable: ``observe`` gives a new belief.
+    """
+
+    facts: tuple[CellFacts, ...]
+    correlation: Correlation
+    measured: Mapping[int, tuple[float, float]]
+    prior: Matrix
+    mean: Matrix
+    covariance: Matrix
+
+    @classmethod
+    def start(cls, facts: Sequence[CellFacts], correlation: Correlation | None = None) -> Belief:
+        """The belief before anything further is measured."""
+        chosen = correlation or Correlation()
+        spread = chosen.spreads(facts)
+        exact = np.array([f.source == "measured" for f in facts], dtype=bool)
+        shared = chosen.matrix(facts) * chosen.inflation
+        shared[exact, :] = 0.0
+        shared[:, exact] = 0.0
+        shared[exact, exact] = 1.0
+        prior = shared * np.outer(spread, spread)
+        return cls(tuple(facts), chosen, {}, prior, np.zeros(len(facts)), prior)
+
+    def observe(self, measured: Mapping[int, tuple[float, float]]) -> Belief:
+        """The belief after the cells at these positions were measured."""
+        known = {**self.measured, **measured}
+        count = len(self.facts)
+        mean = np.zeros(count)
+        covariance = self.prior
+        taught: list[tuple[int, float, float]] = []
+        for position, (latency_us, noise) in sorted(known.items()):
+            stated = self.facts[position].latency_us
+            if stated is not None and self.facts[position].source != "measured":
+                taught.append((position, math.log(latency_us / stated), noise))
+        if taught:
+            seen = [position for position, _, _ in taught]
+            ratios = np.array([ratio for _, ratio, _ in taught])
+            noise_matrix = np.diag([max(noise, 1e-4) ** 2 for _, _, noise in taught])
+            gain = np.linalg.solve(self.prior[np.ix_(seen, seen)] + noise_matrix, self.prior[seen])
+            mean = ratios @ gain
+            surprise = float(ratios @ np.linalg.solve(
+                self.prior[np.ix_(seen, seen)] + noise_matrix, ratios
+            ))  # fmt: skip
+            degrees = self.correlation.degrees
+            factor = (degrees + surprise) / (degrees + len(seen))
+            covariance = (self.prior - self.prior[:, seen] @ gain) * factor
+            mean[seen] = ratios
+        exact = [i for i, f in enumerate(self.facts) if f.source == "measured"]
+        noises = {i: self.facts[i].spread_share for i in exact}
+        noises.update({i: noise for i, (_, noise) in known.items()})
+        covariance = covariance.copy()
+        for position, noise in noises.items():
+            covariance[position, :] = 0.0
+            covariance[:, position] = 0.0
+            covariance[position, position] = noise**2
+        return replace(self, measured=known, mean=mean, covariance=covariance)
+
+    @cached_property
+    def latencies_us(self) -> Matrix:
+        """Best guess of one use of each cell; NaN where nothing is known."""
+        stated = [math.nan if f.latency_us is None else f.latency_us for f in self.facts]
+        found = np.array(stated, dtype=float) * np.exp(self.mean)
+        for position, (latency_us, _) in self.measured.items():
+            found[position] = latency_us
+        return np.asarray(found)
+
+    @cached_property
+    def uses_us(self) -> Matrix:
+        """Time of all uses of each cell; 0 where nothing is known yet."""
+        counts = np.array([f.count for f in self.facts], dtype=float)
+        return np.asarray(np.nan_to_num(self.latencies_us * counts, nan=0.0))
+
+    @property
+    def sum_us(self) -> float:
+        """The raw sum of all uses of all cells."""
+        return float(self.uses_us.sum())
+
+    @property
+    def variance_share(self) -> float:
+        """Variance of ln(sum of cells), to first order."""
+        return variance_of(self.uses_us, self.covariance)
+
+    def is_measured(self, position: int) -> bool:
+        return position in self.measured or self.facts[position].source == "measured"
+
+    @property
+    def unmeasured(self) -> tuple[int, ...]:
+        """Positions of the cells that rest on a prediction, or on nothing."""
+        return tuple(i for i in range(len(self.facts)) if not self.is_measured(i))
+
+    @property
+    def required(self) -> tuple[int, ...]:
+        """Positions that must be measured or refused: unknown, or outside the training range."""
+        return tuple(i for i in self.unmeasured if self.facts[i].must_be_measured)
+
+    @property
+    def complete(self) -> bool:
+        """True when every cell has a latency, so that the sum is one."""
+        return not bool(np.isnan(self.latencies_us).any())
+
+    @property
+    def measured_share(self) -> float:
+        """Part of the time that comes from measured cells, 0..1."""
+        total = self.sum_us
+        if total <= 0:
+            return 0.0
+        return float(
+            sum(self.uses_us[i] for i in range(len(self.facts)) if self.is_measured(i)) / total
+        )
+
+
+def variance_of(uses_us: Matrix, covariance: Matrix) -> float:
+    """Variance of ln(Σ uses) from the covariance of ln(uses), to first order."""
+    total = float(uses_us.sum())
+    if total <= 0:
+        return 0.0
+    weights = uses_us / total
+    return max(float(weights @ covariance @ weights), 0.0)

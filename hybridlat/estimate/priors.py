@@ -1,0 +1,115 @@
+"""Turn predictions and records of cells into what the gate works on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.posterior import CellFacts
+from hybridlat.graph.operators import KINDS
+from hybridlat.model.geometry import COLUMN, COLUMNS, geometry, op_name
+from hybridlat.schema.estimate import CellPrediction
+
+UNKNOWN_SPREAD_SHARE = 0.5
+"""Standard error of a prediction that comes without an interval."""
+_FLOP_PER_BYTE = 16.0  # balance of a present machine; only the mix within a cell depends on it
+_VISIT_S = 0.025
+_VISITS = 6
+_BUILD_S = 0.1
+
+Description = tuple[tuple[tuple[str, float], ...], tuple[float, ...]]
+
+
+def measuring_cost_s(latency_us: float | None) -> float:
+    """Device seconds that measuring one cell takes: six visits of 25 ms or three runs each,
+    and what building it takes."""
+    run_s = (latency_us or 0.0) * 1e-6
+    return _BUILD_S + _VISITS * max(_VISIT_S, 3 * run_s)
+
+
+@lru_cache(maxsize=65536)
+def describe(text: str) -> Description:
+    """(kinds, place) of a cell: shares of its work by kind of kernel, and its shape in octaves.
+
+    A kernel's work is the larger of its FLOP (16 to a byte) and its bytes. The place is the mean,
+    weighted by work, of log2 of input channels, output channels, output height and taps.
+    """
+    rows = geometry([text]).values
+    column = {name: rows[:, COLUMN[name]] for name in COLUMNS}
+    moved = column["in_bytes"] + column["weight_bytes"] + column["out_bytes"]
+    kinds: dict[str, float] = {}
+    place = [0.0, 0.0, 0.0, 0.0]
+    works = [max(f / _FLOP_PER_BYTE, b, 1.0) for f, b in zip(column["flop"], moved, strict=True)]
+    total = math.fsum(works)
+    for i, work in enumerate(works):
+        share = work / total
+        name = _kind(column, i)
+        kinds[name] = kinds.get(name, 0.0) + share
+        sizes = (
+            column["c_in"][i],
+            column["c_out"][i],
+            column["h_out"][i],
+            column["k_h"][i] * column["k_w"][i],
+        )
+        for axis, size in enumerate(sizes):
+            place[axis] += share * math.log2(max(float(size), 1.0))
+    return tuple(sorted(kinds.items())), tuple(place)
+
+
+def _kind(column: Mapping[str, NDArray[np.float64]], i: int) -> str:
+    op = op_name(int(column["op"][i]))
+    if int(column["kind"][i]) != KINDS["conv"]:
+        return op
+    if column["groups"][i] > 1:
+        deep = column["groups"][i] == column["c_in"][i]
+        return f"{op} depthwise" if deep else f"{op} grouped"
+    return f"{op} 1x1" if column["k_h"][i] * column["k_w"][i] == 1 else f"{op} kxk"
+
+
+def predicted(
+    signature: str,
+    text: str,
+    count: int,
+    prediction: CellPrediction,
+    confidence: float = 0.9,
+    cost_s: float | None = None,
+) -> CellFacts:
+    """A cell as the model states it; ``confidence`` is that of its interval."""
+    latency = prediction.latency_us
+    spread = UNKNOWN_SPREAD_SHARE
+    if prediction.interval_us is not None and prediction.interval_us[0] > 0:
+        low, high = prediction.interval_us
+        spread = max(math.log(high / low) / 2 / normal_quantile(confidence), 1e-3)
+    kinds, place = describe(text)
+    return CellFacts(
+        signature=signature,
+        count=count,
+        latency_us=latency,
+        spread_share=spread,
+        trusted=prediction.trusted and latency is not None,
+        source="predicted" if latency is not None else "unsupported",
+        cost_s=measuring_cost_s(latency) if cost_s is None else cost_s,
+        kinds=kinds,
+        place=_with_latency(place, latency),
+    )
+
+
+def measured(
+    signature: str, text: str, count: int, latency_us: float, spread_share: float
+) -> CellFacts:
+    """A cell that the records know."""
+    kinds, place = describe(text)
+    return CellFacts(
+        signature, count, latency_us, spread_share, True, "measured", 0.0, kinds,
+        _with_latency(place, latency_us),
+    )  # fmt: skip
+
+
+def _with_latency(place: tuple[float, ...], latency_us: float | None) -> tuple[float, ...]:
+    """Errors of a cell of a few µs and of one of some ms have different causes: one more axis."""
+    return place if latency_us is None else (*place, math.log2(max(latency_us, 1e-3)))

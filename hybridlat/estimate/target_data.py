@@ -1,0 +1,153 @@
+"""Everything that is known of one target: its records, its shipped packs, its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybridlat.errors import StoreError
+from hybridlat.estimate.composition import Composition
+from hybridlat.schema.resources import shipped
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.estimate.partition import Split
+    from hybridlat.model.cell_model import CellModel
+    from hybridlat.store import Known, Store
+    from hybridlat.store.packs import PackLookup
+
+CARD_FILE = "card.json"
+COMPOSITION_FILE = "composition.json"
+MAX_REMEMBERED = 200_000
+
+
+def user_models_folder() -> Path:
+    """Where models trained on this machine lie."""
+    import platformdirs
+
+    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
+
+
+def model_folders(target: Target | None) -> list[Path]:
+    """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
+    roots = [user_models_folder(), shipped("models")]
+    pattern = f"{target.folder}/{CARD_FILE}" if target is not None else f"*/{CARD_FILE}"
+    return [card.parent for root in roots for card in sorted(root.glob(pattern))]
+
+
+class Knowledge:
+    """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
+
+    def __init__(self, target: Target, store: Store) -> None:
+        self.target, self.store = target, store
+        self._remembered: dict[str, Known] = {}
+
+    @cached_property
+    def _packs(self) -> list[PackLookup]:
+        from hybridlat.store import packs
+
+        return packs.packs_for(self.target)
+
+    def known(self, hashes: Iterable[str]) -> dict[str, Known]:
+        """What is known of each cell; those nobody has measured are left out."""
+        wanted = list(dict.fromkeys(hashes))
+        found = {h: self._remembered[h] for h in wanted if h in self._remembered}
+        missing = [h for h in wanted if h not in found]
+        sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
+        for source in sources:
+            new = source.latencies(self.target, missing)
+            found.update(new)
+            missing = [h for h in missing if h not in new]
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered.update(found)
+        return found
+
+    def forget(self, hashes: Iterable[str]) -> None:
+        """These were measured just now: ask the store again."""
+        for hash_ in hashes:
+            self._remembered.pop(hash_, None)
+
+    def texts(self, split: Split, hashes: Sequence[str]) -> Mapping[str, str]:
+        """Signature texts of cells; StoreError when one is nowhere to be found."""
+        found = {h: split.texts[h] for h in hashes if h in split.texts}
+        sources: list[Store | PackLookup] = [self.store, *self._packs]
+        for source in sources:
+            missing = [h for h in hashes if h not in found]
+            if missing:
+                found.update(source.signature_texts(missing))
+        for hash_ in hashes:
+            if hash_ not in found:
+                raise StoreError(
+                    f"the store has lost the text of the cell {hash_}: "
+                    "run `hybridlat store check`, or use another store with --store"
+                )
+        return found
+
+    @cached_property
+    def entry_cost_us(self) -> float:
+        """What entering the engine costs once per inference; 0 where it was never measured."""
+        from hybridlat.graph.reference_networks import null_network
+        from hybridlat.graph.signature import sign
+
+        signature = sign(null_network(1)).hash
+        known = self.known([signature])
+        return (known[signature].latency_us or 0.0) if signature in known else 0.0
+
+    @cached_property
+    def composition(self) -> Composition:
+        """The target's composition, else one borrowed, else the plain sum and its entry cost."""
+        own = _first_composition(model_folders(self.target))
+        if own is not None:
+            return own
+        plain = Composition(overhead_us=self.entry_cost_us)
+        if self.borrowed is None:
+            return plain
+        lent = self.borrowed[1]
+        return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
+                       quantiles=lent.quantiles, confidence=lent.confidence)  # fmt: skip
+
+    @cached_property
+    def borrowed(self) -> tuple[str, Composition] | None:
+        """Whose interval is used where this target has no composition: the same engine's.
+
+        How far the sum of measured cells is from the network depends on the engine and on how
+        cells are measured more than on the device, so a sibling's error is the best guess there
+        is. Its constants are not taken over.
+        """
+        if _first_composition(model_folders(self.target)) is not None:
+            return None
+        for folder in model_folders(None):
+            name = _target_name(folder)
+            if name and Target.parse(name).engine == self.target.engine:
+                found = _first_composition([folder])
+                if found is not None and found.networks:
+                    return name, found
+        return None
+
+    @cached_property
+    def model(self) -> CellModel | None:
+        """The target's model of unseen cells, the user's own before the one shipped."""
+        from hybridlat.model.cell_model import CellModel
+
+        for folder in model_folders(self.target):
+            return CellModel.load(folder)
+        return None
+
+
+def _first_composition(folders: Sequence[Path]) -> Composition | None:
+    for folder in folders:
+        path = folder / COMPOSITION_FILE
+        if path.is_file():
+            return Composition.from_json(json.loads(path.read_text(encoding="utf-8")))
+    return None
+
+
+def _target_name(folder: Path) -> str | None:
+    card = json.loads((folder / CARD_FILE).read_text(encoding="utf-8"))
+    name = card.get("target")
+    return name if isinstance(name, str) else None

@@ -1,0 +1,139 @@
+"""What training and judging share: models that have not seen a network, and what they say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hybridlat.engines import device_sheets
+from hybridlat.estimate import priors as facts
+from hybridlat.estimate.calibration import JudgedNetwork
+from hybridlat.estimate.posterior import CellFacts
+from hybridlat.estimate.target_data import model_folders
+from hybridlat.evaluation.dataset import Records, WholeNetwork
+from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.schema.device import Device
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything but the records that a fit depends on."""
+
+    device: Device
+    precision: str
+    seed: int = 0
+    priors: tuple[CellModel, ...] = ()
+    confidence: float = 0.9
+
+
+def device_of(target: Target, store: Store) -> Device:
+    """What features are computed from, the same each time a target is trained or judged.
+
+    The data sheet of its device; else what its model in use was trained with; else, for this
+    machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
+    """
+    if target.device in device_sheets.names():
+        return device_sheets.load(target.device)
+    for folder in model_folders(target):
+        device = read_device(folder)
+        if device is not None:
+            return device
+    key = f"device/{target.device}/{target.threads}"
+    kept = store.cache_get(key)
+    if kept is None:
+        body = asdict(device_sheets.of_target(target))
+        store.cache_put(key, json.dumps(body, sort_keys=True))
+        kept = store.cache_get(key) or json.dumps(body)
+    found = json.loads(kept)
+    return Device(**{**found, "cache_bytes": tuple(found["cache_bytes"])})
+
+
+def fit_without(records: Records, forbidden: Collection[str], setting: Setting) -> CellModel:
+    """A model of all recorded cells but the forbidden ones, in an order that the hashes decide."""
+    from hybridlat.model.fit import fit_model
+
+    groups = records.groups()
+    chosen = sorted(h for h in records.cells if h not in forbidden)
+    return fit_model(
+        [records.cells[h].text for h in chosen],
+        np.array([records.cells[h].latency_us for h in chosen]),
+        [groups[h] for h in chosen],
+        setting.device,
+        setting.seed,
+        precision=setting.precision,
+        priors=setting.priors,
+        confidence=setting.confidence,
+    )
+
+
+def stated(
+    model: CellModel, records: Records, cells: Sequence[tuple[str, int]], confidence: float
+) -> tuple[CellFacts, ...]:
+    """What the model says of the cells of a network, with what measuring each would cost."""
+    things = [records.cells[h] for h, _ in cells]
+    said = model.predict([t.text for t in things])
+    return tuple(
+        facts.predicted(h, thing.text, count, prediction, confidence, thing.cost_s)
+        for (h, count), thing, prediction in zip(cells, things, said, strict=True)
+    )
+
+
+def judged(
+    model: CellModel, records: Records, network: WholeNetwork, confidence: float
+) -> JudgedNetwork:
+    """A network beside its truth, as a model states it that must not have seen it."""
+    return JudgedNetwork(
+        network.name,
+        network.latency_us,
+        stated(model, records, network.cells, confidence),
+        tuple(
+            (records.cells[h].latency_us, records.cells[h].spread_share) for h, _ in network.cells
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """A model per fold that has not seen the fold's networks, and what it says of them."""
+
+    folds: Mapping[int, tuple[WholeNetwork, ...]]
+    models: Mapping[int, CellModel]
+    judged: Mapping[str, JudgedNetwork]
+
+    def others(self, fold: int) -> list[JudgedNetwork]:
+        """The networks of all other folds, each judged by the model that has not seen it."""
+        return [self.judged[n.name] for f, names in self.folds.items() if f != fold for n in names]
+
+
+def cross_fit(
+    records: Records,
+    networks: Sequence[WholeNetwork],
+    setting: Setting,
+    place: Mapping[str, int],
+    also_forbidden: Collection[str] = (),
+    tell: Callable[[str], None] | None = None,
+) -> CrossFitted:
+    """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
+
+    ``place`` is the fold of each network by name; ``tell`` hears of every model, since each takes
+    from seconds to a minute.
+    """
+    folds: dict[int, list[WholeNetwork]] = {}
+    for network in networks:
+        folds.setdefault(place[network.name], []).append(network)
+    models: dict[int, CellModel] = {}
+    found: dict[str, JudgedNetwork] = {}
+    for number, (fold, members) in enumerate(sorted(folds.items())):
+        if tell is not None:
+            what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
+            tell(f"{records.target}: {what}")
+        forbidden = records.forbidden(members) | set(also_forbidden)
+        models[fold] = fit_without(records, forbidden, setting)
+        for network in members:
+            found[network.name] = judged(models[fold], records, network, setting.confidence)
+    return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, found)

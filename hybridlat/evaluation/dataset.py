@@ -1,0 +1,224 @@
+"""All that is recorded of one target, in the form that training and judging work on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hybridlat.errors import InputError
+from hybridlat.estimate.priors import measuring_cost_s
+from hybridlat.graph.cells import kernels
+from hybridlat.graph.network import Lowered
+from hybridlat.graph.signature import read, sign
+from hybridlat.model.geometry import COLUMN, geometry
+from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store.latencies import Row, combine
+
+
+class Source(Protocol):
+    """Whatever holds records: a ``Store`` or a ``PackLookup``."""
+
+    def measurements(
+        self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
+    ) -> Iterator[Measurement]: ...
+
+    def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]: ...
+
+    def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One cell or layer: its signature text, latency, noise, and what measuring it took."""
+
+    text: str
+    latency_us: float
+    spread_share: float
+    cost_s: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNetwork:
+    """A network measured whole. ``repeats_us`` are its records: what its noise is known from."""
+
+    name: str
+    latency_us: float
+    spread_share: float
+    repeats_us: tuple[float, ...]
+    cells: tuple[tuple[str, int], ...]
+    layers: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is kept of a record: the row that ``combine`` reads, device seconds, labels."""
+
+    row: Row
+    spent_s: float
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Everything of one target; ``data_hash`` names exactly this set of latencies."""
+
+    target: Target
+    cells: Mapping[str, Thing]
+    layers: Mapping[str, Thing]
+    networks: tuple[WholeNetwork, ...]
+
+    @property
+    def data_hash(self) -> str:
+        """Hash of all that training sees, 16 hex digits."""
+        body = [
+            str(self.target),
+            sorted((h, t.latency_us, t.spread_share) for h, t in self.cells.items()),
+            sorted((h, t.latency_us, t.spread_share) for h, t in self.layers.items()),
+            sorted((n.name, n.latency_us, n.cells, n.layers) for n in self.networks),
+        ]
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:16]
+
+    @property
+    def complete_networks(self) -> tuple[WholeNetwork, ...]:
+        """Networks of which every cell is measured: those that a regime can be played on."""
+        return tuple(n for n in self.networks if all(h in self.cells for h, _ in n.cells))
+
+    def groups(self) -> dict[str, str]:
+        """The network that each cell was met in (the first by name); its own hash for the rest."""
+        found = {h: t.labels.get("network", h) for h, t in self.cells.items()}
+        for network in sorted(self.networks, key=lambda n: n.name, reverse=True):
+            found.update((h, network.name) for h, _ in network.cells if h in found)
+        return found
+
+    def forbidden(self, networks: Iterable[WholeNetwork]) -> set[str]:
+        """Hashes that a model must not have seen so that these networks are unseen.
+
+        Their cells, every single kernel of those cells, their layers, and whatever else was
+        recorded in their name.
+        """
+        chosen = list(networks)
+        names = {n.name for n in chosen}
+        found = {h for n in chosen for h, _ in (*n.cells, *n.layers)}
+        for signature in sorted({h for n in chosen for h, _ in n.cells} & set(self.cells)):
+            found |= set(kernel_hashes(self.cells[signature].text))
+        found |= {h for h, t in self.cells.items() if t.labels.get("network") in names}
+        return found
+
+
+_kernel_hashes: dict[str, tuple[str, ...]] = {}
+
+
+def kernel_hashes(text: str) -> tuple[str, ...]:
+    """Hashes of the single kernels of a cell's signature text."""
+    found = _kernel_hashes.get(text)
+    if found is None:
+        network = read(text)
+        origins = tuple((i,) for i in range(len(network.nodes)))
+        whole = Lowered(network, origins, (), "signature")
+        found = _kernel_hashes[text] = tuple(sign(c.network).hash for c in kernels(whole))
+    return found
+
+
+def load(
+    target: Target, sources: Sequence[Source], where: Mapping[str, str] | None = None
+) -> Records:
+    """The records of ``target`` in all sources together, failures left out.
+
+    ``where`` keeps only cells whose first kernel has these sizes (``{"batch": "1"}``, with the
+    names of geometry.COLUMNS) or whose label has that value. Raises InputError where nothing is
+    left to work on.
+    """
+    grouped: dict[tuple[Kind, str], dict[str, _Seen]] = {}
+    for source in sources:
+        for record in source.measurements(target):
+            if record.labels.get("role"):
+                continue  # the protocol's own reference: neither learned from nor judged
+            seen = _Seen(
+                (record.latency_us, record.spread_share, record.measured_at, record.failure),
+                sum(s for v in record.visits for s in v.samples_us) * 1e-6,
+                record.labels,
+            )
+            grouped.setdefault((record.kind, record.signature), {})[record.id] = seen
+    texts = _texts(sources, {h for kind, h in grouped if kind != "network"})
+    cells: dict[str, Thing] = {}
+    layers: dict[str, Thing] = {}
+    for (kind, signature), found in sorted(grouped.items()):
+        thing = _thing(texts.get(signature), list(found.values()))
+        if kind != "network" and thing is not None and _chosen(thing, where or {}):
+            (cells if kind == "cell" else layers)[signature] = thing
+    breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
+    networks: dict[str, WholeNetwork] = {}
+    for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
+        whole = _network(item, list(grouped.get(("network", item.signature), {}).values()))
+        if whole is not None:
+            networks.setdefault(whole.name, whole)
+    if not cells:
+        limits = f" with {' '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
+        if networks and not where:
+            raise InputError(
+                f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
+                "their cells: there is nothing to learn from or to judge cell by cell"
+            )
+        raise InputError(
+            f"there are no measured cells of {target}{limits}: measure some, onboard the target "
+            "or import a pack first"
+        )
+    return Records(target, cells, layers, tuple(networks.values()))
+
+
+def _chosen(thing: Thing, where: Mapping[str, str]) -> bool:
+    if not where:
+        return True
+    row = geometry([thing.text]).values[0]
+    for name, wanted in where.items():
+        if name in COLUMN:
+            if float(row[COLUMN[name]]) != _size(name, wanted):
+                return False
+        elif thing.labels.get(name) != wanted:
+            return False
+    return True
+
+
+def _size(name: str, wanted: str) -> float:
+    try:
+        return float(wanted)
+    except ValueError:
+        raise InputError(
+            f"{name}={wanted!r} cannot be looked for: {name} is a number, for example {name}=1"
+        ) from None
+
+
+def _thing(text: str | None, records: list[_Seen]) -> Thing | None:
+    known = combine(r.row for r in records)
+    if text is None or known.latency_us is None:
+        return None
+    spent = statistics.median([r.spent_s for r in records if r.row[0] is not None])
+    cost = max(spent, measuring_cost_s(known.latency_us))
+    labels = min((r.labels for r in records), key=lambda item: sorted(item.items()))
+    return Thing(text, known.latency_us, known.spread_share, cost, labels)
+
+
+def _network(item: Breakdown, records: list[_Seen]) -> WholeNetwork | None:
+    if not records:
+        return None
+    known = combine(r.row for r in records)
+    if known.latency_us is None:
+        return None
+    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.row[2]))
+    repeats = tuple(r.row[0] for r in ordered if r.row[0] is not None)
+    return WholeNetwork(
+        item.network, known.latency_us, known.spread_share, repeats, item.cells, item.layers
+    )
+
+
+def _texts(sources: Sequence[Source], hashes: set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for source in sources:
+        found.update(source.signature_texts(hashes - set(found)))
+    return found

@@ -1,0 +1,1 @@
+"""Computation graphs as values: networks, operators, signatures, cells."""

@@ -1,0 +1,141 @@
+"""Cut a lowered network into cells: maximal runs of kernels between single live tensors."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hybridlat.graph.network import Lowered, Network, Node
+from hybridlat.graph.signature import canonical_order
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A sub-network of a lowered network.
+
+    ``positions`` are its kernels in the lowered network, ``origins`` the operators of the file
+    that it computes, ``ops`` one readable label per kernel (``Conv+Add+Relu``).
+    """
+
+    network: Network
+    positions: tuple[int, ...]
+    origins: tuple[int, ...]
+    ops: tuple[str, ...]
+
+
+def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
+    """Positions of the kernels of each cell, in order.
+
+    A border lies after a kernel when exactly one activation is still to be read. Kernels are taken
+    in the order of ``schedule``, which does not depend on the order they are listed in.
+    """
+    readers = {name: len(found) for name, found in network.consumers().items()}
+    live = {name for name in network.inputs if readers.get(name)}
+    cells: list[tuple[int, ...]] = []
+    current: list[int] = []
+    for position in schedule(network):
+        node = network.nodes[position]
+        current.append(position)
+        for name in dict.fromkeys(node.inputs):
+            if name in network.types:
+                readers[name] -= 1
+                if not readers[name]:
+                    live.discard(name)
+        live.update(out for out in node.outputs if readers.get(out))
+        if len(live) <= 1:
+            cells.append(tuple(sorted(current)))
+            current = []
+    if current:  # only when a graph input is read by nobody; the rest is still a cell
+        cells.append(tuple(sorted(current)))
+    return tuple(cells)
+
+
+def schedule(network: Network) -> list[int]:
+    """A topological order in which branches that lead nowhere else come first.
+
+    Of the kernels that are ready the one with the fewest kernels behind it is next, so a side
+    output (a detector's head) is finished before the trunk goes on, and the trunk can be cut
+    behind it. Ties go by the canonical order, not by where kernels are listed.
+    """
+    producer, readers = network.producers(), network.consumers()
+    behind = [0] * len(network.nodes)  # bit sets of the kernels that depend on each
+    for position in range(len(network.nodes) - 1, -1, -1):
+        for out in network.nodes[position].outputs:
+            for reader in readers.get(out, ()) if out else ():
+                behind[position] |= behind[reader] | 1 << reader
+
+    # With one output the borders are the same in any order, and ranks would be for nothing.
+    order = canonical_order(network) if len(network.outputs) > 1 else range(len(network.nodes))
+    rank = {position: place for place, position in enumerate(order)}
+
+    def key(position: int) -> tuple[int, int, int]:
+        return behind[position].bit_count(), rank[position], position
+
+    makers = [{producer[i] for i in node.inputs if i in producer} for node in network.nodes]
+    waiting = [len(found) for found in makers]
+    ready = [key(i) for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    found: list[int] = []
+    while ready:
+        _, _, position = heapq.heappop(ready)
+        found.append(position)
+        freed = {r for out in network.nodes[position].outputs if out for r in readers.get(out, ())}
+        for reader in freed:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, key(reader))
+    return found
+
+
+def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
+    """The cells of ``lowered``; together they hold every kernel exactly once."""
+    return tuple(
+        _cell(lowered, positions, file_network) for positions in cut_positions(lowered.network)
+    )
+
+
+def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
+    """Every kernel of ``lowered`` as a cell of its own."""
+    return tuple(_cell(lowered, (i,), file_network) for i in range(len(lowered.network.nodes)))
+
+
+def _cell(lowered: Lowered, positions: tuple[int, ...], file_network: Network | None) -> Cell:
+    origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
+    ops = tuple(
+        label(lowered.network.nodes[p], lowered.origins[p], file_network) for p in positions
+    )
+    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
+
+
+def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:
+    """What a kernel is called in reports: the file's operators it computes, joined by ``+``.
+
+    A kernel that computes none (a layout change the engine put in) goes by its own name.
+    """
+    if file_network is None or not origins:
+        return node.op
+    return "+".join(file_network.nodes[i].op for i in origins)
+
+
+def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Network:
+    """The file's operators at ``origins`` and what the engine removes around them, as a network.
+
+    Removed operators (Identity, folded shape arithmetic) come along where the part reads what they
+    make; the engine removes them there too. Without them a part could fall into pieces. What
+    remains an input of the part is what the cell before it gives out.
+    """
+    removed = set(lowered.removed)
+    producers = network.producers()
+    chosen: set[int] = set()
+    waiting = list(origins)
+    while waiting:
+        position = waiting.pop()
+        if position in chosen:
+            continue
+        chosen.add(position)
+        for name in network.nodes[position].inputs:
+            maker = producers.get(name)
+            if maker is not None and maker in removed:
+                waiting.append(maker)
+    return network.subnetwork(tuple(sorted(chosen)))

@@ -1,0 +1,308 @@
+"""Canonical text of a cell: the same for any node order, any names and any weights.
+
+The text is lossless but for names and weights, so a cell can be rebuilt, measured or described
+from its signature alone. One line a fact::
+
+    hybridlat-signature 1
+    input 0 float32 1x64x56x56
+    constant 1 float32 64x64x1x1
+    constant 2 int64 2 = 1 -1
+    node com.microsoft.nchwc::Conv@1 (0 1 -) -> (3:float32:1x64x56x56) {"group":1}
+    output 3
+    context small
+
+Tensors are numbered inputs first, then constants as first read, then outputs of nodes; ``-`` is an
+input left out; a scalar's shape is empty; the last line is there only where a cell's context says
+what kind of network it stands in. Nodes stand in a canonical topological order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from dataclasses import dataclass
+
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+
+SIGNATURE_FORMAT = 1
+_HEADER = f"hybridlat-signature {SIGNATURE_FORMAT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """``hash`` (32 hex digits of SHA-256) names a cell in the store; ``text`` says what it is."""
+
+    hash: str
+    text: str
+
+
+def sign(network: Network) -> Signature:
+    """The signature of a network, cell or kernel."""
+    text = _write(network)
+    return Signature(hash_of(text), text)
+
+
+def hash_of(text: str) -> str:
+    """The hash that names a signature text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _digest(*parts: object) -> bytes:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
+
+
+def canonical_order(network: Network) -> list[int]:
+    """Positions of the nodes in a topological order that their listing does not decide."""
+    return _canonical(network)[0]
+
+
+def _canonical(network: Network) -> tuple[list[int], list[str]]:
+    """Order of nodes and of graph inputs by structure alone."""
+    nodes, inputs = _colours(network)
+    if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
+        _tell_apart(network, nodes, inputs)
+    ordered_inputs = sorted(network.inputs, key=inputs.__getitem__)
+
+    producer = network.producers()
+    waiting = [len({producer[i] for i in n.inputs if i in producer}) for n in network.nodes]
+    readers = network.consumers()
+    heap = [(nodes[i], i) for i, count in enumerate(waiting) if count == 0]
+    heapq.heapify(heap)
+    order: list[int] = []
+    while heap:
+        _, position = heapq.heappop(heap)
+        order.append(position)
+        freed = {r for o in network.nodes[position].outputs if o for r in readers.get(o, ())}
+        for reader in freed:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(heap, (nodes[reader], reader))
+    return order, ordered_inputs
+
+
+def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
+    """A hash of each node and graph input: of all it is made from, then of all it is made into."""
+    above: dict[str, bytes] = {n: _digest(str(network.types[n])) for n in network.inputs}
+    for name, constant in network.constants.items():
+        above[name] = _digest("c", str(constant.type), constant.values)
+    node_above: list[bytes] = []
+    for node in network.nodes:
+        code = _digest(
+            node.domain, node.op, node.version, node.attributes,
+            [above[i] if i else b"-" for i in node.inputs],
+            [str(network.types[o]) if o else "-" for o in node.outputs],
+        )  # fmt: skip
+        node_above.append(code)
+        for place, out in enumerate(node.outputs):
+            if out:
+                above[out] = _digest(code, place)
+    below: dict[str, list[bytes]] = {}
+    for name in network.outputs:
+        below.setdefault(name, []).append(b"out")
+    colours: list[bytes] = [b""] * len(network.nodes)
+    for position in range(len(network.nodes) - 1, -1, -1):
+        node = network.nodes[position]
+        uses = [sorted(below.get(o, [])) for o in node.outputs]
+        colours[position] = colour = _digest(node_above[position], uses)
+        for place, name in enumerate(node.inputs):
+            if name:
+                below.setdefault(name, []).append(_digest(colour, place))
+    return colours, {n: above[n] + b"".join(sorted(below.get(n, []))) for n in network.inputs}
+
+
+def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
+    """Make all colours different, in place.
+
+    Colours spread along the links until no more differ. What is then still alike is taken to be
+    interchangeable (two equal heads on one tensor): any one of them is set apart, and that spreads
+    again, so that what belongs to it follows.
+    """
+    while True:
+        _spread(network, nodes, inputs)
+        seen: set[bytes] = set()
+        every = [*nodes, *inputs.values()]
+        alike = {c for c in every if c in seen or seen.add(c)}  # type: ignore[func-returns-value]
+        if not alike:
+            return
+        chosen = min(alike)
+        if chosen in nodes:
+            nodes[nodes.index(chosen)] = _digest(chosen, "first")
+        else:
+            name = next(n for n in network.inputs if inputs[n] == chosen)
+            inputs[name] = _digest(chosen, "first")
+
+
+def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
+    """Mix into each colour those of the neighbours, until that tells no more of them apart."""
+    producer = {
+        out: (i, place)
+        for i, node in enumerate(network.nodes)
+        for place, out in enumerate(node.outputs)
+        if out
+    }
+    uses: dict[str, list[tuple[int, int]]] = {}
+    for i, node in enumerate(network.nodes):
+        for place, name in enumerate(node.inputs):
+            uses.setdefault(name, []).append((i, place))
+    different = 0
+    while True:
+        count = len(set(nodes)) + len(set(inputs.values()))
+        if count == different or count == len(nodes) + len(inputs):
+            return
+        different = count
+        below = {n: sorted((nodes[i], place) for i, place in found) for n, found in uses.items()}
+        origin = {n: (nodes[i], place) for n, (i, place) in producer.items()}
+
+        def tensor(name: str) -> object:
+            return origin.get(name) or inputs.get(name), below.get(name)  # noqa: B023
+
+        mixed = [
+            _digest(nodes[i], [tensor(n) for n in node.inputs], [tensor(n) for n in node.outputs])
+            for i, node in enumerate(network.nodes)
+        ]
+        for name in network.inputs:
+            inputs[name] = _digest(inputs[name], tensor(name))
+        nodes[:] = mixed
+
+
+def _shape(type_: TensorType) -> str:
+    return "x".join(map(str, type_.shape))
+
+
+def _write(network: Network) -> str:
+    order, inputs = _canonical(network)
+    number: dict[str, str] = {}
+    head: list[str] = []
+    for name in inputs:
+        number[name] = str(len(number))
+        type_ = network.types[name]
+        head.append(f"input {number[name]} {type_.dtype} {_shape(type_)}".rstrip())
+    for position in order:
+        for name in network.nodes[position].inputs:
+            if name in network.constants and name not in number:
+                number[name] = str(len(number))
+                constant = network.constants[name]
+                line = f"constant {number[name]} {constant.type.dtype} {_shape(constant.type)}"
+                if constant.values is not None:
+                    line = f"{line.rstrip()} = {' '.join(map(repr, constant.values))}"
+                head.append(line.rstrip())
+    body: list[str] = []
+    for position in order:
+        node = network.nodes[position]
+        sources = " ".join(number[i] if i else "-" for i in node.inputs)
+        results = []
+        for name in node.outputs:
+            if not name:
+                results.append("-")
+                continue
+            number[name] = str(len(number))
+            type_ = network.types[name]
+            results.append(f"{number[name]}:{type_.dtype}:{_shape(type_)}")
+        attributes = json.dumps(dict(node.attributes), sort_keys=True, separators=(",", ":"))
+        body.append(
+            f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
+            f"{attributes}"
+        )
+    outputs = sorted(int(number[name]) for name in network.outputs)
+    tail = [f"output {o}" for o in outputs]
+    if network.context:
+        tail.append(f"context {network.context}")
+    return "\n".join([_HEADER, *head, *body, *tail]) + "\n"
+
+
+def read(text: str, name: str = "cell") -> Network:
+    """The network that a signature text describes; tensors are named ``t<number>``.
+
+    Raises ValueError for a text that is not a signature of this format.
+    """
+    try:
+        return _read(text, name)
+    except (AssertionError, IndexError) as error:
+        raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
+
+
+def _read(text: str, name: str) -> Network:
+    lines = text.strip().split("\n")
+    if lines[0] != _HEADER:
+        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {lines[0][:60]!r}")
+    inputs: list[str] = []
+    outputs: list[str] = []
+    nodes: list[Node] = []
+    types: dict[str, TensorType] = {}
+    constants: dict[str, Constant] = {}
+    context = ""
+    for line in lines[1:]:
+        word, rest = line.split(" ", 1)
+        if word == "input":
+            number, type_ = _read_typed(rest)
+            inputs.append(f"t{number}")
+            types[f"t{number}"] = type_
+        elif word == "constant":
+            head, _, values = rest.partition(" = ")
+            number, type_ = _read_typed(head)
+            constants[f"t{number}"] = Constant(type_, _read_values(rest, type_, values))
+        elif word == "output":
+            outputs.append(f"t{rest}")
+        elif word == "node":
+            nodes.append(_read_node(rest, len(nodes), types))
+        elif word == "context":
+            context = rest
+        else:
+            raise ValueError(f"not a line of a signature: {line[:60]!r}")
+    return Network(
+        name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants, context=context
+    )
+
+
+def _read_typed(text: str) -> tuple[str, TensorType]:
+    parts = text.split(" ")
+    return parts[0], TensorType(parts[1], _read_shape(parts[2] if len(parts) > 2 else ""))
+
+
+def _read_shape(text: str) -> tuple[int, ...]:
+    return tuple(int(d) for d in text.split("x")) if text else ()
+
+
+def _read_values(
+    line: str, type_: TensorType, values: str
+) -> tuple[int, ...] | tuple[float, ...] | None:
+    if " =" not in line:
+        return None
+    words = values.split()
+    if "float" in type_.dtype:
+        return tuple(float(v) for v in words)
+    return tuple(int(v) for v in words)
+
+
+def _read_node(text: str, position: int, types: dict[str, TensorType]) -> Node:
+    head, _, attributes = text.partition(" {")
+    qualified, _, wiring = head.partition(" (")
+    sources, _, results = wiring.partition(") -> (")
+    op, _, version = qualified.rpartition("@")
+    domain, _, op = op.rpartition("::")
+    outputs = []
+    for item in results.removesuffix(")").split(" "):
+        if item == "-":
+            outputs.append("")
+            continue
+        number, dtype, shape = item.split(":")
+        outputs.append(f"t{number}")
+        types[f"t{number}"] = TensorType(dtype, _read_shape(shape))
+    loaded = json.loads("{" + attributes)
+    return Node(
+        name=f"n{position}",
+        op=op,
+        domain=domain,
+        version=int(version),
+        inputs=tuple("" if s == "-" else f"t{s}" for s in sources.split(" ") if s),
+        outputs=tuple(outputs),
+        attributes=tuple(sorted((k, _attribute(v)) for k, v in loaded.items())),
+    )
+
+
+def _attribute(value: object) -> AttributeValue:
+    if isinstance(value, list):
+        return tuple(value)
+    assert isinstance(value, int | float | str)
+    return value

@@ -1,0 +1,1 @@
+"""Measuring: the protocols, the measuring process, plans for boards, and ssh."""

@@ -1,0 +1,1 @@
+"""The latency of kernels and cells: features, the learned predictor, the baselines."""

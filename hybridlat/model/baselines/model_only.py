@@ -1,0 +1,29 @@
+"""hybridlat's own model with nothing looked up and nothing measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from hybridlat.model.baselines import _table
+from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.geometry import geometry
+
+
+class ModelOnly(Baseline):
+    """The CellModel of ``fit.fit_model``; NaN for an operator it has never seen."""
+
+    name: ClassVar[str] = "model_only"
+
+    def fit(self, rows: Sequence[Row]) -> None:
+        from hybridlat.model.fit import fit_model
+
+        kept = [row for row in rows if row.latency_us > 0]
+        groups = [row.group for row in kept]
+        texts, truth = _table.usable(kept)
+        self.model = fit_model(
+            texts, truth, groups, self.device, self.seed, precision=self.precision
+        )
+
+    def predict(self, texts: Sequence[str]) -> _table.Array:
+        return self.model.predict_geometry(geometry(texts)).latency_us

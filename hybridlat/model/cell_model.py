@@ -1,0 +1,303 @@
+"""The learned model of one target: latency of a cell from its signature, with an interval.
+
+A kernel's latency is (roofline + floor)·exp(surface share + trees): a smooth surface (Gaussian
+process) carries what shape alone explains, trees the jumps of tiles and kernel choice. A cell's
+is the sum over its kernels. A second, small ensemble says how far off the first tends to be; a
+conformal factor makes intervals from it that hold the truth as often as ``confidence`` says.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.errors import StoreError
+from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.model import features
+from hybridlat.model.geometry import Geometry, geometry, op_name
+from hybridlat.model.parts import (
+    RANGED,
+    Array,
+    Floats,
+    KnownGround,
+    Surface,
+    feature_names,
+    no_triples,
+)
+from hybridlat.model.xgboost_runtime import Booster
+from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import CellPrediction
+
+MODEL_FORMAT = 2
+"""1 knew no combinations of sizes and no lean; it is still read."""
+_FAMILY = {number: name for name, number in KINDS.items()}
+_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Arrays over cells: what ``CellModel.predict`` wraps into one object a cell.
+
+    ``novelty`` above 1 is not trusted; ``latency_us`` is NaN where nothing can be said.
+    """
+
+    latency_us: Array
+    low_us: Array
+    high_us: Array
+    novelty: Array
+
+
+@dataclass
+class CellModel:
+    """Predicts cells it has not seen: ``load`` it, ``predict`` signature texts.
+
+    Light to load: neither training packages nor pickles. ``card`` says what it was trained on.
+    ``ops`` are the operators it was trained on; ``mix`` the part of the surface in the sum;
+    ``quantile`` the conformal factor from the expected error to the interval's half-width.
+    ``lean`` moves a latency below the middle of its interval where errors are large: a relative
+    error punishes the overestimate more (the best point of a lognormal has a lean of 1.5), but
+    cells that are added up to networks must not all lean.
+    """
+
+    device: Device
+    precision: str
+    ops: tuple[str, ...]
+    floor_us: float
+    surface: Surface
+    mix: float
+    trees: Booster
+    spread: Booster
+    ground: KnownGround
+    quantile: float
+    confidence: float
+    lean: float = 0.0
+    prior: CellModel | None = None
+    prior_line: tuple[float, float] = (0.0, 0.0)
+    card: dict[str, object] = field(default_factory=dict)
+
+    def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
+        """One prediction per signature text, in order; never raises for a strange cell."""
+        unique = list(dict.fromkeys(texts))
+        cells = geometry(unique)
+        made = self.predict_geometry(cells)
+        unsure = np.flatnonzero(~(made.novelty <= 1))
+        intervals = zip(made.low_us.tolist(), made.high_us.tolist(), strict=True)
+        answers = [
+            CellPrediction(us, interval, True)
+            for us, interval in zip(made.latency_us.tolist(), intervals, strict=True)
+        ]
+        why = self._reasons(cells.take(unsure)) if len(unsure) else []
+        for place, reason in zip(unsure.tolist(), why, strict=True):
+            us = answers[place].latency_us
+            answers[place] = (
+                CellPrediction(None, None, False, reason or "it holds no kernel")
+                if us is None or math.isnan(us)
+                else CellPrediction(us, answers[place].interval_us, False, reason)
+            )
+        if len(unique) == len(texts):
+            return answers
+        by_text = dict(zip(unique, answers, strict=True))
+        return [by_text[text] for text in texts]
+
+    def predict_geometry(self, cells: Geometry) -> Predictions:
+        """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
+        codes = self.codes(cells)
+        view = features.View(cells, self.device, self.precision)
+        base = view.roofline_us + self.floor_us
+        rows, prior = self.rows(cells, codes, view, base)
+        smooth = self.surface.predict(rows)
+        rows[:, -1] = smooth
+        log_ratio = prior + self.mix * smooth + self.trees.predict(rows)
+        kernel_us = base * np.exp(np.clip(log_ratio, -20, 20))
+        expected = np.maximum(np.exp(self.spread.predict(rows)) - 0.01, 0.002)
+        known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
+        kernel_us = np.where(known_kind, kernel_us, np.nan)
+        latency, spread = cell_sums(cells, kernel_us, expected)
+        half = self.quantile * spread
+        point = latency * lean_factor(self.lean, spread)
+        novelty = np.where(np.isnan(latency), np.inf, 0.0)
+        np.maximum.at(novelty, cells.cell, self.ground.novelty(cells, codes)[0])
+        return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
+
+    def codes(self, cells: Geometry) -> NDArray[np.intp]:
+        """Position in ``ops`` of every kernel's operator, -1 for one without training."""
+        numbers = cells.column("op").astype(np.intp)
+        place = {op: i for i, op in enumerate(self.ops)}
+        table = {n: place.get(op_name(n), -1) for n in np.unique(numbers).tolist()}
+        lookup = np.full(max(table, default=0) + 1, -1)
+        lookup[list(table)] = list(table.values())
+        return lookup[numbers]
+
+    def rows(
+        self, cells: Geometry, codes: NDArray[np.intp], view: features.View, base: Array
+    ) -> tuple[Floats, Array]:
+        """The feature matrix (surface column still 0), and what the prior model says."""
+        width = len(features.NAMES)
+        rows = np.zeros((len(codes), width + len(self.ops) + 2), np.float32)
+        features.matrix(view, rows)
+        known = np.flatnonzero(codes >= 0)
+        rows[known, width + codes[known]] = 1
+        prior = np.zeros(len(codes))
+        if self.prior is not None:
+            alone = Geometry(cells.values, np.arange(len(codes)), len(codes))
+            other = self.prior.predict_geometry(alone).latency_us
+            ratio = np.nan_to_num(np.log(other / base))
+            rows[:, -2] = ratio
+            prior = self.prior_line[0] + self.prior_line[1] * ratio
+        return rows, prior
+
+    def _reasons(self, cells: Geometry) -> list[str]:
+        codes = self.codes(cells)
+        novelty, broken, distance = self.ground.novelty(cells, codes)
+        worst = [""] * cells.cells
+        kernels = zip(cells.cell.tolist(), novelty.tolist(), broken.tolist(), strict=True)
+        highest = [-1.0] * cells.cells
+        for row, (cell, strange, column) in enumerate(kernels):
+            if strange > highest[cell]:
+                highest[cell] = strange
+                worst[cell] = self._reason(cells, row, int(codes[row]), column, distance[row])
+        return worst
+
+    def _reason(self, cells: Geometry, row: int, code: int, column: int, distance: float) -> str:
+        if code < 0:
+            op = op_name(int(cells.column("op")[row]))
+            return f"operator never seen in training: {op}"
+        if column >= 0:
+            name = RANGED[column]
+            value = cells.column(name)[row]
+            low, high = self.ground.low[code, column], self.ground.high[code, column]
+            return f"outside the training range: {name}={value:g}, trained on {low:g}..{high:g}"
+        if distance > self.ground.reach:
+            near = self.ground.reach
+            return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
+        return "a combination of sizes that training never met"
+
+    def save(self, folder: Path | str, card: Mapping[str, object] | None = None) -> None:
+        """Write the model (arrays, trees, JSON); ``card`` adds metrics, date, versions."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.card = {**self.card, **(card or {})}
+        head = {
+            "format": MODEL_FORMAT, "precision": self.precision, "ops": self.ops,
+            "floor_us": self.floor_us, "mix": self.mix, "quantile": self.quantile,
+            "confidence": self.confidence, "features": feature_names(self.ops),
+            "level": self.surface.level, "reach": self.ground.reach, "limit": self.ground.limit,
+            "lean": self.lean,
+            "prior_line": self.prior_line, "device": asdict(self.device),
+        }  # fmt: skip
+        (folder / "model.json").write_text(json.dumps(head, indent=1, sort_keys=True) + "\n")
+        surface, ground = self.surface, self.ground
+        stream = io.BytesIO()
+        np.savez_compressed(
+            stream, columns=surface.columns, shift=surface.shift, scale=surface.scale,
+            points=surface.points, weights=surface.weights, low=ground.low, high=ground.high,
+            landmarks=ground.landmarks, met=ground.met.astype(np.int32),
+            triples=ground.weights,
+        )  # fmt: skip
+        (folder / "arrays.npz").write_bytes(stream.getvalue())
+        (folder / "trees.ubj").write_bytes(self.trees.ubj)
+        (folder / "spread.ubj").write_bytes(self.spread.ubj)
+        (folder / "card.json").write_text(json.dumps(self.card, indent=1, sort_keys=True) + "\n")
+        if self.prior is not None:
+            self.prior.save(folder / "prior")
+
+    @classmethod
+    def load(cls, folder: Path | str) -> CellModel:
+        """Read a model folder; StoreError when it is missing, damaged or of a later format."""
+        folder = Path(folder)
+        missing = [name for name in _FILES if not (folder / name).is_file()]
+        if missing:
+            raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
+        try:
+            head: dict[str, Any] = json.loads((folder / "model.json").read_text())
+            if head["format"] not in (1, MODEL_FORMAT):
+                raise StoreError(
+                    f"{folder} has model format {head['format']}, this version reads "
+                    f"up to {MODEL_FORMAT}: train it again with `hybridlat train`"
+                )
+            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+                a = {name: arrays[name] for name in arrays.files}
+            ops = tuple(head["ops"])
+            if list(head["features"]) != list(feature_names(ops)):
+                raise StoreError(
+                    f"{folder} was trained on other features than this version computes: "
+                    "train it again with `hybridlat train`"
+                )
+            width = len(head["features"])
+            card_file, prior = folder / "card.json", folder / "prior"
+            return cls(
+                device=_device(head),
+                precision=head["precision"],
+                ops=ops,
+                floor_us=head["floor_us"],
+                surface=Surface(
+                    a["columns"], a["shift"], a["scale"], a["points"], a["weights"], head["level"]
+                ),
+                mix=head["mix"],
+                trees=Booster((folder / "trees.ubj").read_bytes(), width),
+                spread=Booster((folder / "spread.ubj").read_bytes(), width),
+                ground=KnownGround(
+                    a["low"],
+                    a["high"],
+                    a["landmarks"],
+                    head["reach"],
+                    a.get("met", np.zeros(0, np.int64)),
+                    a.get("triples", no_triples()),
+                    head.get("limit", 1.0),
+                ),
+                quantile=head["quantile"],
+                lean=head.get("lean", 0.0),
+                confidence=head["confidence"],
+                prior=cls.load(prior) if prior.is_dir() else None,
+                prior_line=(head["prior_line"][0], head["prior_line"][1]),
+                card=json.loads(card_file.read_text()) if card_file.is_file() else {},
+            )
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
+
+
+def read_device(folder: Path | str) -> Device | None:
+    """The device that a model folder was trained for; None where it does not say.
+
+    Also of models that this version cannot use any more: training them anew needs it.
+    """
+    try:
+        return _device(json.loads((Path(folder) / "model.json").read_text()))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _device(head: Mapping[str, Any]) -> Device:
+    stated = head["device"]
+    return Device(**{**stated, "cache_bytes": tuple(stated["cache_bytes"])})
+
+
+def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:
+    """Latency of every cell, and the error expected of its logarithm.
+
+    Errors of a cell's kernels are taken as half shared and half independent; the conformal factor,
+    fitted on cells, absorbs what that misses.
+    """
+    count = cells.cells
+    latency = np.bincount(cells.cell, kernel_us, count)
+    absolute = kernel_us * expected
+    shared = np.bincount(cells.cell, absolute, count)
+    alone = np.sqrt(np.bincount(cells.cell, absolute**2, count))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = np.sqrt(0.5 * shared**2 + 0.5 * alone**2) / latency
+    empty = np.bincount(cells.cell, minlength=count) == 0
+    return np.where(empty, np.nan, latency), spread
+
+
+def lean_factor(lean: float, spread: Array) -> Array:
+    """exp(−lean·σ²), σ being the standard error of the logarithm (at most one half)."""
+    sigma = np.minimum(1.25 * spread, 0.5)  # of a normal error the mean size is 0.8 of its sigma
+    return np.asarray(np.exp(-lean * sigma**2), np.float64)

@@ -1,0 +1,1 @@
+"""Plain records that every room shares: target, device, measurement, estimate."""

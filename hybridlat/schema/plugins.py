@@ -1,0 +1,47 @@
+"""Plug-ins by name: those that come with the package, and those that other packages offer.
+
+One registry serves engines, baselines and importers. What comes with the package is listed where
+the registry is made, so that a reader sees it there; another package offers its own under an entry
+point group of the registry's name (``hybridlat.engines``), and nothing here has to change.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """Named objects, each ``module:attribute`` (or a whole ``module``), loaded when asked for.
+
+    ``group`` is the entry point group in which other packages offer more of them; a name of the
+    package's own is never replaced by theirs.
+    """
+
+    group: str
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _offered(self) -> dict[str, EntryPoint]:
+        found = {point.name: point for point in entry_points(group=self.group)}
+        return {name: point for name, point in found.items() if name not in self.own}
+
+    def names(self) -> tuple[str, ...]:
+        """All names, sorted; nothing is imported for it."""
+        return tuple(sorted({*self.own, *self._offered}))
+
+    def load(self, name: str) -> object:
+        """The object of that name; KeyError for a name that nobody offers."""
+        if name in self.own:
+            module, _, attribute = self.own[name].partition(":")
+            loaded = importlib.import_module(module)
+            return getattr(loaded, attribute) if attribute else loaded
+        return self._offered[name].load()
+
+    def choices(self) -> str:
+        """The names as a sentence ends with them: ``a, b, c``."""
+        return ", ".join(self.names())

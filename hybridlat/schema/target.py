@@ -1,0 +1,67 @@
+"""A target: device × runtime (with version) × precision, and threads on a CPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hybridlat.errors import TargetError
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "int8")
+"""``amp`` is a framework's automatic mix: FP32 weights, products in FP16."""
+_PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+# A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in.
+_VERSION = re.compile(r"-([0-9][0-9.]*|ngc)$")
+_HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """``h100/tensorrt-8.6/fp16`` or ``xeon-8481c/onnxruntime-1.31/fp32/1t``.
+
+    ``runtime`` carries its version where it is known (``tensorrt-8.6``, or just ``tensorrt``);
+    ``threads`` is None where the device decides.
+    """
+
+    device: str
+    runtime: str
+    precision: str
+    threads: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read a target as written by ``str(target)``; TargetError says what is wrong."""
+        parts = text.strip().split("/")
+        if len(parts) not in (3, 4) or not all(_PART.fullmatch(part) for part in parts[:2]):
+            raise TargetError(f"{text!r} is not a target: {_HINT}")
+        if parts[2] not in PRECISIONS:
+            raise TargetError(
+                f"{parts[2]!r} is not a precision in {text!r}: choose one of "
+                + ", ".join(PRECISIONS)
+            )
+        threads = None
+        if len(parts) == 4:
+            if not re.fullmatch(r"[1-9][0-9]{0,3}t", parts[3]):
+                raise TargetError(f"{parts[3]!r} is not a thread count in {text!r}: write 1t, 2t …")
+            threads = int(parts[3][:-1])
+        return cls(parts[0], parts[1], parts[2], threads)
+
+    def __str__(self) -> str:
+        tail = f"/{self.threads}t" if self.threads is not None else ""
+        return f"{self.device}/{self.runtime}/{self.precision}{tail}"
+
+    @property
+    def engine(self) -> str:
+        """The runtime without its version: ``tensorrt``, ``torch-compile``."""
+        return _VERSION.sub("", self.runtime)
+
+    @property
+    def version(self) -> str:
+        """The runtime's version (``8.6``, ``2020``, ``ngc``), empty where it is not stated."""
+        found = _VERSION.search(self.runtime)
+        return found[1] if found else ""
+
+    @property
+    def folder(self) -> str:
+        """The target as one file name: ``h100_tensorrt-8.6_fp16``."""
+        return str(self).replace("/", "_")

@@ -1,0 +1,247 @@
+"""The way to a store's database: opening, waiting for others, transactions. Loads SQLAlchemy."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+
+from hybridlat.errors import StoreError
+from hybridlat.schema.target import Target
+from hybridlat.store.tables import META, METADATA, MIGRATIONS, SCHEMA, TARGET
+
+T = TypeVar("T")
+
+#: How long a writer waits for the others before it gives up.
+BUSY_S = 60
+
+
+class Database:
+    """Short transactions on one database, opened when first used and anew after a fork."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine: sa.Engine | None = None
+        self._process = 0
+        self._target_ids: dict[Target, int] = {}
+
+    def _open(self) -> sa.Engine:
+        if self._engine is None or self._process != os.getpid():
+            self._engine = open_engine(self.url)
+            self._process = os.getpid()
+            self._target_ids = {}
+        return self._engine
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._engine is not None and self._process == os.getpid():
+            self._engine.dispose()
+        self._engine = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection to read from; errors of the database come out as StoreError."""
+        engine = self._open()
+        with store_errors(self.url), engine.connect() as connection:
+            yield connection
+
+    def write(self, work: Callable[[sa.Connection], T]) -> T:
+        """The result of ``work`` in one transaction, tried again if others got in its way."""
+        engine = self._open()
+
+        def once() -> T:
+            with (
+                engine.connect().execution_options(hybridlat_write=True) as connection,
+                connection.begin(),
+            ):
+                return work(connection)
+
+        with store_errors(self.url):
+            return _with_patience(once)
+
+    def target_id(self, connection: sa.Connection, target: Target) -> int | None:
+        """The number of a target; None where the database does not know it."""
+        if target not in self._target_ids:
+            found = connection.scalar(sa.select(TARGET.c.id).where(TARGET.c.name == str(target)))
+            if found is None:
+                return None
+            self._target_ids[target] = found
+        return self._target_ids[target]
+
+    def made_target_id(self, connection: sa.Connection, target: Target) -> int:
+        """The number of a target, given now if it has none. Not remembered: it may roll back."""
+        found = self.target_id(connection, target)
+        if found is None:
+            made = connection.execute(sa.insert(TARGET).values(name=str(target)))
+            assert made.inserted_primary_key is not None
+            found = int(made.inserted_primary_key[0])
+        return found
+
+
+@contextmanager
+def store_errors(url: str) -> Iterator[None]:
+    """Turn what SQLAlchemy and drivers raise into a StoreError that names the store."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        first = str(error.orig).strip().split("\n")[0]
+        raise StoreError(
+            f"the store {shown(url)} cannot be used: {first} (give another one with --store or "
+            "HYBRIDLAT_STORE, or restore this one from a copy)"
+        ) from error
+    except exc.SQLAlchemyError as error:
+        raise StoreError(
+            f"{shown(url)!r} cannot be used as a store: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def shown(url: str) -> str:
+    """The address without its password, and a SQLite one as the plain path."""
+    try:
+        parsed = sa.make_url(url)
+    except exc.ArgumentError:
+        return re.sub(r"//[^@/]*@", "//***@", url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        return parsed.database
+    return parsed.render_as_string(hide_password=True)
+
+
+def open_engine(url: str) -> sa.Engine:
+    """An engine whose database has the tables of this schema; StoreError where that cannot be."""
+    with store_errors(url):
+        try:
+            engine = sa.create_engine(url)
+        except exc.ArgumentError as error:
+            raise StoreError(
+                f"{shown(url)!r} is no address of a store: write a path, or an SQLAlchemy URL like "
+                "sqlite:////data/latency.db or postgresql+psycopg://user@host/name"
+            ) from error
+        except ModuleNotFoundError as error:
+            raise StoreError(
+                f"the store {shown(url)} needs the driver package {error.name!r}: "
+                f"install it with `pip install {error.name}`"
+            ) from error
+        if engine.dialect.name == "sqlite":
+            _prepare_sqlite(engine)
+        _with_patience(lambda: _prepare(engine, url))
+    return engine
+
+
+def _prepare_sqlite(engine: sa.Engine) -> None:
+    database = engine.url.database
+    if database and database != ":memory:" and not database.startswith("file:"):
+        try:
+            Path(database).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the folder of the store {database} cannot be made: {error.strerror}"
+            ) from error
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection, _record):  # type: ignore[no-untyped-def]
+        # Transactions are begun by us (below), so that a writer takes its lock at once and waits
+        # its turn: SQLite gives up without waiting when a reader turns into a writer.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
+        with suppress(Exception):  # a database that cannot be written can still be read
+            cursor.execute("PRAGMA journal_mode = WAL")
+        # With WAL this survives a killed process; only a power cut may take the last commits.
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        writes = connection.get_execution_options().get("hybridlat_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare(engine: sa.Engine, url: str) -> None:
+    """Make the tables, or bring them up from an older schema."""
+    with engine.connect() as connection:
+        version = _version(connection, url)
+    if version == SCHEMA:
+        return
+    with engine.connect().execution_options(hybridlat_write=True) as connection, connection.begin():
+        version = _version(connection, url)  # another process may have been faster
+        if version is None:
+            METADATA.create_all(connection)
+            connection.execute(sa.insert(META).values(name="schema", value=str(SCHEMA)))
+            return
+        for step in MIGRATIONS[version - 1 : SCHEMA - 1]:
+            step(connection)
+        connection.execute(sa.update(META).where(META.c.name == "schema").values(value=str(SCHEMA)))
+
+
+def _version(connection: sa.Connection, url: str) -> int | None:
+    """The schema of the database; None where it has none of our tables."""
+    names = set(sa.inspect(connection).get_table_names())
+    if META.name not in names:
+        if names:
+            raise StoreError(
+                f"{shown(url)} is a database of something else (it holds "
+                f"{', '.join(sorted(names)[:5])}): give a store of its own"
+            )
+        return None
+    value = connection.scalar(sa.select(META.c.value).where(META.c.name == "schema"))
+    if value is None or not value.isdecimal() or int(value) < 1:
+        raise StoreError(f"the store {shown(url)} is damaged: its schema reads {value!r}")
+    if int(value) > SCHEMA:
+        raise StoreError(
+            f"the store {shown(url)} has schema {value}, newer than schema {SCHEMA} that this "
+            "version of hybridlat knows: upgrade hybridlat"
+        )
+    return int(value)
+
+
+def _with_patience(work: Callable[[], T]) -> T:
+    """Run ``work`` again while other processes hold the database or make the same rows.
+
+    SQLite answers some collisions (switching to WAL, making the tables) at once instead of waiting,
+    and two processes may insert the same record; both are over when tried again.
+    """
+    deadline = time.monotonic() + BUSY_S
+    pause = 0.005
+    while True:
+        try:
+            return work()
+        except (exc.IntegrityError, exc.OperationalError, exc.ProgrammingError) as error:
+            if not _passing(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, 0.5)
+
+
+def _passing(error: exc.DBAPIError) -> bool:
+    words = str(error.orig).lower()
+    return isinstance(error, exc.IntegrityError) or any(
+        word in words for word in ("locked", "busy", "already exists", "deadlock", "serializ")
+    )
+
+
+def insert_missing(
+    connection: sa.Connection, table: sa.Table, key: str, rows: dict[bytes, dict[str, object]]
+) -> list[bytes]:
+    """Insert the rows whose ``key`` is not there yet; the keys that were new."""
+    column = table.c[key]
+    known: set[bytes] = set()
+    for part in chunks(list(rows)):
+        query = sa.select(column).where(column.in_(part))
+        known.update(bytes(k) for k in connection.scalars(query))
+    new = [k for k in rows if k not in known]
+    if new:
+        connection.execute(sa.insert(table), [rows[k] for k in new])
+    return new
+
+
+def chunks(keys: list[bytes], size: int = 900) -> Iterator[list[bytes]]:
+    """Parts of a list that every database takes as the values of one ``IN``."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]

@@ -1,0 +1,73 @@
+"""Cells as the public data sets mean them, built as networks so that they sign like any other."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.signature import Signature, sign
+
+DTYPE = "float32"
+"""Cells carry the file's element type; the precision they ran in is the target's."""
+_CONV_VERSION = 11  # in which opset Conv last changed before 22
+
+
+def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Zeros before and after one axis, so that the output has ceil(size / stride) positions."""
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+@lru_cache(maxsize=200_000)
+def conv_cell(
+    batch: int,
+    c_in: int,
+    size: tuple[int, int],
+    c_out: int,
+    kernel: tuple[int, int],
+    stride: int,
+    pads: tuple[int, int, int, int],
+    *,
+    groups: int = 1,
+    bias: bool = False,
+    activation: str = "",
+    add: bool = False,
+) -> Signature | None:
+    """A convolution with all that the engine fuses into it, as one kernel.
+
+    It is written as lowering writes the kernels of engines whose fusion is known by groups
+    (``fused::Conv+Add+Relu``), so that a record is found when a network is lowered. ``pads`` are
+    top, left, bottom, right. None for a row that describes no convolution (a kernel larger than its
+    padded input, channels that the groups do not divide).
+    """
+    if min(batch, c_in, *size, c_out, *kernel, stride, groups) < 1 or min(pads) < 0:
+        return None
+    rows = (size[0] + pads[0] + pads[2] - kernel[0]) // stride + 1
+    columns = (size[1] + pads[1] + pads[3] - kernel[1]) // stride + 1
+    if min(rows, columns) < 1 or c_in % groups or c_out % groups:
+        return None
+    members = ["Conv", *(["Add"] if add else []), *([activation] if activation else [])]
+    fused = len(members) > 1
+    image = TensorType(DTYPE, (batch, c_in, *size))
+    result = TensorType(DTYPE, (batch, c_out, rows, columns))
+    constants = {"w": Constant(TensorType(DTYPE, (c_out, c_in // groups, *kernel)))}
+    if bias:
+        constants["b"] = Constant(TensorType(DTYPE, (c_out,)))
+    attributes: dict[str, AttributeValue] = {
+        "dilations": (1, 1), "group": groups, "kernel_shape": kernel, "pads": pads,
+        "strides": (stride, stride),
+    }  # fmt: skip
+    if fused:
+        attributes["fused"] = tuple(members)
+    node = Node(
+        "conv",
+        "+".join(members),
+        ("x", "w", *(["b"] if bias else []), *(["z"] if add else [])),
+        ("y",),
+        tuple(sorted(attributes.items())),
+        "fused" if fused else "",
+        1 if fused else _CONV_VERSION,
+    )
+    types = {"x": image, "y": result} | ({"z": result} if add else {})
+    inputs = ("x", "z") if add else ("x",)
+    return sign(Network("conv", (node,), inputs, ("y",), types, constants))

@@ -1,0 +1,136 @@
+"""Whole networks of public data sets, drawn kernel by kernel so that they sign like any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.signature import Signature, sign
+from hybridlat.schema.target import Target
+from hybridlat.store.importers import base
+from hybridlat.store.importers._cells import DTYPE
+
+Shape = tuple[int, ...]
+Attributes = tuple[tuple[str, AttributeValue], ...]
+
+
+def read_choices(
+    path: Path,
+    choices: Sequence[str],
+    known: Container[object],
+    unknown: str,
+    draw: Callable[[tuple[Any, ...], int], tuple[str, list[tuple[Signature, int]]]],
+    watch: base.Watch | None,
+) -> base.Imported:
+    """Networks of ``networks.parquet``: one row a network, a latency column per device and batch.
+
+    The columns ``choices`` say what each network consists of; a row with one that is not ``known``
+    is left out and counted as ``unknown``. ``draw`` gives of the choices and a batch size the
+    network's signature hash and its kernels.
+    """
+    result = base.Imported()
+    for file, frame in base.tables(path, "networks.parquet"):
+        base.need_columns(file, frame, "arch_str", *choices)
+        columns = base.latency_columns(file, frame)
+        batches = sorted({batch for _, _, batch in columns})
+        names = [column for column, _, _ in columns]
+        for row in base.rows(frame, "arch_str", *choices, *names, watch=watch):
+            chosen, latencies = row[1 : 1 + len(choices)], row[1 + len(choices) :]
+            if any(choice not in known for choice in chosen):
+                result.skipped[unknown] += len(names)
+                continue
+            drawn = {batch: draw(chosen, batch) for batch in batches}
+            for (_, device, batch), latency in zip(columns, latencies, strict=True):
+                network, kernels = drawn[batch]
+                target = Target(device, "pytorch-1.8", "fp32")
+                name = f"{row[0]} batch {batch}"
+                result.add_network(target, network, kernels, name, latency, protocol="help")
+    return result
+
+
+@lru_cache(maxsize=100_000)
+def _kernel(
+    op: str, sources: tuple[Shape, ...], weights: tuple[Shape, ...], result: Shape, more: Attributes
+) -> Signature:
+    drawing = Drawing()
+    inputs = [drawing.input(shape) for shape in sources]
+    drawing.add(op, inputs, result, weights, more)
+    return sign(drawing.network("kernel"))
+
+
+class Drawing:
+    """A network in the making; ``add`` appends a kernel and gives the tensor it makes."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._inputs: list[str] = []
+        self._types: dict[str, TensorType] = {}
+        self._constants: dict[str, Constant] = {}
+        self._read: set[str] = set()
+        self._kernels: Counter[tuple[object, ...]] = Counter()
+
+    def input(self, shape: Shape) -> str:
+        """A tensor that comes from outside."""
+        name = f"t{len(self._types)}"
+        self._types[name] = TensorType(DTYPE, shape)
+        self._inputs.append(name)
+        return name
+
+    def shape(self, tensor: str) -> Shape:
+        """Shape of a tensor."""
+        return self._types[tensor].shape
+
+    def add(
+        self,
+        op: str,
+        inputs: list[str],
+        result: Shape,
+        weights: tuple[Shape, ...] = (),
+        attributes: Attributes = (),
+    ) -> str:
+        """A kernel that reads ``inputs`` and weights of these shapes; ``A+B`` is a fused one."""
+        name = f"t{len(self._types)}"
+        self._types[name] = TensorType(DTYPE, result)
+        read = list(inputs)
+        for shape in weights:
+            weight = f"w{len(self._constants)}"
+            self._constants[weight] = Constant(TensorType(DTYPE, shape))
+            read.append(weight)
+        domain = "fused" if "+" in op else ""
+        self._nodes.append(
+            Node(name, op, tuple(read), (name,), tuple(sorted(attributes)), domain, 1)
+        )
+        self._read.update(inputs)
+        sources = tuple(self.shape(i) for i in inputs)
+        self._kernels[op, sources, weights, result, tuple(sorted(attributes))] += 1
+        return name
+
+    def conv(
+        self, op: str, tensor: str, c_out: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> str:
+        """A convolution with "same" padding and a bias, square in all."""
+        batch, c_in, height, width = self.shape(tensor)
+        result = (batch, c_out, -(-height // stride), -(-width // stride))
+        pad = (kernel - 1) // 2
+        return self.add(
+            op, [tensor], result, ((c_out, c_in // groups, kernel, kernel), (c_out,)),
+            (
+                ("dilations", (1, 1)), ("group", groups), ("kernel_shape", (kernel, kernel)),
+                ("pads", (pad,) * 4), ("strides", (stride, stride)),
+            ),
+        )  # fmt: skip
+
+    def network(self, name: str) -> Network:
+        """What was drawn; tensors that nobody reads are its outputs."""
+        outputs = tuple(n.outputs[0] for n in self._nodes if n.outputs[0] not in self._read)
+        return Network(
+            name, tuple(self._nodes), tuple(self._inputs), outputs, self._types, self._constants
+        )
+
+    def kernels(self) -> list[tuple[Signature, int]]:
+        """Every distinct kernel with its count."""
+        return [(_kernel(*key), count) for key, count in self._kernels.items()]

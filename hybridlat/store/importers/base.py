@@ -1,0 +1,176 @@
+"""What an importer gives back, and what importers share: reading tables, naming devices."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.graph.signature import Signature
+from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.target import Target
+
+Watch = Callable[[int, int], None]
+"""Told now and then how many rows of a file were read, and how many there are."""
+_WATCH_EVERY = 256
+
+
+@dataclass
+class Imported:
+    """Records made from a data set, ready for a store.
+
+    ``signatures`` maps hash to text of everything measured; ``skipped`` counts the rows that were
+    left out, by reason. Whoever imports prints them: a row is never left out silently.
+    """
+
+    signatures: dict[str, str] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    breakdowns: list[Breakdown] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def add(
+        self,
+        target: Target,
+        signature: Signature | None,
+        latency_us: float,
+        *,
+        protocol: str,
+        kind: Kind = "cell",
+        spread_share: float = 0.0,
+        labels: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Keep one row, or count why it cannot be kept; True when it was kept."""
+        if signature is None:
+            self.skipped["shape makes no sense"] += 1
+            return False
+        kept = self._keep(
+            target, signature.hash, latency_us, protocol, kind, spread_share, labels or {}
+        )
+        if kept:
+            self.signatures[signature.hash] = signature.text
+        return kept
+
+    def add_network(
+        self,
+        target: Target,
+        signature: str,
+        kernels: Sequence[tuple[Signature, int]],
+        name: str,
+        latency_us: float,
+        *,
+        protocol: str,
+    ) -> bool:
+        """Keep a whole network's latency, and how the network falls into kernels.
+
+        ``signature`` is the hash alone: the breakdown says all that is ever asked of a network,
+        and the texts of ten thousands of networks would fill the store.
+        """
+        labels = {"network": name}
+        if not self._keep(target, signature, latency_us, protocol, "network", 0.0, labels):
+            return False
+        self.signatures.update((s.hash, s.text) for s, _ in kernels)
+        cells = tuple((s.hash, count) for s, count in kernels)
+        self.breakdowns.append(Breakdown(target, name, signature, cells))
+        return True
+
+    def _keep(
+        self,
+        target: Target,
+        signature: str,
+        latency_us: float,
+        protocol: str,
+        kind: Kind,
+        spread_share: float,
+        labels: Mapping[str, str],
+    ) -> bool:
+        if not (math.isfinite(latency_us) and latency_us > 0):
+            self.skipped["latency is not a positive number"] += 1
+            return False
+        self.measurements.append(
+            Measurement(
+                target, signature, kind, float(latency_us),
+                spread_share=spread_share if math.isfinite(spread_share) else 0.0,
+                protocol=protocol, labels=labels,
+            )
+        )  # fmt: skip
+        return True
+
+
+def device_name(text: str) -> str:
+    """A device as targets write it: ``Tesla P100-PCIE-16GB`` is p100, ``GTX1080Ti`` gtx-1080-ti.
+
+    The maker, the product line and the board's memory are dropped; any other name stays, so that
+    a device nobody has met becomes a target too.
+    """
+    name = re.sub(r"nvidia|tesla|geforce|-?pcie.*|-?sxm.*|-?[0-9]+gb", " ", text.lower())
+    name = re.sub(r"\s+", " ", name).strip()
+    aliases = {"jetson agx xavier": "xavier-agx", "jetson tx2": "tx2", "titanx": "titan x"}
+    name = aliases.get(name, name)
+    if re.fullmatch(r"(10[5-8]0|16[56]0|20[678]0|30[5-9]0)( ?ti)?", name):
+        name = ("gtx" if name.startswith("1") else "rtx") + name
+    name = re.sub(r"(gtx|rtx)(?=[0-9])", r"\1 ", name)
+    name = re.sub(r"(?<=[0-9])(ti|super)\b", r" \1", name)
+    slug = re.sub(r"[^a-z0-9.+]+", "-", name).strip("-")
+    if not slug:
+        raise StoreError(f"{text!r} names no device: a device name needs letters or digits")
+    return slug
+
+
+def tables(path: Path, *patterns: str) -> Iterator[tuple[Path, Any]]:
+    """The files under ``path`` (or ``path`` itself) that match, as data frames.
+
+    Raises StoreError when there is none or one cannot be read, MissingExtra without pandas.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("pandas", "train", "importing public data") from None
+    if not path.exists():
+        raise StoreError(f"{path} does not exist: give the folder that holds {patterns[0]}")
+    found = [path] if path.is_file() else sorted({f for p in patterns for f in path.rglob(p)})
+    if not found:
+        raise StoreError(f"{path} holds no {' or '.join(patterns)}: is it another data set?")
+    for file in found:
+        try:
+            read = pandas.read_csv if file.suffix == ".csv" else pandas.read_parquet
+            yield file, read(file)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{file} cannot be read as a table: {error}") from None
+
+
+def need_columns(file: Path, frame: Any, *names: str) -> None:
+    """StoreError naming the columns that ``frame`` lacks."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise StoreError(f"{file} lacks the columns {', '.join(missing)}: is it another data set?")
+
+
+def rows(frame: Any, *names: str, watch: Watch | None = None) -> Iterator[tuple[Any, ...]]:
+    """The rows of some columns as plain Python values."""
+    columns = (frame[name].tolist() for name in names)
+    for place, row in enumerate(zip(*columns, strict=True)):
+        if watch is not None and place % _WATCH_EVERY == 0:
+            watch(place, len(frame))
+        yield row
+
+
+def whole(*values: Any) -> bool:
+    """True when every value is a whole number (a missing one is read as NaN)."""
+    return all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
+
+
+def latency_columns(file: Path, frame: Any) -> list[tuple[str, str, int]]:
+    """Columns named ``<device>_<batch>_us``: the column, the device, the batch."""
+    found = [
+        (str(c), device_name(m[1]), int(m[2]))
+        for c in frame.columns
+        if (m := re.fullmatch(r"(.+)_([0-9]+)_us", str(c)))
+    ]
+    if not found:
+        raise StoreError(f"{file} has no column <device>_<batch>_us: is it another data set?")
+    return found

@@ -1,0 +1,48 @@
+"""Convolutions under TensorFlow 1 and cuDNN, FP32, on five GPUs (CDECatapult, Apache-2.0).
+
+One row a convolution with optional bias and activation; ``latency_us`` is the wall time of a
+session run and holds 140–240 µs of launch overhead. ``padding`` follows TensorFlow: ``same``
+puts the odd zero behind, ``valid`` pads nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hybridlat.schema.target import Target
+from hybridlat.store.importers import base
+from hybridlat.store.importers._cells import conv_cell, same_pads
+
+_COLUMNS = (
+    "device", "batch", "in_hw", "in_ch", "out_ch", "kernel", "stride", "padding", "bias",
+    "activation", "latency_us", "latency_us_std",
+)  # fmt: skip
+_ACTIVATIONS = {"none": "", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}
+
+
+def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
+    """Records of ``<device>/tensorflow-1/fp32``."""
+    result = base.Imported()
+    for file, frame in base.tables(Path(path), "conv_*.parquet"):
+        base.need_columns(file, frame, *_COLUMNS)
+        for row in base.rows(frame, *_COLUMNS, watch=watch):
+            device, batch, size, c_in, c_out, kernel, stride, padding, bias, act, latency, std = row
+            target = Target(base.device_name(device), "tensorflow-1", "fp32")
+            if padding not in ("same", "valid") or act not in _ACTIVATIONS:
+                result.skipped["padding or activation unknown"] += 1
+                continue
+            signature = None
+            if base.whole(batch, size, c_in, c_out, kernel, stride) and stride > 0:
+                first, last = (0, 0)
+                if padding == "same":
+                    first, last = same_pads(int(size), int(kernel), int(stride))
+                signature = conv_cell(
+                    int(batch), int(c_in), (int(size), int(size)), int(c_out),
+                    (int(kernel), int(kernel)), int(stride), (first, first, last, last),
+                    bias=bool(bias), activation=_ACTIVATIONS[act],
+                )  # fmt: skip
+            result.add(
+                target, signature, latency, protocol="cdecatapult session median",
+                spread_share=std / latency if latency > 0 else 0.0,
+            )  # fmt: skip
+    return result

@@ -1,0 +1,214 @@
+"""What can be wrong with a store or a pack, found by reading all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybridlat.errors import StoreError
+from hybridlat.graph.signature import hash_of, read
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.store.latencies import Row
+
+if TYPE_CHECKING:
+    from hybridlat.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: ``where`` (a table or file, and which entry) and ``problem``."""
+
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+def doubts(record: Measurement) -> list[str]:
+    """What makes a sound record implausible, one phrase each."""
+    samples = [s for visit in record.visits for s in visit.samples_us]
+    found = []
+    if any(s <= 0 for s in samples):
+        found.append("a sample is not positive")
+    if samples and record.latency_us is not None:
+        slowest = max(s / visit.drift for visit in record.visits for s in visit.samples_us)
+        if record.latency_us > 1.01 * slowest:
+            found.append(
+                f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
+            )
+    return found
+
+
+def check_text(hash_: str, text: str) -> list[str]:
+    """What is wrong with a signature text and the hash it is filed under."""
+    found = []
+    if hash_of(text) != hash_:
+        found.append(f"the text hashes to {hash_of(text)}")
+    try:
+        read(text)
+    except (ValueError, AssertionError) as error:
+        found.append(f"the text cannot be read: {error}")
+    return found
+
+
+@dataclass
+class Orphans:
+    """Records and breakdowns that name signatures whose text is missing, counted by place."""
+
+    texts: set[str] = field(default_factory=set)
+    _missing: dict[str, list[str]] = field(default_factory=dict)
+
+    def see(self, item: Measurement | Breakdown) -> None:
+        """Take note of what an item refers to; a whole network is described by its breakdown."""
+        if isinstance(item, Measurement):
+            if item.kind != "network":
+                self._need(f"{item.kind} records of {item.target}", [item.signature])
+        else:
+            hashes = [h for h, _ in (*item.cells, *item.layers)]
+            self._need(f"breakdowns of {item.target}", hashes)
+
+    def _need(self, where: str, hashes: Iterable[str]) -> None:
+        missing = [h for h in hashes if h not in self.texts]
+        if missing:
+            self._missing.setdefault(where, []).extend(missing)
+
+    def findings(self) -> list[Finding]:
+        """One finding per place, with a count and an example."""
+        return [
+            Finding(where, f"{len(set(h))} signatures have no text, for example {h[0]}")
+            for where, h in self._missing.items()
+        ]
+
+
+def check_database(database: Database) -> list[Finding]:
+    """Every finding in a database: the file itself, texts, records, breakdowns, orphans."""
+    import sqlalchemy as sa
+
+    from hybridlat.store import tables as t
+
+    found: list[Finding] = []
+    orphans = Orphans()
+    with database.reading() as connection:
+        if connection.dialect.name == "sqlite":
+            for line in connection.exec_driver_sql("PRAGMA integrity_check").scalars():
+                if line != "ok":
+                    found.append(Finding("database", str(line)))
+        signatures = sa.select(t.SIGNATURE.c.hash, t.SIGNATURE.c.text)
+        for key, text in connection.execute(signatures.execution_options(yield_per=500)):
+            hash_ = bytes(key).hex()
+            orphans.texts.add(hash_)
+            found += [Finding(f"signature {hash_}", p) for p in check_text(hash_, text)]
+    names, bodies = _compact(database)
+    with database.reading() as connection:
+        payloads = sa.select(t.PAYLOAD.c.id, t.PAYLOAD.c.body).execution_options(yield_per=500)
+        for key, body in connection.execute(payloads):
+            found += _check_payload(bytes(key), bytes(body), bodies, names, orphans)
+        broken = sa.select(t.BREAKDOWN.c.id, t.BREAKDOWN.c.body).execution_options(yield_per=500)
+        for key, body in connection.execute(broken):
+            found += _check_breakdown(bytes(key), bytes(body), orphans)
+    found += [Finding(f"record {key.hex()}", "its raw samples are missing") for key in bodies]
+    return found + orphans.findings()
+
+
+_Compact = tuple[int, int, bytes, float | None, float, str | None]
+
+
+def _compact(database: Database) -> tuple[dict[int, str], dict[bytes, _Compact]]:
+    import sqlalchemy as sa
+
+    from hybridlat.store import tables as t
+
+    column = t.MEASUREMENT.c
+    with database.reading() as connection:
+        targets = sa.select(t.TARGET.c.id, t.TARGET.c.name)
+        names = {number: str(name) for number, name in connection.execute(targets)}
+        query = sa.select(
+            column.id, column.target_id, column.kind, column.signature,
+            column.latency_us, column.spread_share, column.failure,
+        )  # fmt: skip
+        rows = {
+            bytes(key): (target, kind, bytes(signature), latency, spread, failure)
+            for key, target, kind, signature, latency, spread, failure in connection.execute(query)
+        }
+    return names, rows
+
+
+def _check_payload(
+    key: bytes,
+    body: bytes,
+    compact: dict[bytes, _Compact],
+    names: dict[int, str],
+    orphans: Orphans,
+) -> list[Finding]:
+    from hybridlat.store import tables as t
+    from hybridlat.store.codec import unpacked
+
+    where = f"record {key.hex()}"
+    row = compact.pop(key, None)
+    try:
+        record = Measurement.from_json(unpacked(body))
+    except ValueError as error:
+        return [Finding(where, str(error))]
+    found = [Finding(where, doubt) for doubt in doubts(record)]
+    if record.id != key.hex():
+        found.append(Finding(where, f"its content hashes to {record.id}"))
+    if row is None:
+        found.append(Finding(where, "it has no entry that a look-up would find"))
+    else:
+        target, kind, signature, latency, spread, failure = row
+        said = (names.get(target), kind, signature.hex(), latency, spread, failure)
+        holds = (
+            str(record.target), t.KIND_CODES[record.kind], record.signature,
+            record.latency_us, record.spread_share, record.failure,
+        )  # fmt: skip
+        if said != holds:
+            found.append(Finding(where, "its entry for look-ups differs from the record"))
+    orphans.see(record)
+    return found
+
+
+def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[Finding]:
+    from hybridlat.store.codec import unpacked
+
+    where = f"breakdown {key.hex()}"
+    try:
+        item = Breakdown.from_json(unpacked(body))
+    except ValueError as error:
+        return [Finding(where, str(error))]
+    orphans.see(item)
+    return [] if item.id == key.hex() else [Finding(where, f"its content hashes to {item.id}")]
+
+
+def check_pack(folder: str | Path) -> list[Finding]:
+    """Every finding in a pack: its files, texts, records, breakdowns, orphans and look-up."""
+    from hybridlat.store.pack_io import lookup_of
+    from hybridlat.store.packs import LOOKUP_FILE, PackLookup
+
+    try:
+        pack = PackLookup(folder)
+    except StoreError as error:
+        return [Finding(str(folder), str(error))]
+    found = [Finding(name, problem) for name, problem in pack.altered_files().items()]
+    orphans = Orphans()
+    rows: dict[tuple[str, str], list[Row]] = {}
+    try:
+        for hash_, text in pack.all_signature_texts():
+            orphans.texts.add(hash_)
+            found += [Finding(f"signature {hash_}", p) for p in check_text(hash_, text)]
+        for record in pack.measurements():
+            if record.target != pack.target:
+                found.append(Finding(f"record {record.id}", f"it is of {record.target}"))
+            found += [Finding(f"record {record.id}", doubt) for doubt in doubts(record)]
+            row = (record.latency_us, record.spread_share, record.measured_at, record.failure)
+            rows.setdefault((record.kind, record.signature), []).append(row)
+            orphans.see(record)
+        for item in pack.breakdowns():
+            orphans.see(item)
+        if pack.lookup_table() != lookup_of(rows):
+            found.append(Finding(LOOKUP_FILE, "it does not say what the records say"))
+    except StoreError as error:
+        found.append(Finding(str(folder), str(error)))
+    return found + orphans.findings()

@@ -1,0 +1,64 @@
+"""What records say together: one answer per thing measured, one row per target."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hybridlat.schema.target import Target
+
+#: latency_us, spread_share, measured_at and failure of one record.
+Row = tuple[float | None, float, str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the records of one thing say together.
+
+    ``latency_us`` is the median of its ``records`` good records. ``spread_share`` is the relative
+    standard error of that median: the median of what the records say of themselves, or what they
+    differ from each other by where that is more. Where all records are failures ``latency_us`` is
+    None and ``failure`` the newest reason: it was tried, and need not be tried again.
+    """
+
+    latency_us: float | None
+    spread_share: float
+    records: int
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStats:
+    """What a store holds of one target.
+
+    ``cells``, ``networks`` and ``layers`` count different things with a latency; ``records`` and
+    ``failures`` count records; ``first`` and ``last`` are ISO 8601 times; ``bytes`` is the size of
+    the compressed records.
+    """
+
+    target: Target
+    cells: int
+    networks: int
+    layers: int
+    records: int
+    failures: int
+    first: str
+    last: str
+    bytes: int
+
+
+def combine(records: Iterable[Row]) -> Known:
+    """One answer from the records of one thing."""
+    found = list(records)
+    good = [(latency, spread) for latency, spread, _, _ in found if latency is not None]
+    if not good:
+        newest = max(found, key=lambda record: record[2])
+        return Known(None, 0.0, 0, newest[3] or "no reason was recorded")
+    latencies = [latency for latency, _ in good]
+    middle = statistics.median(latencies)
+    spread = statistics.median([spread for _, spread in good])
+    if len(good) > 1:
+        between = statistics.stdev(latencies) / middle / len(good) ** 0.5
+        spread = max(spread, between)
+    return Known(middle, spread, len(good))

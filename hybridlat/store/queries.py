@@ -1,0 +1,162 @@
+"""What is read from a store's database. Loads SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from hybridlat.errors import StoreError, TargetError
+from hybridlat.schema.measurement import Kind
+from hybridlat.schema.target import Target
+from hybridlat.store.database import Database, chunks
+from hybridlat.store.latencies import Row, TargetStats
+from hybridlat.store.tables import (
+    BREAKDOWN,
+    CACHE,
+    KIND_CODES,
+    MEASUREMENT,
+    PAYLOAD,
+    SIGNATURE,
+    TARGET,
+)
+
+_PAGE = 500
+
+
+def look_up(
+    database: Database, target: Target, kind: Kind, keys: list[bytes]
+) -> dict[bytes, list[Row]]:
+    """(latency_us, spread_share, measured_at, failure) of every record of each key."""
+    found: dict[bytes, list[Row]] = {}
+    column = MEASUREMENT.c
+    with database.reading() as connection:
+        target_id = database.target_id(connection, target)
+        if target_id is None:
+            return {}
+        for part in chunks(keys):
+            query = sa.select(
+                column.signature,
+                column.latency_us,
+                column.spread_share,
+                column.measured_at,
+                column.failure,
+            ).where(
+                column.target_id == target_id,
+                column.kind == KIND_CODES[kind],
+                column.signature.in_(part),
+            )
+            for key, latency, spread, at, failure in connection.execute(query):
+                found.setdefault(bytes(key), []).append((latency, spread, at, failure))
+    return found
+
+
+def measurement_bodies(
+    database: Database, target: Target | None, kind: Kind | None, signature: bytes | None
+) -> Iterator[bytes]:
+    """Compressed JSON of records, by target, kind, signature and content."""
+    column = MEASUREMENT.c
+    query = (
+        sa.select(column.id)
+        .join(TARGET, TARGET.c.id == column.target_id)
+        .order_by(TARGET.c.id, column.kind, column.signature, column.id)
+    )
+    if target is not None:
+        query = query.where(TARGET.c.name == str(target))
+    if kind is not None:
+        query = query.where(column.kind == KIND_CODES[kind])
+    if signature is not None:
+        query = query.where(column.signature == signature)
+    return _in_pages(database, query, PAYLOAD)
+
+
+def breakdown_bodies(database: Database, target: Target | None) -> Iterator[bytes]:
+    """Compressed JSON of breakdowns, by target and content."""
+    column = BREAKDOWN.c
+    query = (
+        sa.select(column.id)
+        .join(TARGET, TARGET.c.id == column.target_id)
+        .order_by(TARGET.c.id, column.id)
+    )
+    if target is not None:
+        query = query.where(TARGET.c.name == str(target))
+    return _in_pages(database, query, BREAKDOWN)
+
+
+def _in_pages(database: Database, ids: sa.Select[bytes], table: sa.Table) -> Iterator[bytes]:
+    # The ids first, then the bodies in pages, each its own transaction: whoever consumes slowly
+    # or writes meanwhile holds nobody up.
+    with database.reading() as connection:
+        keys = [bytes(key) for key in connection.scalars(ids)]
+    for part in chunks(keys, _PAGE):
+        with database.reading() as connection:
+            query = sa.select(table.c.id, table.c.body).where(table.c.id.in_(part))
+            bodies = {bytes(key): bytes(body) for key, body in connection.execute(query)}
+        yield from (bodies[key] for key in part if key in bodies)
+
+
+def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
+    """Text of each hash (hex) that has one."""
+    column = SIGNATURE.c
+    with database.reading() as connection:
+        return {
+            bytes(key).hex(): text
+            for part in chunks(keys)
+            for key, text in connection.execute(
+                sa.select(column.hash, column.text).where(column.hash.in_(part))
+            )
+        }
+
+
+def cached(database: Database, key: bytes) -> str | None:
+    """The cached text under a digest."""
+    with database.reading() as connection:
+        text = connection.scalar(sa.select(CACHE.c.text).where(CACHE.c.key == key))
+        return None if text is None else str(text)
+
+
+def targets(database: Database) -> list[Target]:
+    """All targets, sorted by name."""
+    with database.reading() as connection:
+        names = list(connection.scalars(sa.select(TARGET.c.name)))
+    try:
+        return sorted((Target.parse(str(name)) for name in names), key=str)
+    except TargetError as error:
+        raise StoreError(f"the store is damaged: {error}") from error
+
+
+def stats(database: Database) -> list[TargetStats]:
+    """One row per target, sorted by name."""
+    column = MEASUREMENT.c
+
+    def different(kind: Kind) -> sa.ColumnElement[int]:
+        good = sa.and_(column.kind == KIND_CODES[kind], column.latency_us.is_not(None))
+        return sa.func.count(sa.distinct(sa.case((good, column.signature))))
+
+    query = (
+        sa.select(
+            TARGET.c.name,
+            different("cell"),
+            different("network"),
+            different("layer"),
+            sa.func.count(column.id),
+            sa.func.count(column.failure),
+            sa.func.min(sa.func.nullif(column.measured_at, "")),
+            sa.func.max(column.measured_at),
+            sa.func.coalesce(sa.func.sum(sa.func.length(PAYLOAD.c.body)), 0),
+        )
+        .select_from(TARGET)
+        .outerjoin(MEASUREMENT, column.target_id == TARGET.c.id)
+        .outerjoin(PAYLOAD, PAYLOAD.c.id == column.id)
+        .group_by(TARGET.c.name)
+        .order_by(TARGET.c.name)
+    )
+    with database.reading() as connection:
+        rows = connection.execute(query).all()
+    return [
+        TargetStats(
+            Target.parse(name), cells, networks, layers, records, failures, first or "",
+            last or "", int(size),
+        )
+        for name, cells, networks, layers, records, failures, first, last, size in rows
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Models fitted, judged and promoted; new devices onboarded."""

@@ -1,0 +1,144 @@
+"""The straight line on the fake engine and on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from hybridlat import onnx_io
+from hybridlat.api import Predictor, list_targets, predict
+from hybridlat.errors import InputError, NetworkError, TargetError
+from hybridlat.graph.network import Network
+from hybridlat.measuring.isolated import Settings
+from hybridlat.onnx_io import to_onnx
+from hybridlat.store.packs import shipped_packs
+from tests.networks import Builder
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0)
+FAKE = "fake/fake-1.0/fp32/1t"
+
+
+def small_network(channels: int = 8, repeats: int = 3) -> Network:
+    """A stem, ``repeats`` equal residual blocks, a head."""
+    net = Builder("small")
+    x = net.op("Relu", [net.conv(net.input((1, 3, 16, 16)), channels)], (1, channels, 16, 16))
+    for _ in range(repeats):
+        y = net.op("Relu", [net.conv(x, channels)], (1, channels, 16, 16))
+        y = net.conv(y, channels)
+        x = net.op("Relu", [net.op("Add", [y, x], net.shape(x), 14)], net.shape(x), 14)
+    return net.network(x)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def fake(store: str) -> Iterator[Predictor]:
+    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
+        yield predictor
+
+
+def test_unknown_cells_are_measured_and_then_looked_up(fake: Predictor) -> None:
+    data = to_onnx(small_network(), seed=1)
+    first = fake.predict(data)
+    second = fake.predict(data)
+    assert first.supported and first.measured_now == len(first.cells)
+    assert second.measured_now == 0 and second.measured_share == 1.0
+    assert second.latency_us == pytest.approx(first.latency_us, rel=0.2)
+    assert first.interval_us is not None and first.latency_us is not None
+    assert first.interval_us[0] < first.latency_us < first.interval_us[1]
+
+
+def test_the_rows_add_up_and_name_every_operator_once(fake: Predictor) -> None:
+    model = onnx.load_from_string(to_onnx(small_network(repeats=4), seed=1))
+    estimate = fake.predict(model)
+    total = sum((c.latency_us or 0.0) * c.count for c in estimate.cells)
+    assert estimate.sum_of_cells_us == pytest.approx(total)
+    assert sum(c.share for c in estimate.cells) == pytest.approx(1.0)
+    named = sorted(name for cell in estimate.cells for name in cell.nodes)
+    assert named == sorted(node.name for node in model.graph.node)
+    assert max(cell.count for cell in estimate.cells) >= 4
+
+
+def test_names_weights_and_batch(fake: Predictor) -> None:
+    network = small_network()
+    first = fake.predict(to_onnx(network, seed=1))
+    again = fake.predict(to_onnx(network, seed=2))
+    bigger = fake.predict(to_onnx(network, seed=1), batch=4)
+    assert [c.signature for c in first.cells] == [c.signature for c in again.cells]
+    assert bigger.batch == 4
+    assert not {c.signature for c in first.cells} & {c.signature for c in bigger.cells}
+
+
+def test_never_measuring_says_what_it_would_measure(store: str) -> None:
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        estimate = predictor.predict(to_onnx(small_network(), seed=1))
+    assert estimate.latency_us is None and not estimate.within_tolerance
+    assert {c.source for c in estimate.cells} == {"unsupported"}
+    assert set(estimate.to_measure) == {c.signature for c in estimate.cells}
+    assert any("switched off" in warning for warning in estimate.warnings)
+
+
+def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> None:
+    report = fake.measure(to_onnx(small_network(), seed=1), what="both")
+    assert report.failures == {}
+    assert report.latency_us is not None and report.sum_of_cells_us is not None
+    assert report.latency_us == pytest.approx(report.sum_of_cells_us, rel=0.1)
+    [breakdown] = fake.store.breakdowns()
+    assert dict(breakdown.cells).keys() <= {r.signature for r in report.records}
+    [target] = [t for t in list_targets(fake.store.url) if t.target == FAKE]
+    assert target.networks == 1 and "store" in target.source
+
+
+def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
+    [pack] = shipped_packs()
+    [found] = [t for t in list_targets(str(tmp_path / "s.db")) if t.target == str(pack.target)]
+    kinds = [kind for kind in ("cell", "network") for _ in pack.lookup_table()[kind]]
+    assert (found.cells, found.networks) == (kinds.count("cell"), kinds.count("network"))
+    assert found.networks > 100 and found.model
+
+
+def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
+    fake: Predictor, tmp_path: Path
+) -> None:
+    data = [to_onnx(small_network(c), seed=1) for c in (8, 16, 24)]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(data[0])
+    found = list(fake.predict_many([path, data[1], onnx.load_from_string(data[2])]))
+    assert found[0].network == str(path)
+    times = [e.latency_us or 0.0 for e in found]
+    assert times == sorted(times)
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="choose auto, never or always"):
+        Predictor(FAKE, measure="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="not a precision"):
+        predict("net.onnx", "gpu/tensorrt/fp31")
+    with pytest.raises(InputError, match="tolerance"):
+        Predictor(FAKE, tolerance=0)
+
+
+def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:
+    with pytest.raises(NetworkError, match="does not exist"):
+        fake.predict("no-such.onnx")
+
+
+def test_a_real_network_on_onnx_runtime(store: str) -> None:
+    with Predictor(store=store, settings=QUICK) as predictor:
+        estimate = predictor.predict(NETS / "squeezenet.onnx")
+        again = predictor.predict(NETS / "squeezenet.onnx")
+    assert estimate.supported and estimate.latency_us is not None
+    assert 100 < estimate.latency_us < 1e6
+    assert again.measured_now == 0
+    named = [name for cell in estimate.cells for name in cell.nodes]
+    assert len(named) == len(set(named))
+    removed = " ".join(estimate.warnings)
+    for name in onnx_io.load(NETS / "squeezenet.onnx").node_names:
+        assert name in named or name in removed

@@ -1,0 +1,22 @@
+"""The command line in processes of its own, on the fake engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = "fake/fake-1.0/fp32/1t"
+
+
+def process(
+    *arguments: str, cwd: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command line as from a shell, not on a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "hybridlat.cli.main", *arguments],
+        cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **environment},
+    )  # fmt: skip

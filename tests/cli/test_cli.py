@@ -1,0 +1,118 @@
+"""The whole way through the command line, on the fake engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import FAKE, process
+
+
+def known(nets: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command about networks that the store knows."""
+    wide = ["--tolerance", "30%"]  # nobody calibrated the fake target on whole networks
+    return process(*arguments, *wide, "--target", FAKE, "--store", "known.db", cwd=nets)
+
+
+def test_predicting_a_known_network_prints_a_table(nets: Path) -> None:
+    done = known(nets, "predict", "a.onnx")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert re.search(r"a\.onnx  [0-9.]+ [µm]s  ±", done.stdout)
+    assert "100 % of the time measured" in done.stdout
+    assert done.stdout.count("Conv") >= 1
+    assert "\x1b" not in done.stdout  # no colours where nobody sees them
+
+
+def test_json_is_one_document_and_nothing_else(nets: Path) -> None:
+    done = known(nets, "predict", "a.onnx", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert found["format"] == 1 and found["network"] == "a.onnx" and found["target"] == FAKE
+    assert found["interval_us"][0] <= found["latency_us"] <= found["interval_us"][1]
+    assert sum(cell["share"] for cell in found["cells"]) == pytest.approx(1, abs=0.05)
+    two = json.loads(known(nets, "predict", "a.onnx", "b.onnx", "--json").stdout)
+    assert [item["network"] for item in two] == ["a.onnx", "b.onnx"]
+
+
+def test_an_unknown_network_is_measured_first(nets: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "new.db")
+    done = process("predict", "a.onnx", "--target", FAKE, "--store", store, "--json",
+                   "--tolerance", "30%", cwd=nets)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["measured_now"] > 0
+
+
+def test_where_nothing_may_be_measured_the_answer_is_not_trusted(
+    nets: Path, tmp_path: Path
+) -> None:
+    done = process("predict", "a.onnx", "--target", FAKE, "--store", str(tmp_path / "no.db"),
+                   "--measure", "never", "--json", cwd=nets)  # fmt: skip
+    found = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert found["within_tolerance"] is False and found["to_measure"]
+    assert "a.onnx" in done.stderr
+
+
+def test_over_the_limit_is_exit_code_1(nets: Path) -> None:
+    done = known(nets, "predict", "a.onnx", "--max-latency", "0.001us")
+    assert done.returncode == 1
+    assert "--max-latency" in done.stderr
+    assert known(nets, "predict", "a.onnx", "--max-latency", "1000s").returncode == 0
+
+
+def test_one_bad_file_of_several_costs_only_itself(nets: Path) -> None:
+    done = known(nets, "predict", "a.onnx", "bad.onnx", "b.onnx", "--json")
+    assert done.returncode == 2
+    assert [item["network"] for item in json.loads(done.stdout)] == ["a.onnx", "b.onnx"]
+    assert "bad.onnx" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_compare(nets: Path) -> None:
+    done = known(nets, "compare", "a.onnx", "b.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "slower" in done.stdout or "same within intervals" in done.stdout
+    found = json.loads(known(nets, "compare", "a.onnx", "b.onnx", "--json").stdout)
+    assert len(found["networks"]) == 2 and found["differences"]
+
+
+def test_the_page_is_written_beside_the_table(nets: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = known(nets, "predict", "a.onnx", "--html", str(page))
+    assert done.returncode == 0
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    nowhere = known(nets, "predict", "a.onnx", "--html", str(tmp_path / "no" / "page.html"))
+    assert nowhere.returncode == 2
+    assert "No such file" in nowhere.stderr and "Traceback" not in nowhere.stderr
+
+
+def test_measure_json(nets: Path, tmp_path: Path) -> None:
+    done = process("measure", "a.onnx", "--network", "--target", FAKE, "--json",
+                   "--store", str(tmp_path / "m.db"), cwd=nets)  # fmt: skip
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert found["latency_us"] > 0
+    assert {record["kind"] for record in found["records"]} == {"network"}
+
+
+def test_targets_stats_export_import_and_check(nets: Path, tmp_path: Path) -> None:
+    listed = json.loads(process("targets", "--store", "known.db", "--json", cwd=nets).stdout)
+    assert FAKE in [item["target"] for item in listed]
+    stats = json.loads(process("store", "stats", "--store", "known.db", "--json", cwd=nets).stdout)
+    (row,) = stats["targets"]
+    assert row["target"] == FAKE and row["networks"] == 2
+    packs = str(tmp_path / "packs")
+    out = json.loads(
+        process("store", "export", packs, "--store", "known.db", "--json", cwd=nets).stdout
+    )
+    copy = str(tmp_path / "copy.db")
+    counts = json.loads(process("store", "import", out[0], "--store", copy, "--json").stdout)
+    assert counts["measurements"] == row["records"]
+    again = json.loads(process("store", "import", out[0], "--store", copy, "--json").stdout)
+    assert again["measurements"] == 0
+    assert process("store", "check", "--store", copy).returncode == 0
+    assert process("store", "check", out[0]).returncode == 0

@@ -1,0 +1,176 @@
+"""How commands end: exit codes, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hybridlat.cli import main as cli
+from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, NetworkError
+from hybridlat.schema.estimate import Estimate
+from tests.cli.shell import FAKE, process
+from tests.report.estimates import residual, untrusted
+
+
+class Answers:
+    """Stands in for the Predictor: gives back what it was told to, or raises it."""
+
+    def __init__(self, *answers: Estimate | BaseException) -> None:
+        self.answers = list(answers)
+        self.asked: dict[str, object] = {}
+
+    def __call__(self, target: str | None, **options: object) -> Answers:
+        self.asked = {"target": target, **options}
+        return self
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def predict(self, path: str, **options: object) -> Estimate:
+        self.asked.update(path=path, **options)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
+    def set_up(*answers: Estimate | BaseException) -> Answers:
+        stand_in = Answers(*answers)
+        monkeypatch.setattr("hybridlat.api.Predictor", stand_in)
+        return stand_in
+
+    return set_up
+
+
+@pytest.mark.parametrize(
+    ("answers", "options", "code"),
+    [
+        ([residual()], [], 0),
+        ([residual()], ["--max-latency", "9ms"], 0),
+        ([residual()], ["--max-latency", "8ms"], 1),
+        ([untrusted()], [], 3),
+        ([untrusted()], ["--max-latency", "1us"], 3),  # doubt comes before the limit
+        ([replace(residual(), within_tolerance=False)], [], 3),
+        ([NetworkError("n.onnx is empty")], [], 2),
+        ([MeasurementError("the engine refuses it")], [], 3),
+        ([BackendUnavailable("there is no GPU here")], [], 3),
+        ([residual(), residual()], ["--max-latency", "8ms"], 1),
+        ([residual(), untrusted()], ["--max-latency", "8ms"], 3),
+        ([untrusted(), NetworkError("n.onnx is empty"), residual()], [], 2),
+        ([PermissionError(13, "Permission denied", "n.onnx")], [], 2),
+        ([KeyboardInterrupt()], [], 130),
+        ([ZeroDivisionError("oops")], [], 70),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_json", [False, True])
+def test_exit_codes(
+    answering: Callable[..., Answers],
+    capsys: pytest.CaptureFixture[str],
+    answers: list[Estimate | BaseException],
+    options: list[str],
+    code: int,
+    as_json: bool,
+) -> None:
+    answering(*answers)
+    nets = [f"net{i}.onnx" for i in range(len(answers))]
+    flags = ["--json"] if as_json else []
+    assert cli.run(["predict", *nets, *options, *flags]) == code
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert bool(err) == (code != 0)
+    if as_json and out:
+        json.loads(out)
+
+
+def test_debug_shows_where(
+    answering: Callable[..., Answers],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answering(NetworkError("n.onnx is empty"))
+    monkeypatch.setenv("HYBRIDLAT_DEBUG", "1")
+    assert cli.run(["predict", "n.onnx"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
+    stand_in = answering(residual())
+    code = cli.run(
+        ["predict", "n.onnx", "--target", FAKE, "--threads", "2", "--store", "s.db", "--batch", "4",
+         "--shape", "in:0:4x3x8x8", "--shape", "mask:4", "--tolerance", "2.5%",
+         "--measure", "never"]
+    )  # fmt: skip
+    assert code == 0
+    asked = stand_in.asked
+    assert asked["target"] == FAKE and asked["threads"] == 2 and asked["store"] == "s.db"
+    assert asked["batch"] == 4 and asked["shapes"] == {"in:0": (4, 3, 8, 8), "mask": (4,)}
+    assert asked["tolerance"] == pytest.approx(0.025) and asked["confidence"] == pytest.approx(0.9)
+    assert asked["measure"] == "never" and asked["path"] == "n.onnx"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["predct", "n.onnx"], "Did you mean predict?"),
+        (["n.onnx"], "Did you mean hybridlat predict n.onnx?"),
+        (["frobnicate"], "hybridlat --help"),
+        (["predict", "n.onnx", "--tolerence", "5%"], "--tolerance"),
+        (["predict"], "NET.onnx"),
+        (["predict", "n.onnx", "--tolerance", "5"], "5% or 0.05"),
+        (["predict", "n.onnx", "--batch", "0"], "--batch"),
+        (["predict", "n.onnx", "--measure", "maybe"], "never"),
+        (["predict", "n.onnx", "--shape", "a:1", "--shape", "a:2"], "two shapes"),
+        (["predict", "missing.onnx"], "missing.onnx does not exist"),
+        (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
+        (["compare", "n.onnx"], "two networks"),
+        (["store", "import", "nowhere"], "nowhere"),
+        (["store", "import", ".", "--from", "nonsense"], "conv_cdecatapult"),
+        (["completion", "tcsh"], "bash"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.run(words)
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert out == ""
+    assert hint.replace("v100/tensorrt", "tensorrt") in err
+    assert "Traceback" not in err
+
+
+def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
+    done = process("predict", "a.onnx", "--target", "fake/fake-1.0/fp23/1t", "--store", "known.db",
+                   cwd=nets, HYBRIDLAT_STORE="known.db")  # fmt: skip
+    assert done.returncode == 2
+    assert f"Did you mean {FAKE}" in done.stderr
+
+
+def test_every_command_has_help_and_every_option_a_sentence() -> None:
+    runner = CliRunner()
+    context = click.Context(cli.app)
+    for name in cli.app.list_commands(context):
+        command = cli.app.get_command(context, name)
+        assert command is not None and command.help
+        assert runner.invoke(cli.app, [name, "--help"]).exit_code == 0
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or parameter.help, (name, parameter.name)
+
+
+def test_the_error_tree_decides_the_exit_code() -> None:
+    def leaves(kind: type[HybridlatError]) -> list[type[HybridlatError]]:
+        below = [leaf for child in kind.__subclasses__() for leaf in leaves(child)]
+        return below or [kind]
+
+    assert {kind.exit_code for kind in leaves(HybridlatError)} == {2, 3}

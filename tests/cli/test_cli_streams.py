@@ -1,0 +1,131 @@
+"""Streams, progress, completion, and how little is loaded to start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Progress
+from hybridlat.cli import main as cli
+from hybridlat.cli.progress import ProgressShown, line
+from tests.cli.shell import FAKE, ROOT, process
+
+HEAVY = ("onnx", "onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "numpy", "sqlalchemy",
+         "rich", "pyarrow", "matplotlib", "openvino")  # fmt: skip
+
+
+def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
+    shell = (
+        f"{sys.executable} -m hybridlat.cli --help | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False,
+                          timeout=60, cwd=ROOT)  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("0", str(cli.BROKEN_PIPE))
+
+
+def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
+    script = (
+        # A test run in the background of a shell inherits that interrupts are ignored.
+        "import signal, sys, time; from hybridlat import api, cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
+        "api.Predictor.predict = wait\n"
+        f"cli.main(['predict', 'a.onnx', '--target', '{FAKE}', '--store', r'{tmp_path}/s.db'])"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE, cwd=ROOT) as running:  # fmt: skip
+        assert running.stdout is not None and running.stderr is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "interrupted" in err and "Traceback" not in err
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with ProgressShown() as shown:
+        for done in range(101):
+            clock[0] = done * 0.2
+            shown(Progress(done, 100, "Conv+Relu", 20.0 - clock[0]))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert 3 <= len(err.splitlines()) <= 6
+    assert err.splitlines()[-1] == "100/100, 0 s left: Conv+Relu"
+
+
+def test_what_is_quick_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressShown() as shown:
+        shown(Progress(1, 2, "Conv", 0.1))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "1/2: x"), (7400.0, "1/2, 2 h 3 min left: x"), (90.0, "1/2, 2 min left: x")],
+)
+def test_time_left_is_readable(seconds: float | None, text: str) -> None:
+    assert line(Progress(1, 2, "x", seconds)) == text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_come_with_instructions(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["completion", shell]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("#") and f"hybridlat completion {shell}" in first
+    assert "_HYBRIDLAT_COMPLETE" in "\n".join(rest)
+
+
+def test_targets_complete(nets: Path) -> None:
+    done = process(
+        cwd=nets, HYBRIDLAT_STORE="known.db", _HYBRIDLAT_COMPLETE="bash_complete",
+        COMP_WORDS="hybridlat predict --target fak", COMP_CWORD="3",
+    )  # fmt: skip
+    assert f"plain,{FAKE}" in done.stdout.split()
+
+
+def loaded_by(code: str, *words: str) -> set[str]:
+    """Top-level modules in a process that ran ``code``."""
+    script = f"{code}\nimport sys; print(*sorted(m.partition('.')[0] for m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          check=True, cwd=ROOT, timeout=60)  # fmt: skip
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_hybridlat_loads_nothing_heavy() -> None:
+    found = loaded_by("import hybridlat")
+    assert "hybridlat" in found
+    assert not found & {"onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "pyarrow",
+                        "matplotlib", "openvino", "tensorrt", "torch", "onnx", "rich",
+                        "click", "sqlalchemy"}  # fmt: skip
+
+
+def test_help_loads_nothing_heavy_and_answers_at_once() -> None:
+    code = (
+        "import contextlib, io, time\n"
+        "from hybridlat import cli\n"
+        "with contextlib.redirect_stdout(io.StringIO()): assert cli.run(['predict', '--help']) == 0"
+    )
+    assert not loaded_by(code) & set(HEAVY)
+    spent = []
+    for _ in range(3):
+        before = os.times()
+        assert process("--help").returncode == 0
+        after = os.times()
+        spent.append(
+            after.children_user + after.children_system
+            - before.children_user - before.children_system
+        )  # fmt: skip
+    assert min(spent) < 0.3

@@ -1,0 +1,73 @@
+"""``hybridlat lower``: the kernels of each kind of target, and where rules and engine differ."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hybridlat.cli.lower import lower
+from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
+from hybridlat.errors import MeasurementError
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+
+
+def run(name, target, *options):
+    return CliRunner().invoke(
+        lower, [str(NETS / f"{name}.onnx"), "--target", target, *options], catch_exceptions=False
+    )
+
+
+def answer(name, target):
+    result = run(name, target, "--json")
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+def ops(found):
+    return [kernel["op"] for kernel in found["kernels"]]
+
+
+def test_precision_and_version_of_the_target_decide():
+    half = answer("mobilenetv3_small_100", "h100/tensorrt-8.6/fp16")
+    full = answer("mobilenetv3_small_100", "h100/tensorrt-8.6/fp32")
+    newer = answer("mobilenetv3_small_100", "h100/tensorrt-10.0/fp32")
+    assert half["by"] == full["by"] == "rules tensorrt-8.6"
+    assert newer["by"] == "rules tensorrt-10.0"
+    assert ops(half)[:2] == ["Conv", "HardSwish"]  # the stem of few channels
+    assert ops(full)[0] == "Conv+HardSwish"
+    assert "HardSigmoid+Mul" in ops(newer) and "HardSigmoid+Mul" not in ops(full)
+
+
+@pytest.mark.skipif(not tensorrt_rtx.installed(), reason="the extra rtx is not installed")
+def test_where_the_rules_and_the_engine_differ_is_marked():
+    found = answer("bvlc_alexnet", "h100/tensorrt/fp32")
+    differ = {kernel["op"] for kernel in found["kernels"] if kernel["engine_differs"]}
+    assert differ == {"Conv+Relu", "LRN"}
+    text = run("bvlc_alexnet", "h100/tensorrt/fp32").stdout
+    assert "← the engine differs" in text and "87.5 % of the operators" in text
+    asked = answer("bvlc_alexnet", "rtx-3090/tensorrt-rtx-1.7/fp32")
+    assert asked["by"].startswith("tensorrt-rtx") and "Relu+LRN" in ops(asked)
+    assert {kernel["engine_differs"] for kernel in asked["kernels"]} == {None}
+
+
+def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(monkeypatch):
+    def refuse(network):
+        raise MeasurementError("no importer")
+
+    monkeypatch.setattr(tensorrt_rtx, "installed", lambda: True)
+    monkeypatch.setattr(tensorrt_rtx, "groups_of", refuse)
+    found = answer("squeezenet", "h100/tensorrt-8.6/fp16")
+    assert {kernel["engine_differs"] for kernel in found["kernels"]} == {None}
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime-1.31", "openvino-2026.4"])
+def test_engines_on_this_machine_are_asked(engine):
+    name = engine.split("-")[0]
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    found = answer("squeezenet", f"epyc-26-2/{engine}/fp32/1t")
+    assert found["by"].startswith(name)
+    assert ops(found).count("Conv+Relu") >= 25  # of 26: one may take the Dropout before it

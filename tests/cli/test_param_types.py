@@ -1,0 +1,89 @@
+"""How values are written on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat.cli.param_types import DURATION, LATENCY, SHAPE, SHARE
+
+positive = st.floats(1e-3, 1e4).map(lambda x: float(f"{x:.4f}")).filter(lambda x: x > 0)
+
+
+@given(st.integers(1, 10_000))
+def test_a_share_is_the_same_in_percent_and_as_a_number(basis_points: int) -> None:
+    percent = f"{basis_points / 100:.2f}%"
+    number = f"{basis_points / 10_000:.4f}"
+    assert SHARE.convert(percent, None, None) == pytest.approx(basis_points / 10_000)
+    assert SHARE.convert(number, None, None) == pytest.approx(basis_points / 10_000)
+
+
+@given(positive, st.sampled_from([("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)]))
+def test_latencies_are_microseconds(value: float, unit: tuple[str, float]) -> None:
+    name, factor = unit
+    for text in (f"{value:.4f}{name}", f" {value:.4f} {name.upper()} "):
+        assert LATENCY.convert(text, None, None) == pytest.approx(value * factor)
+
+
+@given(st.integers(0, 99), st.integers(0, 59), st.integers(1, 59))
+def test_durations_add_up_to_seconds(hours: int, minutes: int, seconds: int) -> None:
+    text = f"{hours}h{minutes}m {seconds}s"
+    assert DURATION.convert(text, None, None) == 3600 * hours + 60 * minutes + seconds
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    st.lists(st.integers(1, 9999), min_size=1, max_size=6),
+    st.sampled_from("x×,"),
+)
+def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -> None:
+    text = f"{name}:{cross.join(map(str, sizes))}"
+    assert SHAPE.convert(text, None, None) == (name, tuple(sizes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "hint"),
+    [
+        (SHARE, "5", "5% or 0.05"),
+        (SHARE, "0", "above 0"),
+        (SHARE, "101%", "at most 100%"),
+        (SHARE, "-1%", "5% or 0.05"),
+        (SHARE, "nan", "5% or 0.05"),
+        (SHARE, "", "5% or 0.05"),
+        (LATENCY, "8", "8ms"),
+        (LATENCY, "8 parsecs", "8ms"),
+        (LATENCY, "0ms", "8ms"),
+        (LATENCY, "-3ms", "8ms"),
+        (LATENCY, "9" * 400 + "ms", "8ms"),
+        (DURATION, "90", "90s"),
+        (DURATION, "10m10m", "90s"),
+        (DURATION, "1d", "90s"),
+        (DURATION, "0s", "90s"),
+        (DURATION, "", "90s"),
+        (SHAPE, "1x3x224x224", "NAME:1x3x224x224"),
+        (SHAPE, ":1x3", "NAME:1x3x224x224"),
+        (SHAPE, "in:", "NAME:1x3x224x224"),
+        (SHAPE, "in:1x-3", "NAME:1x3x224x224"),
+        (SHAPE, "in:1x0x3", "at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_way_to_write_it(
+    kind: click.ParamType, text: str, hint: str
+) -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        kind.convert(text, None, None)
+    assert hint in refused.value.message
+    assert repr(text) in refused.value.message
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
+    for kind in (SHARE, DURATION, LATENCY, SHAPE):
+        value: object = None
+        with contextlib.suppress(click.BadParameter):
+            value = kind.convert(text, None, None)
+        assert value is None or isinstance(value, float | tuple)

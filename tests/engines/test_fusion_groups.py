@@ -1,0 +1,186 @@
+"""Groups of operators as networks of kernels, and back."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridlat.engines.fusion.expand import unfuse
+from hybridlat.engines.fusion.groups import Groups, agreement, differing, is_partition, lowered_of
+from hybridlat.engines.tensorrt import fusion_rules
+from hybridlat.errors import MeasurementError
+from hybridlat.graph.cells import cut
+from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.graph.signature import read, sign
+from tests.networks import SMALL, Builder
+
+OPS = (
+    "Conv",
+    "Relu",
+    "Sigmoid",
+    "Add",
+    "Mul",
+    "Concat",
+    "MaxPool",
+    "Identity",
+    "HardSwish",
+    "Split",
+)
+
+
+@st.composite
+def graphs(draw):
+    """Random graphs of CNN operators on maps of 8 channels."""
+    b = Builder("random")
+    made = [b.input((1, 8, 16, 16))]
+    for _ in range(draw(st.integers(1, 14))):
+        op = draw(st.sampled_from(OPS))
+        a = draw(st.sampled_from(made))
+        same = [t for t in made if b.shape(t) == b.shape(a)]
+        if op == "Conv":
+            made.append(b.conv(a, 8))
+        elif op == "Add" or op == "Mul":
+            made.append(b.op(op, [a, draw(st.sampled_from(same))], b.shape(a), 14))
+        elif op == "Concat":
+            joined = b.concat([a, draw(st.sampled_from(same))])
+            made.append(b.conv(joined, 8, kernel=1))
+        elif op == "Split":
+            n, c, h, w = b.shape(a)
+            parts = (f"{a}_l{len(b.nodes)}", f"{a}_r{len(b.nodes)}")
+            b.types.update((p, TensorType("float32", (n, c // 2, h, w))) for p in parts)
+            b.nodes.append(
+                Node(f"Split_{len(b.nodes)}", "Split", (a,), parts, (("axis", 1),), "", 2)
+            )
+            made.append(b.concat(list(reversed(parts))))
+        else:
+            made.append(b.op(op, [a], b.shape(a), 14))
+    return b.network(made[-1])
+
+
+def accounted(network, lowered):
+    return sorted([*(i for o in lowered.origins for i in o), *lowered.removed]) == list(
+        range(len(network.nodes))
+    )
+
+
+def assert_whole(network):
+    ready = {*network.inputs, *network.constants}
+    for node in network.nodes:
+        assert all(name in ready for name in node.inputs if name)
+        ready.update(node.outputs)
+    assert set(network.outputs) <= ready
+
+
+@given(graphs(), st.sampled_from(["", "8.6", "10.0"]))
+@settings(max_examples=150, deadline=None)
+def test_every_operator_of_a_file_is_in_one_kernel_or_removed(network, version):
+    lowered = fusion_rules.lower(network, version)
+    assert accounted(network, lowered)
+    assert_whole(lowered.network)
+    for cell in cut(lowered):
+        text = sign(cell.network).text
+        assert sign(read(text)).text == text
+
+
+@given(graphs(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_grouping_becomes_a_network_of_kernels(network, data):
+    """Even one that no engine would make: kernels that hang on themselves are taken apart."""
+    keys = data.draw(
+        st.lists(st.integers(0, 4), min_size=len(network.nodes), max_size=len(network.nodes))
+    )
+    kernels = {k: tuple(i for i, key in enumerate(keys) if key == k) for k in set(keys)}
+    lowered = lowered_of(network, Groups(tuple(kernels.values()), ()), "test")
+    assert accounted(network, lowered)
+    assert_whole(lowered.network)
+    assert_same_work(network, lowered)
+
+
+@given(graphs())
+@settings(max_examples=150, deadline=None)
+def test_fused_kernels_become_the_operators_they_hold(network):
+    assert_same_work(network, fusion_rules.lower(network))
+
+
+def assert_same_work(network, lowered):
+    """Taking the kernels apart gives the file's network again, views read by several repeated."""
+    whole = unfuse(lowered.network)
+    assert_whole(whole)
+    removed = {network.nodes[i].op for i in lowered.removed}
+    kept = sorted(n.op for n in whole.nodes if n.op not in removed)
+    assert kept == sorted(n.op for n in network.nodes if n.op not in removed)
+    if not removed:
+        assert structure(whole) == structure(network)
+
+
+def structure(network):
+    """What every operator computes, whatever the order of operators and of terms."""
+    known = {n: ("input", str(network.types[n])) for n in network.inputs}
+    known |= {n: ("constant", str(c.type), c.values) for n, c in network.constants.items()}
+    found = []
+    for node in network.nodes:
+        operands = [hash(known[n]) if n else 0 for n in node.inputs]
+        if node.op in ("Add", "Mul"):
+            operands.sort()
+        code = (node.op, tuple(operands), tuple(a for a in node.attributes))
+        for place, out in enumerate(node.outputs):
+            known[out] = (hash(code), place)
+        found.append(hash(code))
+    return sorted(found), sorted(hash(known[o]) for o in network.outputs)
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_cells_can_be_built_from_their_signatures(make):
+    for cell in cut(fusion_rules.lower(make())):
+        assert_whole(unfuse(read(sign(cell.network).text)))
+
+
+def test_a_kernel_is_named_by_its_operators_and_keeps_their_attributes():
+    b = Builder("net")
+    x = b.input((1, 3, 8, 8))
+    leaky = b.op("LeakyRelu", [b.conv(x, 4)], (1, 4, 8, 8), 16, {"alpha": 0.1})
+    network = b.network(leaky)
+    kernel = lowered_of(network, Groups(((0, 1),), ()), "test").network.nodes[0]
+    assert kernel.qualified_op == "fused::Conv+LeakyRelu"
+    assert kernel.attribute("fused") == ("Conv", "LeakyRelu")
+    assert kernel.attribute("1.LeakyRelu.alpha") == 0.1
+    assert kernel.attribute("pads") == (1, 1, 1, 1)
+    assert kernel.attribute("wires") is None
+    assert kernel.inputs == network.nodes[0].inputs
+    assert kernel.outputs == (leaky,)
+
+
+def test_a_view_is_read_through_and_kept_in_the_wires():
+    b = Builder("net")
+    x = b.input((1, 8, 1, 1))
+    flat = b.op("Flatten", [x], (1, 8), 13)
+    network = b.network(b.op("Gemm", [flat, b.weight((8, 10))], (1, 10), 13))
+    lowered = lowered_of(network, Groups(((1,),), (0,)), "test")
+    kernel = lowered.network.nodes[0]
+    assert kernel.qualified_op == "fused::Gemm"
+    assert kernel.inputs == (x, network.nodes[1].inputs[1])
+    wires = kernel.attribute("wires")
+    assert isinstance(wires, tuple)
+    assert [json.loads(str(w))[0] for w in wires] == ["Flatten", "Gemm", "1.0"]
+    assert [n.op for n in unfuse(lowered.network).nodes] == ["Flatten", "Gemm"]
+
+
+def test_a_kernel_that_says_too_little_is_refused():
+    data = TensorType("float32", (1, 8))
+    node = Node("k", "Relu+Transpose", ("x",), ("y",), (("fused", ("Relu", "Transpose")),), "fused")
+    network = Network("net", (node,), ("x",), ("y",), {"x": data, "y": data})
+    with pytest.raises(MeasurementError, match="cannot be built by itself"):
+        unfuse(network)
+
+
+def test_agreement_is_the_share_of_operators_in_identical_groups():
+    truth = Groups(((0, 1), (2,)), (3,))
+    assert agreement(truth, truth, 4) == 1.0
+    assert agreement(Groups(((0, 1), (2, 3)), ()), truth, 4) == 0.5
+    assert differing(Groups(((0, 1), (2, 3)), ()), truth) == (2, 3)
+    network = SMALL[0]()
+    everything = tuple(range(len(network.nodes)))
+    assert is_partition(network, Groups((everything,), ()))
+    assert not is_partition(network, Groups((everything,), (0,)))
+    assert not is_partition(network, Groups((everything[1:],), ()))

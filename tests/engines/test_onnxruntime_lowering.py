@@ -1,0 +1,150 @@
+"""What ONNX Runtime makes of real networks, and that every operator of the file is found in it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from hybridlat.engines import registry
+from hybridlat.engines.onnxruntime.lowering import context_of
+from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.errors import MeasurementError
+from hybridlat.estimate.partition import Split, Splitter, split_network
+from hybridlat.graph.cells import cut, kernels
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.signature import read, sign
+from hybridlat.onnx_io import load, read_network
+from hybridlat.schema.target import Target
+from tests.networks import Builder
+
+ROOT = Path(__file__).resolve().parents[2]
+NETS = ROOT / "data" / "nets"
+NAMES = ("squeezenet", "mobilenetv3_small_100", "shufflenet", "resnet18", "inception_v1", "unet")
+
+HERE = Target("here", "onnxruntime", "fp32", 1)
+
+
+def lower(network: Network) -> Lowered:
+    return registry.lower(network, HERE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operator_is_in_one_kernel_or_removed(name: str) -> None:
+    network = read_network(NETS / f"{name}.onnx")
+    lowered = lower(network)
+    placed = [i for origin in lowered.origins for i in origin] + list(lowered.removed)
+    assert sorted(placed) == list(range(len(network.nodes)))
+    assert len(lowered.origins) == len(lowered.network.nodes)
+    cells = cut(lowered, network)
+    assert sorted(p for c in cells for p in c.positions) == list(range(len(lowered.network.nodes)))
+    # A cell hands one tensor on; only the last may hand on more, to the outside.
+    assert all(len(c.network.outputs) == 1 for c in cells[:-1])
+
+
+def test_residual_additions_and_activations_go_to_the_convolution_that_computes_them() -> None:
+    network = read_network(NETS / "resnet18.onnx")
+    labels = {op for kernel in kernels(lower(network), network) for op in kernel.ops}
+    assert {"Conv+Relu", "Conv+Add+Relu"} <= labels
+    assert not {"Relu", "Add", "Add+Relu"} & labels
+
+
+def test_cells_are_signed_alike_whatever_the_order_of_the_file() -> None:
+    model = onnx.load(NETS / "inception_v1.onnx")
+    expected = sorted(sign(c.network).hash for c in cut(lower(read_network(model))))
+    copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
+    random.Random(5).shuffle(copies)
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+    assert sorted(sign(c.network).hash for c in cut(lower(read_network(model)))) == expected
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "ssdlite_mobilenetv2", "fpn_resnet18"])
+def test_cells_are_signed_alike_in_another_process(name: str) -> None:
+    program = (
+        "from hybridlat.engines.registry import lower\n"
+        "from hybridlat.schema.target import Target\n"
+        "from hybridlat.onnx_io import read_network\n"
+        "from hybridlat.graph.cells import cut\n"
+        "from hybridlat.graph.signature import sign\n"
+        "here = Target('here', 'onnxruntime', 'fp32', 1)\n"
+        f"network = read_network({str(NETS / f'{name}.onnx')!r})\n"
+        "print(' '.join(sign(c.network).hash for c in cut(lower(network, here))))\n"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
+                       check=True).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert sorted(runs[0].split()) == sorted(runs[1].split())
+
+
+def test_a_cell_is_rebuilt_and_run_from_its_signature_alone() -> None:
+    network = read_network(NETS / "squeezenet.onnx")
+    backend = OnnxRuntimeBackend()
+    for cell in cut(lower(network))[:6]:
+        rebuilt = read(sign(cell.network).text)
+        with backend.build(rebuilt, seed=1, lowered=True) as session:
+            assert all(sample > 0 for sample in session.run_us(3))
+
+
+def test_the_context_says_how_large_the_network_is() -> None:
+    def network(channels: int) -> Builder:
+        net = Builder("n")
+        net.conv(net.input((1, channels, 4, 4)), channels)
+        return net
+
+    small, medium, large = (network(c).network("v0") for c in (64, 512, 1024))
+    assert [context_of(n) for n in (small, medium, large)] == ["small", "medium", ""]
+    cells = [cut(lower(n))[0].network for n in (small, large)]
+    assert [c.context for c in cells] == ["small", ""]
+    assert read(sign(cells[0]).text).context == "small"
+    other = sign(replace(cells[0], context="")).hash
+    assert other != sign(cells[0]).hash
+
+
+def test_what_the_engine_refuses_is_said_in_its_words() -> None:
+    net = Builder("odd")
+    refused = net.network(net.op("NoSuchOp", [net.input((1, 4))], (1, 4)))
+    with pytest.raises(MeasurementError, match="NoSuchOp"):
+        lower(refused)
+
+
+def test_a_split_is_recalled_for_the_same_structure_only(tmp_path: Path) -> None:
+    from hybridlat.store import Store
+
+    asked: list[str] = []
+
+    def counted(network: Network, target: Target) -> Lowered:
+        asked.append(network.name)
+        return registry.lower(network, target)
+
+    version = "1"
+    other = replace(HERE, threads=2)
+
+    file = load(NETS / "squeezenet.onnx")
+    with Store(tmp_path / "store.db") as store:
+        first = Splitter(HERE, store, counted, lambda _: version).split(file)
+        again = Splitter(HERE, store, counted, lambda _: version)
+        assert again.split(file).uses == first.uses and len(asked) == 1
+        again.split(file, batch=2)
+        Splitter(other, store, counted, lambda _: version).split(file)
+        assert len(asked) == 3
+        version = "2"  # the engine was updated: what it fuses may have changed
+        Splitter(HERE, store, counted, lambda _: version).split(file)
+    assert len(asked) == 4
+
+
+def test_a_split_reads_back() -> None:
+    file = load(NETS / "squeezenet.onnx")
+    network = file.network()
+    split = split_network(network, lower(network), file.node_names)
+    back = Split.from_text(split.to_text())
+    assert back is not None and back.uses == split.uses and back.gone == split.gone
+    named = [n for use in split.uses for n in use.nodes] + list(split.gone)
+    assert sorted(named) == list(range(len(file.node_names)))

@@ -1,0 +1,133 @@
+"""The table of rules against TensorRT-RTX's compiler: asked where it is, else as recorded."""
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from hybridlat.engines import registry
+from hybridlat.engines.fusion.groups import Groups, is_partition
+from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
+from hybridlat.engines.tensorrt_rtx.lowering import EngineLayer, groups_of_layers, parse_layers
+from hybridlat.errors import MissingExtra, TargetError
+from hybridlat.schema.target import Target
+from tests.networks import Builder, residual_block
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDS_COMPILER = pytest.mark.skipif(
+    not tensorrt_rtx.installed(), reason="the extra rtx is not installed"
+)
+
+
+def load_experiment():
+    path = ROOT / "experiments" / "04_tensorrt_fusion.py"
+    spec = importlib.util.spec_from_file_location("tensorrt_fusion", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+EXPERIMENT = load_experiment()
+
+
+@cache
+def verdicts(precision):
+    names = sorted(p.name.split(".")[0] for p in EXPERIMENT.GOLDEN.glob(f"*.{precision}.json.gz"))
+    return [EXPERIMENT.judge(n, precision, EXPERIMENT.recorded(n, precision)) for n in names]
+
+
+@pytest.mark.parametrize(
+    ("precision", "shaping", "goal"),
+    [("fp32", True, 0.97), ("fp16", True, 0.94), ("fp32", False, 0.90), ("fp16", False, 0.90)],
+)
+def test_rules_agree_with_the_compiler(precision, shaping, goal):
+    chosen = [v for v in verdicts(precision) if v.shaping == shaping]
+    assert len(chosen) >= 25
+    assert fmean(v.agreement for v in chosen) >= goal
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ["squeezenet", "mobilenetv3_small_100"])
+def test_recordings_are_what_the_compiler_says(name, precision):
+    network = EXPERIMENT.network_of(name, precision)
+    groups, by = tensorrt_rtx.groups_of(network)
+    if tensorrt_rtx.version() != "1.7.1.116":
+        pytest.skip(f"recorded with another version than {by}")
+    assert groups == EXPERIMENT.recorded(name, precision)
+
+
+@NEEDS_COMPILER
+def test_the_compiler_lowers_without_a_gpu():
+    network = residual_block()
+    lowered = registry.lower(network, Target.parse("rtx-4090/tensorrt-rtx/fp32"))
+    assert lowered.by.startswith("tensorrt-rtx 1.")
+    assert is_partition(network, Groups(lowered.origins, lowered.removed))
+    assert "Conv+Add+Relu" in {node.op for node in lowered.network.nodes}
+
+
+def test_without_the_compiler_one_sentence_says_what_to_install(monkeypatch):
+    for module in ("tensorrt_rtx_bindings", "tensorrt_rtx"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert not tensorrt_rtx.installed()
+    with pytest.raises(MissingExtra, match=r"hybridlat\[rtx\]"):
+        registry.lower(residual_block(), Target.parse("rtx-4090/tensorrt-rtx/fp32"))
+
+
+LOG = """Layers:
+Name: __myl_Move_myl0_0, LayerType: kgen, Inputs: [ { Name: x }], Metadata: -
+Name: n0_myl0_1, LayerType: correlation, Inputs: [], Metadata: [ONNX Layer: n0][ONNX Layer: n1]
+Name: __myl_FcAddRelu_myl0_2, LayerType: runtime_fusion, Inputs: [], Metadata: [ONNX Layer: n2]
+Name: __mye9_myl0_3, LayerType: gemm, Inputs: [], Metadata: [ONNX Layer: n4]
+Name: __myl_AddRelu_myl0_4, LayerType: kgen, Inputs: [], Metadata: [ONNX Layer: n6]
+"""
+
+
+def test_the_log_names_layers_and_their_operators():
+    layers = parse_layers(LOG)
+    assert [layer.nodes for layer in layers] == [(), (0, 1), (2,), (4,), (6,)]
+    assert layers[1] == EngineLayer("n0_myl0_1", "correlation", (0, 1))
+
+
+def test_operators_that_the_log_leaves_out_are_put_where_they_must_be():
+    b = Builder("net")
+    x = b.input((1, 8, 4, 4))
+    for _ in range(3):
+        x = b.relu(b.conv(x, 8))
+    network = b.network(b.pool(x))
+    groups = groups_of_layers(network, parse_layers(LOG))
+    # n3 is in the named epilogue of the product, n5 in the kernel behind the bare one.
+    assert groups == Groups(((0, 1), (2, 3), (4,), (5, 6)), ())
+
+
+def test_what_an_unknown_engine_fuses_nobody_knows():
+    assert {"onnxruntime", "tensorrt", "tensorrt-rtx"} <= set(registry.lowerings())
+    with pytest.raises(TargetError, match="choose one of"):
+        registry.lower(residual_block(), Target.parse("v100/tensorflow/fp32"))
+
+
+def test_every_kind_of_disagreement_has_a_name_and_stands_in_the_page():
+    kinds = {k for p in EXPERIMENT.PRECISIONS for v in verdicts(p) for k in v.kinds}
+    assert {k for k in kinds if EXPERIMENT.name_of(k) == "not named yet"} == set()
+    every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
+    rows = EXPERIMENT.kinds_table(every, False)[2:]
+    assert {tuple(_cells(row)[2:4]) for row in rows} == {(f"`{a}`", f"`{b}`") for a, b in kinds}
+    published = EXPERIMENT.PAGE.read_text(encoding="utf-8")
+    assert all(row in published for row in (*rows, *EXPERIMENT.figures(every)))
+
+
+def test_kinds_of_the_judging_half_can_be_left_unseen():
+    every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
+    rows = EXPERIMENT.kinds_table(every, True)[2:]
+    assert rows and all(_cells(row)[0] == "shaping" for row in rows)
+    assert EXPERIMENT.kinds_table(every, False)[2:][: len(rows)] == rows
+
+
+def _cells(row):
+    cells = row.replace("\\|", "\0").strip("|").split("|")
+    return [cell.strip().replace("\0", "|") for cell in cells]

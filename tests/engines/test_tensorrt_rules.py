@@ -1,0 +1,191 @@
+"""The rules of TensorRT on graphs written in ONNX's text format."""
+
+import onnx.parser
+import pytest
+
+from hybridlat.engines.fusion import rewriter
+from hybridlat.engines.fusion.rewriter import gone, join
+from hybridlat.engines.tensorrt import fusion_rules
+from hybridlat.engines.tensorrt_rtx.lowering import in_half_precision
+from hybridlat.graph.cells import kernels
+from hybridlat.onnx_io import read_network
+
+
+def network(body, inputs="float[1,64,28,28] x", outputs="y", opset=18):
+    text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float[] {outputs})'
+    model = onnx.parser.parse_model(f"{text} {{ {body} }}")
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return read_network(model)
+
+
+def kernels_of(found, version=""):
+    lowered = fusion_rules.lower(found, version)
+    names = [kernel.ops[0] for kernel in kernels(lowered, found)]
+    return names, [found.nodes[i].op for i in lowered.removed], lowered.warnings
+
+
+CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
+POINT = "Conv<kernel_shape=[1,1]>"
+
+
+def weights(**shapes):
+    """Weights made by ConstantOfShape: text needs no values."""
+    lines = []
+    for name, shape in shapes.items():
+        dims = ",".join(map(str, shape))
+        lines.append(f"{name}_s = Constant<value = int64[{len(shape)}] {{{dims}}}>()")
+        lines.append(f"{name} = ConstantOfShape<value = float[1] {{0.5}}>({name}_s)")
+    return " ".join(lines)
+
+
+W3 = weights(w=(64, 64, 3, 3), w2=(64, 64, 3, 3), p=(64, 64, 1, 1), v=(64,))
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu"])
+def test_a_convolution_takes_its_activation(activation):
+    found = network(f"{W3} a = {CONV}(x, w, v) c = {activation}(a) y = {CONV}(c, w2)")
+    assert kernels_of(found)[0] == [f"Conv+{activation}", "Conv"]
+
+
+def test_an_activation_that_another_reads_stays_apart():
+    found = network(f"{W3} a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) y = Add(d, a)")
+    assert kernels_of(found)[0] == ["Conv", "Relu", "Conv+Add"]
+
+
+def test_the_last_branch_adds_the_residual_and_applies_the_relu():
+    found = network(
+        f"{W3} a = {CONV}(x, w) c = {POINT}(x, p) s = Add(a, c) r = Relu(s) y = {CONV}(r, w2)"
+    )
+    assert kernels_of(found)[0] == ["Conv", "Conv+Add+Relu", "Conv"]
+
+
+def test_the_first_branch_adds_when_scales_are_not_folded():
+    found = network(
+        f"{W3} a = {CONV}(x, w) an = BatchNormalization(a, v, v, v, v) c = {POINT}(x, p) "
+        "cn = BatchNormalization(c, v, v, v, v) s = Add(an, cn) y = Relu(s)"
+    )
+    assert kernels_of(found)[0] == ["Conv+BatchNormalization", "Conv+BatchNormalization+Add+Relu"]
+    lowered = fusion_rules.lower(found)
+    added = next(o for o in lowered.origins if len(o) == 4)
+    assert found.nodes[added[0]].outputs == ("a",)
+
+
+def test_silu_joins_the_convolution():
+    found = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = {CONV}(m, w2)")
+    assert kernels_of(found)[0] == ["Conv+Sigmoid+Mul", "Conv"]
+
+
+def test_a_gate_is_made_by_its_convolution_and_applied_by_itself():
+    found = network(
+        f"{W3} a = {CONV}(x, w) r = Relu(a) m = GlobalAveragePool(r) g = {POINT}(m, p) "
+        f"q = Sigmoid(g) n = Mul(r, q) y = {CONV}(n, w2)"
+    )
+    names = ["Conv+Relu", "GlobalAveragePool", "Conv+Sigmoid", "Mul", "Conv"]
+    assert kernels_of(found)[0] == names
+
+
+def test_an_activation_before_a_global_mean_joins_the_mean():
+    found = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = GlobalAveragePool(m)")
+    assert kernels_of(found)[0] == ["Conv", "Sigmoid+Mul+GlobalAveragePool"]
+    found = network(f"{W3} a = {CONV}(x, w) s = Relu(a) y = GlobalAveragePool(s)")
+    assert kernels_of(found)[0] == ["Conv+Relu", "GlobalAveragePool"]
+
+
+def test_a_concat_of_convolutions_is_written_in_place():
+    found = network(
+        f"{W3} {weights(d=(64, 128, 1, 1))} a = {CONV}(x, w) c = {POINT}(x, p) "
+        f"e = Concat<axis=1>(a, c) y = {POINT}(e, d)"
+    )
+    names, removed, _ = kernels_of(found)
+    assert (names, removed) == (["Conv", "Conv", "Conv"], ["Concat"])
+    last = fusion_rules.lower(found).network.nodes[-1]
+    assert {"a", "c"} <= set(last.inputs)
+
+
+def test_a_split_is_a_copy_and_joins_what_copies_on():
+    found = network(
+        "k = Constant<value = int64[2] {16, 48}>() a, c = Split<axis=1>(x, k) "
+        "d = Concat<axis=1>(c, a) y = Relu(d)"
+    )
+    assert kernels_of(found)[0] == ["Split+Concat+Relu"]
+
+
+def test_a_channel_shuffle_is_one_copy():
+    found = network(
+        f"{W3} a = {CONV}(x, w) i = Constant<value = int64[5] {{1,2,32,28,28}}>() "
+        "o = Constant<value = int64[4] {1,64,28,28}>() c = Reshape(a, i) "
+        f"d = Transpose<perm=[0,2,1,3,4]>(c) e = Reshape(d, o) y = {CONV}(e, w2)"
+    )
+    names, removed, _ = kernels_of(found)
+    assert (names, removed) == (["Conv", "Reshape+Transpose", "Conv"], ["Reshape"])
+
+
+def test_nothing_remains_of_dropout_identity_and_flatten():
+    found = network(
+        f"{weights(f=(10, 64))} a = GlobalAveragePool(x) c = Flatten(a) d = Dropout(c) "
+        "e = Identity(d) y = Gemm<transB=1>(e, f)"
+    )
+    names, removed, _ = kernels_of(found)
+    assert names == ["GlobalAveragePool", "Gemm"]
+    assert removed == ["Flatten", "Dropout", "Identity"]
+
+
+def test_flattening_feature_maps_is_a_copy():
+    found = network(
+        f"{weights(f=(10, 64 * 196))} a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
+        "c = Flatten(a) y = Gemm<transB=1>(c, f)"
+    )
+    assert kernels_of(found)[0] == ["MaxPool", "Flatten", "Gemm"]
+
+
+def test_half_precision_has_rules_of_its_own():
+    full = network(
+        f"{weights(w=(32, 3, 3, 3), u=(32, 32, 3, 3))} a = {CONV}(x, w) c = HardSwish(a) "
+        f"y = {CONV}(c, u)",
+        "float[1,3,28,28] x",
+    )
+    assert kernels_of(full)[0] == ["Conv+HardSwish", "Conv"]
+    assert kernels_of(in_half_precision(full))[0] == ["Conv", "HardSwish", "Conv"]
+
+
+def test_what_no_rule_names_stays_a_kernel_and_is_reported():
+    found = network("a = LRN<size=5>(x) y = Relu(a)")
+    names, _, warnings = kernels_of(found)
+    assert names == ["LRN", "Relu"]
+    assert warnings == (
+        "no fusion rule covers LRN (1 of 2 operators): taken for a kernel of its own",
+    )
+
+
+def test_versions_bound_rules():
+    found = network(f"{W3} a = {CONV}(x, w) c = HardSigmoid(a) d = Mul(x, c) y = {CONV}(d, w2)")
+    assert "HardSigmoid+Mul" in kernels_of(found)[0]
+    assert "HardSigmoid+Mul" not in kernels_of(found, "8.6")[0]
+    assert fusion_rules.lower(found, "8.6").by == "rules tensorrt-8.6"
+    only_eight = join("a", "Relu", "Relu", "", since="8.2", until="8.6")
+    assert [only_eight.covers(v) for v in ("8.0", "8.2.1", "8.6", "10.0", "")] == [
+        False, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_every_rule_of_the_table_says_why():
+    assert all(rule.name and rule.reason for rule in fusion_rules.RULES)
+
+
+def test_a_table_is_read_from_top_to_bottom():
+    found = network("a = Relu(x) c = Neg(a) y = Abs(c)")
+    first = (join("1", "Relu", "Neg", "", makes="R"), join("2", "R", "Abs", ""))
+    assert rewriter.apply(found, first).kernels == ((0, 1, 2),)
+    assert rewriter.apply(found, first[::-1]).kernels == ((0, 1), (2,))
+    assert rewriter.apply(found, (gone("3", "Neg", ""),)) == rewriter.Groups(((0,), (2,)), (1,))
+
+
+def test_joining_never_closes_a_loop():
+    found = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
+    assert rewriter.apply(found, (join("1", "Relu", "Add", ""),)).kernels == (
+        (0,),
+        (1,),
+        (2,),
+        (3,),
+    )

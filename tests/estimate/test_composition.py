@@ -1,0 +1,137 @@
+"""Constants, intervals and their calibration."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridlat.errors import InputError
+from hybridlat.estimate.calibration import advance, cells_at, fit_composition, settle
+from hybridlat.estimate.composition import (
+    Composition,
+    conformal_quantile,
+    fit_constants,
+    normal_quantile,
+)
+from hybridlat.estimate.posterior import CellFacts, Correlation
+from tests.graph.made_networks import make_network
+
+
+def test_constants_are_found_in_spite_of_outliers() -> None:
+    rng = np.random.default_rng(0)
+    sums = np.exp(rng.uniform(4, 9, 40))
+    truth = (40.0 + 1.05 * sums) * np.exp(rng.normal(0, 0.01, 40))
+    truth[:3] *= 1.6
+    overhead, scale = fit_constants(sums, truth)
+    assert overhead == pytest.approx(40.0, rel=0.2)
+    assert scale == pytest.approx(1.05, abs=0.01)
+
+
+def test_few_networks_move_the_constants_little() -> None:
+    assert fit_constants(np.array([]), np.array([])) == (0.0, 1.0)
+    _, one = fit_constants(np.array([100.0]), np.array([130.0]))
+    sums = np.linspace(100, 5000, 30)
+    _, thirty = fit_constants(sums, 1.3 * sums)
+    assert 1.0 < one < 1.25
+    assert thirty == pytest.approx(1.3, abs=0.01)
+
+
+def test_overhead_is_never_negative() -> None:
+    sums = np.linspace(100, 1000, 20)
+    overhead, scale = fit_constants(sums, sums - 50)
+    assert overhead == 0.0
+    assert scale < 1.0
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.floats(0.01, 100), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95])
+)
+def test_conformal_quantile_has_enough_scores_below(scores: list[float], level: float) -> None:
+    found = conformal_quantile(scores, level)
+    needed = math.ceil((len(scores) + 1) * level - 1e-9)
+    if found is None:
+        assert needed > len(scores)
+    else:
+        assert sum(s <= found for s in scores) >= needed
+        assert sum(s < found for s in scores) < needed
+
+
+def test_shared_errors_do_not_average_out() -> None:
+    facts = [CellFacts(f"{i}", 1, 10.0, 0.1, kinds=(("conv", 1.0),)) for i in range(100)]
+    alone = Correlation(network=0.0, kind=0.0, near=0.0)
+    shared = Correlation(network=0.5, kind=0.0, near=0.0)
+    independent = Composition(correlation=alone).start(facts).variance_share
+    common = Composition(correlation=shared).start(facts).variance_share
+    assert independent == pytest.approx(0.01 / 100)
+    assert common == pytest.approx(0.01 * (0.5 + 0.5 / 100))
+
+
+def test_interval_of_measured_cells_is_the_composition_and_their_noise() -> None:
+    facts = [CellFacts("a", 4, 25.0, 0.04, source="measured")]
+    composition = Composition(overhead_us=10.0, scale=1.1, residual_share=0.03)
+    interval = composition.interval(composition.start(facts))
+    assert interval.latency_us == pytest.approx(120.0)
+    assert interval.sum_of_cells_us == pytest.approx(100.0)
+    sigma = math.hypot(0.03, 0.04 * 110 / 120)
+    expected = 120.0 * math.exp(normal_quantile(0.9) * sigma)
+    assert interval.interval_us[1] == pytest.approx(expected)
+    assert interval.half_width_share == pytest.approx(expected / 120.0 - 1)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    inside: dict[float, list[bool]] = {0.0: [], 0.2: [], 1.0: []}
+    for world in range(4):
+        base = 100_000 * world
+        composition = fit_composition([make_network(base + i, 8 + i % 25) for i in range(60)])
+        for i in range(60):
+            network = make_network(base + 5000 + i, 8 + i % 25)
+            for share, found in inside.items():
+                start = composition.start(network.cells)
+                belief = advance(start, network, cells_at(share, len(network.cells)))
+                low, high = composition.interval(belief).interval_us
+                found.append(low <= network.latency_us <= high)
+    for share, found in inside.items():
+        assert 0.84 <= np.mean(found) <= 0.96, share
+
+
+def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
+    networks = [make_network(i, cells=6) for i in range(12)]
+    found = fit_composition(networks)
+    assert fit_composition(networks[::-1]) == found
+    assert Composition.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_what_networks_share_is_settled_by_their_own_error() -> None:
+    networks = [make_network(i, cells=12) for i in range(30)]
+    overrated = Correlation(network=0.6, kind=0.0, near=0.3, reach=1.0)
+    settled = settle(networks, overrated)
+    assert settled.network < overrated.network
+    assert settled.near == overrated.near
+    assert settle([], overrated) == overrated
+
+
+def test_no_networks_leave_a_wide_plain_sum() -> None:
+    found = fit_composition([])
+    assert (found.overhead_us, found.scale, found.networks) == (0.0, 1.0, 0)
+    assert found.residual_share == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("change", [{"format": 9}, {"scale": "x"}, {"quantiles": None}])
+def test_a_damaged_composition_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="composition"):
+        Composition.from_json({**Composition().to_json(), **change})
+
+
+def test_another_confidence_scales_the_interval() -> None:
+    composition = fit_composition([make_network(i, cells=6) for i in range(12)])
+    belief = composition.start(make_network(99).cells)
+    widths = [composition.at(c).interval(belief).half_width_share for c in (0.5, 0.8, 0.9, 0.95)]
+    assert widths == sorted(widths)
+    assert widths[2] == composition.interval(belief).half_width_share
+    np.testing.assert_allclose(composition.at(0.5).at(0.9).quantiles, composition.quantiles)

@@ -1,0 +1,47 @@
+"""Networks with a known truth: cells whose errors are shared by network, kind and nearness."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hybridlat.estimate.calibration import JudgedNetwork
+from hybridlat.estimate.posterior import CellFacts, Correlation
+
+KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")
+TRUE = Correlation(network=0.15, kind=0.2, near=0.4, reach=1.0)
+
+
+def make_network(
+    seed: int,
+    cells: int = 20,
+    spread: float = 0.15,
+    correlation: Correlation = TRUE,
+    overhead_us: float = 3.0,
+    scale: float = 1.02,
+    residual: float = 0.02,
+) -> JudgedNetwork:
+    """One network; its cells' predictions err by ``spread`` as ``correlation`` says."""
+    rng = np.random.default_rng(seed)
+    facts = []
+    for i in range(cells):
+        kind = KINDS[int(rng.integers(len(KINDS)))]
+        facts.append(
+            CellFacts(
+                signature=f"{seed:04d}-{i:03d}",
+                count=int(rng.integers(1, 4)),
+                latency_us=float(np.exp(rng.normal(4.0, 1.2))),
+                spread_share=float(spread * np.exp(rng.normal(0, 0.3))),
+                cost_s=float(0.1 + rng.random()),
+                kinds=((kind, 1.0),),
+                place=tuple(float(v) for v in rng.uniform(3, 9, 3)),
+            )
+        )
+    spreads = np.array([f.spread_share for f in facts])
+    covariance = correlation.matrix(facts) * np.outer(spreads, spreads)
+    errors = np.linalg.cholesky(covariance) @ rng.normal(size=cells)
+    measured = tuple(
+        (float((f.latency_us or 0.0) * np.exp(e)), 0.01) for f, e in zip(facts, errors, strict=True)
+    )
+    total = sum(f.count * us for f, (us, _) in zip(facts, measured, strict=True))
+    latency = (overhead_us + scale * total) * float(np.exp(rng.normal(0, residual)))
+    return JudgedNetwork(f"net{seed:04d}", latency, tuple(facts), measured)

@@ -1,0 +1,123 @@
+"""Cells partition a network, and their borders are where a single tensor is live."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat.graph.cells import Cell, cut, cut_positions, kernels
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.signature import sign
+from tests.fakes.fake_backend import FakeBackend
+from tests.networks import branches, classifier, conv_relu, residual_block, two_outputs
+from tests.strategies import networks, orders
+
+
+def identity(network: Network) -> Lowered:
+    return Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "test")
+
+
+def ops(cells: tuple[Cell, ...]) -> list[tuple[str, ...]]:
+    return [cell.ops for cell in cells]
+
+
+@given(networks())
+def test_cells_partition_the_network(network: Network) -> None:
+    for parts in (cut(identity(network)), kernels(identity(network))):
+        assert sorted(p for cell in parts for p in cell.positions) == list(
+            range(len(network.nodes))
+        )
+        assert sorted(o for cell in parts for o in cell.origins) == list(range(len(network.nodes)))
+
+
+@given(networks())
+def test_a_cell_is_a_network_that_computes_what_the_others_read(network: Network) -> None:
+    for cell in cut(identity(network)):
+        sub = cell.network
+        made = {o for node in sub.nodes for o in node.outputs}
+        for node in sub.nodes:
+            assert all(n in made or n in sub.inputs or n in sub.constants for n in node.inputs)
+        outside = {
+            name
+            for i, node in enumerate(network.nodes)
+            if i not in cell.positions
+            for name in node.inputs
+        } | set(network.outputs)
+        assert made & outside <= set(sub.outputs) <= made
+
+
+@given(networks(ends=1))
+def test_a_border_has_one_live_tensor(network: Network) -> None:
+    cells = cut_positions(network)
+    for before, after in itertools.pairwise(cells):
+        assert before[-1] + 1 == after[0]
+        border = after[0]
+        made = {o for node in network.nodes[:border] for o in node.outputs} | set(network.inputs)
+        read_later = {i for node in network.nodes[border:] for i in node.inputs}
+        assert len(made & read_later) <= 1
+
+
+@given(st.data())
+def test_cells_do_not_depend_on_the_order_of_nodes(data: st.DataObject) -> None:
+    network = data.draw(networks(ends=1))
+    order = data.draw(orders(network))
+    moved = Network(
+        network.name,
+        tuple(network.nodes[i] for i in order),
+        network.inputs,
+        network.outputs,
+        network.types,
+        network.constants,
+    )
+    groups = {frozenset(c) for c in cut_positions(network)}
+    assert {frozenset(order[p] for p in c) for c in cut_positions(moved)} == groups
+
+
+def test_chains_are_cut_everywhere_and_blocks_are_kept_whole() -> None:
+    assert ops(cut(identity(conv_relu()))) == [("Conv",), ("Relu",)]
+    block = ("Conv", "Relu", "Conv", "Add")
+    assert ops(cut(identity(residual_block(blocks=2)))) == [block, ("Relu",)] * 2
+    assert ops(cut(identity(branches())))[:2] == [("Conv",), ("Relu",)]
+    assert len(cut(identity(branches()))) == 4
+    assert [c.ops[0] for c in cut(identity(classifier()))] == [
+        "Conv", "Relu", "MaxPool", "Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm",
+    ]  # fmt: skip
+
+
+def test_equal_blocks_have_equal_signatures() -> None:
+    cells = cut(identity(residual_block(blocks=3)))
+    assert len({sign(cell.network).hash for cell in cells}) == 2
+
+
+def test_a_tensor_that_is_also_an_output_stays_an_output_of_its_cell() -> None:
+    network = two_outputs()
+    made = [o for cell in cut(identity(network)) for o in cell.network.outputs]
+    assert set(network.outputs) <= set(made)
+
+
+def test_labels_name_the_operators_of_the_file() -> None:
+    network = residual_block()
+    lowered = FakeBackend(fuses=True).lower(network)
+    assert ops(cut(lowered, network)) == [("Conv+Relu", "Conv+Add+Relu")]
+
+
+@given(networks(), st.booleans())
+def test_fake_cells_sum_to_the_network(network: Network, fuses: bool) -> None:
+    backend = FakeBackend(fuses=fuses)
+    lowered = backend.lower(network)
+    total = sum(backend.ideal_us(cell.network) for cell in cut(lowered))
+    assert math.isclose(total, backend.ideal_us(lowered.network), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_borders_cost_what_the_fake_machine_says(blocks: int) -> None:
+    from tests.fakes.fake_backend import Machine
+
+    network = residual_block(blocks=blocks)
+    plain, dear = FakeBackend(), FakeBackend(Machine(border_us=7.0))
+    borders = len(cut_positions(network)) - 1
+    assert dear.ideal_us(network) - plain.ideal_us(network) == pytest.approx(7.0 * borders)

@@ -1,0 +1,218 @@
+"""The differential protocol on a machine whose true latencies are known."""
+
+import json
+import math
+
+import pytest
+
+from hybridlat.graph.cells import cut
+from hybridlat.graph.network import Lowered
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.differential import (
+    LEAST_CALM,
+    PROTOCOL,
+    Differential,
+    Effort,
+    Part,
+    isolated_parts,
+    measure_differential,
+    parts_of,
+    rotations,
+    tapped,
+    whole,
+    working_bytes,
+)
+from hybridlat.onnx_io import read_network, to_onnx
+from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
+from tests.networks import branches, classifier, residual_block
+
+QUICK = Effort(rounds=3, max_rounds=3, session_ms=0.2, network_visit_ms=1.0)
+BORDERS = Machine(border_us=2.0, noise_share=0.0)
+
+
+def test_cells_add_up_to_the_network_with_the_cost_of_its_borders():
+    backend = FakeDifferentialBackend(BORDERS)
+    network = classifier()
+    parts = parts_of("net", network, backend.lower(network))
+    run = Differential(backend, [part for part, _ in parts], QUICK)
+    run.visit()
+    total = math.fsum(r.latency_us * n for r, (_, n) in zip(run.records(), parts, strict=True))
+    # The chains that tell the cost of entering have borders too, so it is found one too small.
+    assert total == pytest.approx(backend.ideal_us(network) + BORDERS.border_us, rel=0.02)
+    assert run.entry_us == pytest.approx(BORDERS.session_us - BORDERS.border_us, rel=0.05)
+
+
+def test_every_distinct_cell_is_measured_once_behind_the_one_before():
+    backend = FakeDifferentialBackend(BORDERS)
+    network = residual_block(blocks=4)
+    lowered = backend.lower(network)
+    parts = parts_of("net", network, lowered)
+    cells = [sign(cell.network).hash for cell in cut(lowered)]
+    assert {p.signature: n for p, n in parts} == {h: cells.count(h) for h in set(cells)}
+    assert parts[0][0].alone is None
+    second = parts[1][0]
+    assert second.alone is not None
+    assert len(second.behind.nodes) > len(second.alone.nodes)
+
+
+def test_what_is_not_the_networks_own_result_ends_in_a_tap():
+    network = residual_block(blocks=2)
+    parts = [part for part, _ in parts_of("net", network, FakeDifferentialBackend().lower(network))]
+    for part in (p for p in (parts[0].behind, *(q.alone for q in parts)) if p is not None):
+        [out] = part.outputs
+        if out in network.outputs:
+            continue
+        tap = part.nodes[-1]
+        assert tap.op == "MaxPool" and tap.outputs == (out,)
+        assert part.types[out].shape[2:] == (1, 1)
+        read = read_network(to_onnx(part, seed=1))
+        assert read.types[read.outputs[0]].shape == part.types[out].shape
+    assert tapped(network, frozenset(network.outputs)) == network
+    assert tapped(classifier(), frozenset()).outputs == classifier().outputs  # no feature map
+
+
+def test_a_rotation_holds_as_much_as_the_network_works_in():
+    network = residual_block(blocks=4)
+    plan = parts_of("net", network, FakeDifferentialBackend().lower(network))
+    parts = [whole("net", network), *(part for part, _ in plan)]
+    found = rotations(parts)
+    assert [part for rotation in found for part in rotation.parts] == parts
+    assert len({rotation.name for rotation in found}) == len(found)
+    assert found[0].parts == parts[:1]
+    for rotation in found:
+        wanted = {sign(n).hash for p in rotation.parts for n in (p.alone, p.behind) if n}
+        assert set(rotation.networks) == wanted
+        assert len(rotation.parts) == 1 or rotation.held_bytes <= working_bytes(network)
+
+
+def test_drift_is_divided_out():
+    """Every other visit is made while the machine is a twentieth slower."""
+    slowness = [1.0]
+    backend = FakeDifferentialBackend(Machine(noise_share=0.0), drift=lambda _: slowness[-1])
+
+    def change(done, total):
+        slowness.append(1.05 if done % 2 else 1.0)
+
+    network = branches()
+    effort = Effort(rounds=8, max_rounds=8, network_visit_ms=1.0)
+    [record] = measure_differential(backend, [whole("net", network)], effort, change)
+    assert len(record.visits) == 8
+    assert len({round(v.samples_us[0], 1) for v in record.visits}) == 2
+    levels = [v.samples_us[0] / v.drift for v in record.visits]
+    assert max(levels) == pytest.approx(min(levels), rel=1e-3)
+
+
+def test_visits_of_slow_times_are_made_again_and_left_out():
+    slowness = [1.0]
+    backend = FakeDifferentialBackend(Machine(noise_share=0.0), drift=lambda _: slowness[-1])
+
+    def change(done, total):
+        slowness.append(1.5 if done == 1 else 1.0)
+
+    network = branches()
+    effort = Effort(rounds=3, max_rounds=5, network_visit_ms=1.0)
+    [record] = measure_differential(backend, [whole("net", network)], effort, change)
+    assert len(record.visits) == 3
+    assert record.latency_us == pytest.approx(backend.ideal_us(network) + 3.0, rel=1e-3)
+
+
+def test_where_no_visit_was_calm_the_calmest_count():
+    """The reference of the whole run is quicker than that of any visit of one part."""
+    backend = FakeDifferentialBackend(Machine(noise_share=0.0))
+    network = branches()
+    run = Differential(backend, [whole("net", network)], QUICK)
+    run.visit()
+    journal = run._journal
+    for place, key in enumerate(k for k in journal if k.startswith("visit/")):
+        journal[key] = {**journal[key], "reference_us": 200.0 + place}
+    journal |= {f"visit/other/{i}": {"reference_us": 100.0} for i in range(10)}
+    [record] = run.records()
+    assert [round(v.drift, 2) for v in record.visits] == [2.0, 2.01]
+    assert len(record.visits) == LEAST_CALM
+
+
+def test_a_run_that_is_cut_off_goes_on_where_it_was():
+    network = residual_block(blocks=4)
+    journal = {}
+
+    class Counting(FakeDifferentialBackend):
+        built = 0
+
+        def build(self, network, *, seed, lowered):
+            Counting.built += "null" not in network.name and network.name != "reference"
+            return super().build(network, seed=seed, lowered=lowered)
+
+    backend = Counting(Machine(noise_share=0.0))
+    parts = [
+        whole("net", network),
+        *(p for p, _ in parts_of("net", network, backend.lower(network))),
+    ]
+    assert not Differential(backend, parts, QUICK, journal).visit(budget_s=-1.0)
+    assert Counting.built == 0
+    stops = iter(range(3))
+
+    def stop(done, total):
+        if next(stops, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Differential(backend, parts, QUICK, journal).visit(stop)
+    journal = json.loads(json.dumps(journal))
+    again = Differential(backend, parts, QUICK, journal)
+    assert again.visit()
+    sessions = sum(len(rotation.networks) for rotation in rotations(parts))
+    assert Counting.built == QUICK.rounds * sessions
+    assert all(len(record.visits) == QUICK.rounds for record in again.records())
+
+
+def test_a_part_that_cannot_run_is_a_record_with_its_reason():
+    backend = FakeDifferentialBackend(Machine(), refused_ops=("Concat",))
+    good, bad = residual_block(), branches()
+    records = measure_differential(backend, [whole("good", good), whole("bad", bad)], QUICK)
+    assert [r.failure is None for r in records] == [True, False]
+    assert "no kernel for" in (records[1].failure or "")
+    assert not any(problem for record in records for problem in record.problems())
+
+
+def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it():
+    network = classifier()
+    plan = parts_of("net", network, FakeDifferentialBackend().lower(network))
+    backend = FakeDifferentialBackend(Machine(), refused_ops=("Gemm",))
+    records = measure_differential(backend, [part for part, _ in plan], QUICK)
+    refused = [r.failure is not None for r in records]
+    assert any(refused) and not all(refused)
+
+
+def test_a_part_that_was_never_visited_says_so():
+    run = Differential(FakeDifferentialBackend(), [whole("net", branches())], QUICK)
+    [record] = run.records()
+    assert record.failure == "it was not visited"
+
+
+def test_records_say_how_they_were_measured():
+    backend = FakeDifferentialBackend()
+    network = residual_block()
+    [record] = measure_differential(backend, [whole("net", network)], QUICK)
+    assert record.protocol == PROTOCOL
+    assert record.kind == "network"
+    assert record.labels == {"network": "net"}
+    assert len(record.visits) == QUICK.rounds
+    assert record.environment["engine"] == "fake 1.0"
+
+
+def test_a_cell_that_costs_nothing_has_the_smallest_latency():
+    network = residual_block()
+    part = Part(sign(network).hash, "cell", network, network)
+    [record] = measure_differential(
+        FakeDifferentialBackend(Machine(noise_share=0.0)), [part], QUICK
+    )
+    assert record.latency_us is not None
+    assert 0 < record.latency_us < 0.1
+
+
+def test_unfused_layers_are_the_kernels_of_the_file():
+    network = residual_block(blocks=2)
+    file = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
+    layers = isolated_parts("net", network, file, by="kernels")
+    assert sum(count for _, count in layers) == len(network.nodes)
+    assert all(len(part.behind.nodes) == 1 for part, _ in layers)

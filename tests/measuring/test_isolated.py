@@ -1,0 +1,130 @@
+"""The protocol on the fake engine: what it takes off, divides out, keeps and takes up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.graph.network import Network
+from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.isolated import Job, Progress, Settings, measure, twins_for
+from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
+from hybridlat.measuring.worker import References, Task, visit
+from hybridlat.schema.measurement import Visit
+from hybridlat.store import Store
+from tests.fakes.fake_backend import FakeBackend, Machine
+from tests.networks import Builder
+
+QUICK = Settings(rounds=2, processes=2, max_processes=2, visit_ms=2.0, network_visit_ms=4.0)
+
+
+def conv(channels: int) -> Network:
+    net = Builder(f"conv{channels}")
+    return net.network(net.conv(net.input((1, channels, 14, 14)), channels))
+
+
+def job(network: Network) -> Job:
+    return Job(sign(network).hash, network)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"sqlite:///{tmp_path / 'store.db'}")
+
+
+def test_records_keep_raw_samples_protocol_and_environment(store: Store) -> None:
+    backend = FakeBackend()
+    [record] = measure(backend, {}, [job(conv(16))], store, QUICK)
+    assert record.failure is None and record.latency_us is not None
+    assert len(record.visits) == 4 and {v.process for v in record.visits} == {0, 1}
+    assert all(v.samples_us for v in record.visits)
+    assert record.protocol and record.environment["engine"].startswith("fake")
+    assert store.latencies(backend.target, [record.signature])[record.signature].latency_us
+
+
+def test_the_entry_cost_is_taken_off(store: Store) -> None:
+    free = FakeBackend(Machine(session_us=0.0, noise_share=0.0))
+    with free.build(conv(16), seed=1, lowered=True) as session:
+        true_us = min(session.run_us(5))
+    [record] = measure(FakeBackend(), {}, [job(conv(16))], store, QUICK)
+    assert record.overhead_us == pytest.approx(Machine().session_us, rel=0.2)
+    assert record.latency_us == pytest.approx(true_us, rel=0.05)
+
+
+def test_a_refused_cell_becomes_a_record_with_its_reason(store: Store) -> None:
+    net = Builder("odd")
+    bad_conv = net.network(net.op("Conv", [net.input((1, 4, 8, 8)), net.weight((4, 9, 3, 3))],
+                                  (1, 4, 8, 8), 11))  # fmt: skip
+    backend = OnnxRuntimeBackend(threads=1)
+    good, bad = measure(backend, {"threads": 1}, [job(conv(8)), job(bad_conv)], store, QUICK)
+    assert good.latency_us and bad.latency_us is None
+    assert bad.failure is not None and "ONNX Runtime cannot run" in bad.failure
+    known = store.latencies(backend.target, [bad.signature])[bad.signature]
+    assert known.failure == bad.failure
+
+
+def test_a_run_that_was_cut_off_goes_on(store: Store) -> None:
+    seen: list[Progress] = []
+
+    def cut_off(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    jobs = [job(conv(c)) for c in (8, 16, 24)]
+    with pytest.raises(KeyboardInterrupt):
+        measure(FakeBackend(), {}, jobs, store, QUICK, cut_off)
+    assert not store.latencies(FakeBackend().target, [j.signature for j in jobs])
+    after: list[Progress] = []
+    records = measure(FakeBackend(), {}, jobs, store, QUICK, after.append)
+    assert len(records) == 3 and all(r.latency_us for r in records)
+    uninterrupted = Store(store.url.replace("store.db", "other.db"))
+    whole: list[Progress] = []
+    measure(FakeBackend(), {}, jobs, uninterrupted, QUICK, whole.append)
+    assert len(after) < len(whole)
+
+
+def test_progress_ends_at_its_total_and_a_budget_ends_early(store: Store) -> None:
+    seen: list[Progress] = []
+    measure(FakeBackend(), {}, [job(conv(8))], store, QUICK, seen.append)
+    assert seen[-1].done == seen[-1].total
+    none_left = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, budget_s=0.0)
+    jobs = [job(conv(c)) for c in range(32, 64)]
+    assert len(measure(FakeBackend(), {}, jobs, store, none_left)) < len(jobs)
+
+
+def test_drift_is_divided_out() -> None:
+    slow = Visit((110.0, 111.0, 112.0), drift=1.1)
+    fast = Visit((100.0, 101.0, 102.0), drift=1.0, process=1)
+    assert combine([slow, fast]).latency_us == pytest.approx(100.4, rel=0.01)
+
+
+def test_a_visit_stands_between_references() -> None:
+    backend = FakeBackend()
+    report = visit(backend, References(backend), Task("k", conv(8), True, 1.0, 4, 1))
+    assert report.failure is None and report.reference_us > 0
+    assert len(report.samples_us) % 3 == 0  # three of four twins, the first left out
+
+
+def test_levels_and_entry_cost() -> None:
+    assert level_us([5.0]) == 5.0
+    assert level_us([4.0, 1.0, 2.0, 3.0, 5.0, 6.0], 0.2) == 2.0
+    assert entry_cost_us((1, 2, 4, 8), [3.5, 4.0, 5.0, 7.0]) == pytest.approx(3.0)
+    with pytest.raises(ValueError, match="no level"):
+        level_us([])
+
+
+def test_spread_counts_processes_not_visits_when_those_differ() -> None:
+    same = [Visit((100.0,), process=p) for p in (0, 0, 0, 1, 1, 1)]
+    apart = [Visit((100.0 + 10 * p,), process=p) for p in (0, 0, 0, 1, 1, 1)]
+    assert combine(same).spread_share == pytest.approx(0.0)
+    assert combine(apart).spread_share > 0.04
+
+
+def test_heavier_cells_get_fewer_twins_but_never_one() -> None:
+    counts = [twins_for(conv(c)) for c in (64, 256, 1024)]
+    assert counts == sorted(counts, reverse=True) and counts[-1] >= 2
+    assert null_network(8).weight_bytes == 0

@@ -1,0 +1,237 @@
+"""The learned model: accuracy on a made-up accelerator, intervals, trust, files, lightness."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridlat.errors import InputError, StoreError
+from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.graph.signature import read, sign
+from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.model.fit import choose_prior, fit_model, make_folds, records_hash
+from hybridlat.model.fit_parts import known_ground
+from hybridlat.model.geometry import geometry
+from hybridlat.store.importers._cells import conv_cell
+from tests.model.rows import DEVICE, latencies_us, texts
+
+TRAIN, TEST = texts(360)[:240], texts(360)[240:]
+
+
+@pytest.fixture(scope="module")
+def model() -> CellModel:
+    return fit_model(TRAIN, latencies_us(TRAIN), TRAIN, DEVICE, 0)
+
+
+def test_unseen_cells_are_predicted_with_intervals_that_hold(model: CellModel) -> None:
+    truth = latencies_us(TEST, 1)
+    made = model.predict_geometry(geometry(TEST))
+    error = made.latency_us / truth - 1
+    assert np.sqrt(np.mean(error**2)) < 0.15
+    covered = np.mean((made.low_us <= truth) & (truth <= made.high_us))
+    assert 0.8 <= covered <= 0.99
+    assert (made.low_us < made.latency_us).all()
+    assert np.mean(made.novelty <= 1) > 0.85
+
+
+def test_saved_and_loaded_it_says_the_same(model: CellModel, tmp_path: Path) -> None:
+    model.save(tmp_path, {"date": "2026-01-01"})
+    again = CellModel.load(tmp_path)
+    assert again.predict(TEST) == model.predict(TEST)
+    assert again.card["date"] == "2026-01-01"
+    assert again.card["records_hash"] == records_hash(TRAIN, latencies_us(TRAIN))
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"model.json", "arrays.npz", "trees.ubj", "spread.ubj", "card.json"}
+    assert b"PK" in (tmp_path / "arrays.npz").read_bytes()[:2]
+
+
+def test_the_same_records_make_the_same_model(model: CellModel) -> None:
+    again = fit_model(TRAIN, latencies_us(TRAIN), TRAIN, DEVICE, 0)
+    assert again.predict(TEST) == model.predict(TEST)
+    assert again.trees.ubj == model.trees.ubj
+
+
+def test_order_and_repeats_change_no_answer(model: CellModel) -> None:
+    one_by_one = {text: model.predict([text])[0] for text in TEST[:20]}
+    many = model.predict([*TEST[:20][::-1], TEST[0]])
+    for text, made in zip([*TEST[:20][::-1], TEST[0]], many, strict=True):
+        assert made.latency_us == pytest.approx(one_by_one[text].latency_us, rel=1e-4)
+
+
+def test_outside_the_training_range_is_not_trusted(model: CellModel) -> None:
+    wide = conv_cell(1, 4096, (14, 14), 64, (3, 3), 1, (1, 1, 1, 1), bias=True, activation="Relu")
+    assert wide is not None
+    (made,) = model.predict([wide.text])
+    assert not made.trusted
+    assert "outside the training range: c_in=4096" in made.reason
+    assert made.latency_us is not None
+
+
+def test_a_costly_activation_and_a_group_that_training_had_not_are_not_trusted(
+    model: CellModel,
+) -> None:
+    for changes in ({"activation": "Tanh"}, {"groups": 8}):
+        arguments = {"activation": "Relu", **changes}
+        cell = conv_cell(1, 64, (14, 14), 64, (3, 3), 1, (1,) * 4, bias=True, **arguments)  # type: ignore[arg-type]
+        assert cell is not None
+        assert not model.predict([cell.text])[0].trusted
+
+
+def test_an_operator_never_seen_has_no_latency(model: CellModel) -> None:
+    image = TensorType("float32", (1, 8, 4, 4))
+    node = Node("n", "Softmax", ("x",), ("y",))
+    cell = sign(Network("cell", (node,), ("x",), ("y",), {"x": image, "y": image}))
+    (made,) = model.predict([cell.text])
+    assert made.latency_us is None
+    assert made.interval_us is None
+    assert not made.trusted
+    assert made.reason == "operator never seen in training: Softmax"
+
+
+def test_sizes_that_training_never_met_together_are_strange() -> None:
+    """Each size is well inside its range: only the combination is new."""
+    view = geometry(many := texts(2500, seed=3, top=512))
+    region = (view.column("c_in") > 192) & (view.column("h_in") < 20)
+    region |= (view.column("k_h") == 5) & (view.column("c_out") > 256)
+    known = np.flatnonzero(~region)
+    ground = known_ground(view.take(known[:1200]), np.zeros(1200, int), 1, 0)
+    inside = ground.novelty(view.take(known[1200:]), np.zeros(len(known) - 1200, int))[0]
+    new = np.flatnonzero(region)
+    outside = ground.novelty(view.take(new), np.zeros(len(new), int))[0]
+    assert len(many) == len(view.cell)
+    auroc = np.mean(outside[:, None] > inside) + 0.5 * np.mean(outside[:, None] == inside)
+    assert auroc > 0.9
+    assert np.mean(inside > 1) < 0.08
+    beyond = geometry([text.replace("x14x14", "x140x140") for text in many[:300]])
+    assert (ground.novelty(beyond, np.zeros(300, int))[0][beyond.column("h_in") == 140] > 1).all()
+
+
+def chain(first: str, second: str) -> str:
+    """Two kernels in a row as one cell; shapes need not fit for a prediction."""
+    a, b = read(first), read(second)
+    rename = {n: f"u{n}" for n in (*b.types, *b.constants)} | {b.inputs[0]: a.outputs[0]}
+    node = b.nodes[0]
+    moved = Node(
+        "b", node.op, tuple(rename[i] for i in node.inputs), tuple(rename[o] for o in node.outputs),
+        node.attributes, node.domain, node.version,
+    )  # fmt: skip
+    types = {**{rename[n]: t for n, t in b.types.items()}, **a.types}
+    constants = {**a.constants, **{rename[n]: c for n, c in b.constants.items()}}
+    outputs = (rename[b.outputs[0]],)
+    return sign(Network("two", (a.nodes[0], moved), a.inputs, outputs, types, constants)).text
+
+
+def test_a_cell_of_two_kernels_is_their_sum(model: CellModel) -> None:
+    single = conv_cell(1, 64, (28, 28), 64, (3, 3), 1, (1,) * 4, bias=True, activation="Relu")
+    assert single is not None
+    both = chain(single.text, single.text)
+    one, two = model.predict([single.text, both])
+    assert one.latency_us is not None
+    assert one.interval_us is not None
+    assert two.interval_us is not None
+    middle = [np.sqrt(made.interval_us[0] * made.interval_us[1]) for made in (one, two)]
+    assert middle[1] == pytest.approx(2 * middle[0], rel=1e-4)
+    assert two.latency_us == pytest.approx(2 * one.latency_us, rel=0.05)  # one leans more
+    wide = one.interval_us[1] / one.interval_us[0]
+    assert two.interval_us[1] / two.interval_us[0] < wide  # errors of kernels partly cancel
+
+
+def test_cells_of_several_kernels_teach_their_kernels() -> None:
+    pairs = [chain(TRAIN[i], TRAIN[i + 1]) for i in range(0, 160, 2)]
+    single = latencies_us(TRAIN[:160], 0)
+    mixed = [*TRAIN[160:], *pairs]
+    truth = np.concatenate([latencies_us(TRAIN[160:]), single[::2] + single[1::2]])
+
+    def error(cells: list[str], us: np.ndarray) -> float:
+        made = fit_model(cells, us, cells, DEVICE, 0).predict_geometry(geometry(TEST))
+        return float(np.median(np.abs(made.latency_us / latencies_us(TEST, noise=0.0) - 1)))
+
+    assert error(mixed, truth) < 0.9 * error(TRAIN[160:], latencies_us(TRAIN[160:]))
+    assert error(pairs, truth[80:]) < 0.3  # not one of them was seen alone
+
+
+def test_a_prior_helps_a_target_with_few_records(model: CellModel, tmp_path: Path) -> None:
+    few = TRAIN[:30]
+    slow = 2.5 * latencies_us(few, noise=0.01)
+    alone = fit_model(few, slow, few, DEVICE, 0)
+    helped = fit_model(few, slow, few, DEVICE, 0, priors=[model])
+    truth = 2.5 * latencies_us(TEST, noise=0.0)
+    errors = [
+        np.sqrt(np.mean((m.predict_geometry(geometry(TEST)).latency_us / truth - 1) ** 2))
+        for m in (alone, helped)
+    ]
+    assert helped.prior is model
+    assert errors[1] < 0.7 * errors[0]
+    helped.save(tmp_path)
+    assert CellModel.load(tmp_path).predict(TEST) == helped.predict(TEST)
+
+
+def test_a_prior_that_explains_nothing_is_left(model: CellModel) -> None:
+    random = np.random.default_rng(0).lognormal(3, 1, len(TRAIN))
+    cells = geometry(TRAIN)
+    assert choose_prior(cells, random, np.ones(len(TRAIN)), [model])[0] is None
+
+
+def test_folds_never_share_a_group() -> None:
+    groups = [f"net{i % 11}" for i in range(200)]
+    folds = make_folds(groups, 3)
+    for name in set(groups):
+        assert len({int(f) for f, g in zip(folds, groups, strict=True) if g == name}) == 1
+
+
+def test_too_few_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="3 usable rows"):
+        fit_model(TRAIN[:4], [1.0, 2.0, 3.0, float("nan")], TRAIN[:4], DEVICE)
+
+
+@pytest.mark.parametrize("damage", ["cut", "format", "missing", "features"])
+def test_a_damaged_model_is_named(model: CellModel, damage: str, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    head = json.loads((tmp_path / "model.json").read_text())
+    if damage == "cut":
+        (tmp_path / "trees.ubj").write_bytes(model.trees.ubj[: len(model.trees.ubj) // 2])
+    elif damage == "format":
+        (tmp_path / "model.json").write_text(json.dumps({**head, "format": 99}))
+    elif damage == "features":
+        (tmp_path / "model.json").write_text(json.dumps({**head, "features": ["luck"]}))
+    else:
+        (tmp_path / "arrays.npz").unlink()
+    with pytest.raises(StoreError):
+        CellModel.load(tmp_path)
+    # Training anew needs the device, whatever has become of the rest.
+    assert read_device(tmp_path) == model.device
+    assert read_device(tmp_path / "nowhere") is None
+
+
+def test_predicting_imports_nothing_heavy(model: CellModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    (tmp_path / "cell.txt").write_text(TEST[0])
+    script = (
+        "import sys; from pathlib import Path; from hybridlat.model import CellModel, read_device\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "made = CellModel.load(folder).predict([(folder / 'cell.txt').read_text()])\n"
+        "assert made[0].latency_us > 0\n"
+        "heavy = {'sklearn', 'pandas', 'mlflow', 'xgboost', 'scipy', 'onnx', 'onnxruntime'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_model_of_the_first_format_is_still_read(model: CellModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    head = json.loads((tmp_path / "model.json").read_text())
+    old = {k: v for k, v in head.items() if k not in ("limit", "lean")} | {"format": 1}
+    (tmp_path / "model.json").write_text(json.dumps(old))
+    with np.load(tmp_path / "arrays.npz") as arrays:
+        kept = {k: arrays[k] for k in arrays.files if k not in ("met", "triples")}
+    np.savez_compressed(tmp_path / "arrays.npz", **kept)
+    made, again = model.predict(TEST), CellModel.load(tmp_path).predict(TEST)
+    assert [m.interval_us for m in made] == [m.interval_us for m in again]
+    assert np.mean([m.trusted for m in again]) > 0.85

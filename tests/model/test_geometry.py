@@ -1,0 +1,162 @@
+"""The scan of signature texts, held against signatures read the long way, and against formulas."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat.graph.network import Network
+from hybridlat.graph.operators import KINDS, fusion, kind_of
+from hybridlat.graph.signature import read, sign
+from hybridlat.model import geometry
+from hybridlat.store.importers._cells import conv_cell
+from tests.strategies import networks, reordered
+
+
+def columns(text: str) -> dict[str, np.ndarray]:
+    cells = geometry.geometry([text])
+    return {name: cells.column(name) for name in geometry.COLUMNS}
+
+
+def conv_text(**changes: object) -> str:
+    arguments: dict[str, object] = {
+        "batch": 2, "c_in": 12, "size": (28, 20), "c_out": 8, "kernel": (3, 5), "stride": 2,
+        "pads": (1, 2, 1, 2), "bias": True, "activation": "Relu",
+    }  # fmt: skip
+    signature = conv_cell(**{**arguments, **changes})  # type: ignore[arg-type]
+    assert signature is not None
+    return signature.text
+
+
+@given(networks())
+def test_the_scan_sees_what_the_signature_says(network: Network) -> None:
+    text = sign(network).text
+    truth = read(text)
+    cells = geometry.geometry([text])
+    assert len(cells.values) == len(truth.nodes)
+    for row, node in enumerate(truth.nodes):
+        assert geometry.op_name(int(cells.column("op")[row])) == node.qualified_op
+        read_bytes = sum(truth.types[i].bytes for i in node.inputs if i in truth.types)
+        weight_bytes = sum(
+            truth.constants[i].type.bytes for i in node.inputs if i in truth.constants
+        )
+        assert cells.column("in_bytes")[row] == read_bytes
+        assert cells.column("weight_bytes")[row] == weight_bytes
+        assert cells.column("out_bytes")[row] == sum(truth.types[o].bytes for o in node.outputs)
+
+
+@given(st.data())
+def test_names_and_order_change_nothing(data: st.DataObject) -> None:
+    network = data.draw(networks())
+    other = data.draw(reordered(network))
+    left, right = geometry.geometry([sign(network).text]), geometry.geometry([sign(other).text])
+    np.testing.assert_array_equal(left.values, right.values)
+
+
+@given(
+    batch=st.integers(1, 4), groups=st.integers(1, 4), c_in=st.integers(1, 9),
+    c_out=st.integers(1, 9), size=st.tuples(st.integers(5, 40), st.integers(5, 40)),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)), stride=st.integers(1, 3),
+)  # fmt: skip
+def test_flop_of_a_convolution(batch, groups, c_in, c_out, size, kernel, stride) -> None:  # type: ignore[no-untyped-def]
+    made = columns(
+        conv_text(
+            batch=batch, groups=groups, c_in=c_in * groups, c_out=c_out * groups, size=size,
+            kernel=kernel, stride=stride, pads=(0, 0, 0, 0),
+        )
+    )  # fmt: skip
+    rows, width = ((s - k) // stride + 1 for s, k in zip(size, kernel, strict=True))
+    outputs = batch * rows * width * c_out * groups
+    assert made["flop"][0] == 2 * outputs * c_in * math.prod(kernel)
+    assert made["m"][0] * made["n"][0] * made["groups"][0] == outputs
+
+
+def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused() -> None:
+    plain = columns(conv_text(activation=""))
+    relu = columns(conv_text())
+    added = columns(conv_text(add=True))
+    assert geometry.op_name(int(relu["op"][0])) == geometry.op_name(int(plain["op"][0])) == "Conv"
+    assert plain["flop"][0] == relu["flop"][0] == added["flop"][0]
+    assert (plain["activation"][0], relu["activation"][0]) == (0, 1)
+    assert (relu["has_add"][0], added["has_add"][0]) == (0, 1)
+    assert added["in_bytes"][0] == relu["in_bytes"][0] + relu["out_bytes"][0]
+    assert columns(conv_text(activation="Clip"))["activation"][0] == 2
+    assert columns(conv_text(activation="Tanh"))["activation"][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("op", "main", "adds", "activation"),
+    [
+        ("fused::Conv+BatchNormalization+Relu", "Conv", False, 1),
+        ("fused::Conv+Sigmoid+Mul", "Conv", False, 3),
+        ("fused::Conv+Add+Relu", "Conv", True, 1),
+        ("fused::Sigmoid+Mul", "Pointwise", False, 3),
+        ("fused::Conv+Clip", "Conv", False, 2),
+        ("fused::Conv+MaxPool", "Conv+MaxPool", False, 0),
+        ("fused::Conv+Strange", "Conv+Strange", False, 0),
+    ],
+)
+def test_fused_kernels_go_by_what_they_cost(
+    op: str, main: str, adds: bool, activation: int
+) -> None:
+    found = fusion(op)
+    assert found is not None
+    assert (found.op, found.adds) == (main, adds)
+    assert found.activation == activation or "Strange" in op
+
+
+def test_an_operator_nobody_knows_is_a_kind_of_its_own() -> None:
+    assert kind_of("my.domain::Frobnicate") == KINDS["other"]
+    assert fusion("Conv") is None
+
+
+def test_take_keeps_the_order_asked_for() -> None:
+    texts = [conv_text(c_out=c) for c in (8, 16, 24)]
+    taken = geometry.geometry(texts).take(np.array([2, 0]))
+    assert taken.column("c_out").tolist() == [24, 8]
+    assert taken.cell.tolist() == [0, 1]
+
+
+def test_no_signature_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not a signature"):
+        geometry.geometry(["something else"])
+
+
+def one_node(op: str, shapes: list[str], result: str, attributes: str = "{}") -> dict[str, float]:
+    """Columns of a kernel written as a signature's text, its inputs being activations."""
+    lines = [f"input {i} float32 {shape}" for i, shape in enumerate(shapes)]
+    wires = " ".join(str(i) for i in range(len(shapes)))
+    node = f"node {op}@13 ({wires}) -> ({len(shapes)}:float32:{result}) {attributes}"
+    text = "\n".join(["hybridlat-signature 1", *lines, node, f"output {len(shapes)}", ""])
+    return {name: float(column[0]) for name, column in columns(text).items()}
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "run", "length"),
+    [
+        ("Add", ["1x8x5x7", "1x8x5x7"], "{}", 280, 1),
+        ("Mul", ["1x8x5x7", "1x8x1x1"], "{}", 35, 1),
+        ("Mul", ["1x8x5x7", "1"], "{}", 280, 1),
+        ("Mul", ["1x8x1x1", "1"], "{}", 1, 1),
+        ("Mul", ["1x8x5x7", "1x1x5x7"], "{}", 35, 1),
+        ("Softmax", ["1x8x5x7"], '{"axis":1}', 35, 8),
+        ("Softmax", ["1x8x5x7"], "{}", 1, 7),
+        ("LRN", ["1x8x5x7"], '{"size":3}', 35, 3),
+        ("Transpose", ["1x8x5x7"], '{"perm":[0,2,1,3]}', 7, 1),
+        ("Transpose", ["1x8x5x7"], '{"perm":[0,2,3,1]}', 1, 1),
+        ("Split", ["1x8x5x7"], '{"axis":1}', 280, 1),
+    ],
+)
+def test_stretches_that_are_treated_alike(
+    op: str, shapes: list[str], attributes: str, run: int, length: int
+) -> None:
+    found = one_node(op, shapes, "1x8x1x1" if shapes[0] == "1x8x1x1" else "1x8x5x7", attributes)
+    assert (found["run"], found["length"]) == (run, length)
+
+
+def test_the_context_is_a_number_of_every_kernel() -> None:
+    plain = conv_text()
+    assert columns(plain)["context"].tolist() == [0]
+    assert columns(plain + "context small\n")["context"].tolist() == [2]

@@ -1,0 +1,256 @@
+"""Reading files into networks and back; every way in which a file can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import TensorType
+from hybridlat.graph.signature import sign
+from hybridlat.onnx_io import load, read_network, to_onnx
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def model(body: str) -> onnx.ModelProto:
+    return parser.parse_model(HEAD + body)
+
+
+def text_network(body: str, **options: object) -> object:
+    return read_network(model(body), **options)  # type: ignore[arg-type]
+
+
+CONV = """g (float[1,3,8,8] x) => (float[1,4,8,8] y)
+<float[4,3,3,3] w = {0}> { c = Conv<pads=[1,1,1,1]>(x, w)  y = Relu(c) }"""
+
+
+def conv_model(batch: str = "1") -> onnx.ModelProto:
+    made = model(
+        f"g (float[{batch},3,8,8] x) => (float[{batch},4,8,8] y) "
+        "{ c = Conv<pads=[1,1,1,1]>(x, w)  y = Relu(c) }"
+    )
+    weight = np.ones((4, 3, 3, 3), dtype=np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return made
+
+
+def test_shapes_and_weights_without_values() -> None:
+    network = read_network(conv_model())
+    assert [n.op for n in network.nodes] == ["Conv", "Relu"]
+    assert network.types["y"] == TensorType("float32", (1, 4, 8, 8))
+    assert network.constants["w"].values is None
+    assert network.weight_bytes == 4 * 3 * 9 * 4
+
+
+def test_symbolic_batch_is_one_unless_given() -> None:
+    assert read_network(conv_model("N")).types["x"].shape == (1, 3, 8, 8)
+    assert read_network(conv_model("N"), batch=5).types["y"].shape == (5, 4, 8, 8)
+    assert read_network(conv_model("2"), batch=5).types["y"].shape == (5, 4, 8, 8)
+
+
+def test_shapes_replace_whole_inputs() -> None:
+    network = read_network(conv_model("N"), shapes={"x": (2, 3, 32, 16)})
+    assert network.types["y"].shape == (2, 4, 32, 16)
+
+
+def test_open_sizes_are_asked_for_by_name() -> None:
+    made = model("g (float[1,3,H,8] x) => (float[1,3,H,8] y) { y = Relu(x) }")
+    with pytest.raises(NetworkError, match=r"size 'H' of the input 'x'.*--shape x:"):
+        read_network(made)
+    assert read_network(made, shapes={"x": (1, 3, 4, 8)}).types["y"].shape == (1, 3, 4, 8)
+
+
+def test_an_input_that_is_not_there() -> None:
+    with pytest.raises(NetworkError, match="no input 'z': its inputs are 'x'"):
+        read_network(conv_model(), shapes={"z": (1,)})
+
+
+def test_shape_arithmetic_is_folded_away() -> None:
+    made = model("""g (float[N,4,6,6] x) => (float[N,144] y)
+      <int64[1] minus = {-1}, int64 zero = {0}, int64[1] axis = {0}>
+      { s = Shape(x)  n = Gather<axis=0>(s, zero)  m = Unsqueeze(n, axis)
+        t = Concat<axis=0>(m, minus)  y = Reshape(x, t) }""")
+    network = read_network(made, batch=3)
+    assert [n.op for n in network.nodes] == ["Reshape"]
+    assert network.types["y"].shape == (3, 144)
+    assert len(network.folded) == 4
+    assert network.constants["t"].values == (3, -1)
+
+
+def test_weights_made_by_constant_of_shape_are_weights() -> None:
+    with_values = sign(read_network(conv_model())).hash
+    bare = onnx.load_from_string(to_onnx(read_network(conv_model()), seed=None))
+    assert {n.op_type for n in bare.graph.node} == {"ConstantOfShape", "Conv", "Relu"}
+    assert sign(read_network(bare)).hash == with_values
+    assert len(bare.SerializeToString()) < 1000
+
+
+@pytest.mark.parametrize("opset", [9, 12, 13])
+def test_an_operator_keeps_the_meaning_it_had_in_its_file(opset: int) -> None:
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Softmax", ["x"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", 1, (1, 10, 1, 1))],
+            [helper.make_tensor_value_info("y", 1, (1, 10, 1, 1))],
+        ),
+        opset_imports=[helper.make_opsetid("", opset)], ir_version=8,
+    )  # fmt: skip
+    session = ort.InferenceSession(to_onnx(read_network(made), seed=0))
+    (result,) = session.run(None, {session.get_inputs()[0].name: np.zeros((1, 10, 1, 1), "f")})
+    # Before opset 13 it was over all but the batch, from then on over the last axis alone.
+    np.testing.assert_allclose(result, 1.0 if opset == 13 else 0.1, rtol=1e-6)
+
+
+def test_external_weights_need_not_be_there(tmp_path: Path) -> None:
+    made = conv_model()
+    expected = sign(read_network(made)).hash
+    path = tmp_path / "net.onnx"
+    onnx.save_model(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert sign(read_network(path)).hash == expected
+    (tmp_path / "w.bin").unlink()
+    assert sign(read_network(path)).hash == expected
+
+
+def test_exporters_that_spell_out_defaults_differ_in_nothing() -> None:
+    plain, wordy = conv_model(), conv_model()
+    wordy.graph.node[0].attribute.extend(
+        [
+            helper.make_attribute("dilations", [1, 1]),
+            helper.make_attribute("group", 1),
+            helper.make_attribute("kernel_shape", [3, 3]),
+            helper.make_attribute("strides", [1, 1]),
+            helper.make_attribute("auto_pad", "NOTSET"),
+        ]
+    )
+    assert sign(read_network(plain)).hash == sign(read_network(wordy)).hash
+
+
+def test_the_key_ignores_names_and_weights_only() -> None:
+    first, second = conv_model(), conv_model()
+    weight = np.full((4, 3, 3, 3), 7.0, dtype=np.float32)
+    second.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w"))
+    for node in second.graph.node:
+        node.name = f"other_{node.name}"
+    assert load(first).key() == load(second).key()
+    assert load(first).key() != load(first).key(batch=2)
+    second.graph.node[1].op_type = "Sigmoid"
+    assert load(first).key() != load(second).key()
+
+
+def test_random_weights_are_seeded_and_finite() -> None:
+    network = read_network(conv_model())
+    assert to_onnx(network, seed=3) == to_onnx(network, seed=3)
+    assert to_onnx(network, seed=3) != to_onnx(network, seed=4)
+    values = numpy_helper.to_array(onnx.load_from_string(to_onnx(network, 3)).graph.initializer[0])
+    assert np.isfinite(values).all() and (np.abs(values) > 1e-12).all()
+
+
+def test_nodes_out_of_order_are_sorted_and_names_made_unique() -> None:
+    made = conv_model()
+    first, second = made.graph.node[0], made.graph.node[1]
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in (second, first)]
+    for node in nodes:
+        node.name = "same"
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    network = read_network(made)
+    assert [n.op for n in network.nodes] == ["Conv", "Relu"]
+    assert len({n.name for n in network.nodes}) == 2
+
+
+def test_unknown_domains_keep_the_shape_the_file_states() -> None:
+    made = model("""g (float[1,4] x) => (float[1,4] y) <float[1,4] t> {
+      t = my.domain.Twist(x)  y = Relu(t) }""")
+    made.opset_import.append(helper.make_opsetid("my.domain", 1))
+    network = read_network(made)
+    assert network.nodes[0].qualified_op == "my.domain::Twist"
+
+
+BROKEN = {
+    "channel mismatch": ("g (float[1,5,8,8] x) => (float[1,4,8,8] y) "
+        "{ y = Conv<pads=[1,1,1,1]>(x, w) }", "expects 3 input channels"),
+    "dangling": ("g (float[1,3,8,8] x) => (float[1,3,8,8] y) { y = Add(x, nowhere) }",
+        "which nothing makes"),
+    "cycle": ("g (float[1,3,8,8] x) => (float[1,3,8,8] y) { a = Add(x, b)  b = Relu(a) "
+        "y = Relu(b) }", "cycle"),
+    "made twice": ("g (float[1,3] x) => (float[1,3] y) { y = Relu(x)  y = Sigmoid(x) }",
+        "made by two operators"),
+    "output of nothing": ("g (float[1,3] x) => (float[1,3] z) { y = Relu(x) }",
+        "made by no operator"),
+    "zero size": ("g (float[1,0,8,8] x) => (float[1,0,8,8] y) { y = Relu(x) }", "size 0"),
+    "negative window": ("g (float[1,3,2,2] x) => (float y) { y = MaxPool<kernel_shape=[5,5]>(x) }",
+        "zero or less|do not fit"),
+    "unknown domain without shape": ("g (float[1,3] x) => (float[1,3] y) "
+        "{ t = my.domain.Twist(x)  y = Relu(t) }", "my.domain"),
+    "shapes that clash": ("g (float[1,3] x, float[1,4] z) => (float[1,3] y) { y = Add(x, z) }",
+        "do not fit together"),
+    "only constants": ("g () => (float[2] y) { y = Constant<value = float[2] {1.0, 2.0}>() }",
+        "nothing but constants"),
+    "absurd size": ("g (float[1000000,1000000,8,8] x) => (float[1000000,1000000,8,8] y) "
+        "{ y = Relu(x) }", "absurdly large"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_graphs_are_refused_in_a_sentence(name: str) -> None:
+    body, expected = BROKEN[name]
+    made = model(body)
+    weight = np.ones((4, 3, 3, 3), dtype=np.float32)
+    if " w)" in body:
+        made.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    if "my.domain" in body:
+        made.opset_import.append(helper.make_opsetid("my.domain", 1))
+    with pytest.raises(NetworkError, match=expected) as caught:
+        read_network(made)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    empty, text, cut = (tmp_path / n for n in ("empty.onnx", "text.onnx", "cut.onnx"))
+    empty.write_bytes(b"")
+    text.write_text("this is not a model" * 10)
+    cut.write_bytes(to_onnx(read_network(conv_model()), seed=1)[:-200])
+    for path, expected in ((empty, "is empty"), (text, "not an ONNX model|no operators"),
+                           (cut, "not an ONNX model|no operators|no outputs"),
+                           (tmp_path, "is a directory"),
+                           (tmp_path / "none.onnx", "does not exist")):  # fmt: skip
+        with pytest.raises(NetworkError, match=expected):
+            read_network(path)
+
+
+def test_opsets_out_of_range_and_control_flow() -> None:
+    old = conv_model()
+    old.opset_import[0].version = 3
+    with pytest.raises(NetworkError, match="opset 3: opsets 7 to"):
+        read_network(old)
+    looped = conv_model()
+    looped.graph.node[1].op_type = "Loop"
+    with pytest.raises(NetworkError, match="control flow"):
+        read_network(looped)
+
+
+def test_float_bounds_are_structure_and_biases_are_not() -> None:
+    body = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
+      <float low = {0.0}, float high = {HIGH}> { y = Clip(x, low, high) }"""
+    six, one = (sign(read_network(model(body.replace("HIGH", v)))).hash for v in ("6.0", "1.0"))
+    assert six != one
+    biased = [conv_model(), conv_model()]
+    for number, made in enumerate(biased):
+        made.graph.node[0].input.append("b")
+        bias = np.full(4, float(number), dtype=np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(bias, "b"))
+    assert sign(read_network(biased[0])).hash == sign(read_network(biased[1])).hash
+
+
+def test_the_file_that_was_given_is_not_changed() -> None:
+    made = conv_model("N")
+    before = made.SerializeToString()
+    read_network(made, batch=4)
+    assert made.SerializeToString() == before
+    assert made.graph.initializer[0].data_type == TensorProto.FLOAT

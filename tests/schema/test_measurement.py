@@ -1,0 +1,108 @@
+"""Records survive JSON unchanged, and damage is named."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from hybridlat.schema.measurement import Breakdown, Measurement, Visit
+from hybridlat.schema.target import Target
+from tests.strategies import breakdowns, measurements
+
+TARGET = Target("fake", "fake-1.0", "fp32", 1)
+HASH = "0123456789abcdef" * 2
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    visits = (Visit((10.0, 11.0), 1.1, 3),)
+    body = Measurement(TARGET, HASH, "cell", 9.5, 0.02, visits, labels={"network": "a"}).to_json()
+    return {**body, **changes}
+
+
+@given(measurements())
+def test_measurement_round_trip(measurement: Measurement) -> None:
+    again = Measurement.from_json(json.loads(json.dumps(measurement.to_json())))
+    assert again == measurement
+    assert again.id == measurement.id
+
+
+@given(breakdowns)
+def test_breakdown_round_trip(breakdown: Breakdown) -> None:
+    again = Breakdown.from_json(json.loads(json.dumps(breakdown.to_json())))
+    assert again == breakdown
+    assert again.id == breakdown.id
+
+
+def test_the_id_is_of_the_content_and_stays() -> None:
+    sound = Measurement.from_json(record())
+    assert sound.id == "70279d929c200bc77123dd2f2ffec1d7"
+    assert Measurement(TARGET, HASH, "cell", 3).id == Measurement(TARGET, HASH, "cell", 3.0).id
+    for change in ({"latency_us": 9.6}, {"measured_at": "x"}, {"labels": {}}, {"visits": []}):
+        assert Measurement.from_json(record(**change)).id != sound.id
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"format": 2}, "newer"),
+        ({"format": 0}, "format 0"),
+        ({"format": "1"}, "format '1'"),
+        ({"target": "h100"}, "h100"),
+        ({"target": 5}, "target 5"),
+        ({"signature": "xyz"}, "xyz"),
+        ({"signature": HASH.upper()}, "not 32 hex digits"),
+        ({"kind": "kernel"}, "kernel"),
+        ({"latency_us": 0.0}, "latency_us 0.0"),
+        ({"latency_us": -1.0}, "latency_us -1.0"),
+        ({"latency_us": math.nan}, "nan"),
+        ({"latency_us": math.inf}, "inf"),
+        ({"latency_us": "9"}, "latency_us '9'"),
+        ({"latency_us": True}, "latency_us True"),
+        ({"latency_us": 10**400}, "too large"),
+        ({"latency_us": None}, "either a latency_us or a failure"),
+        ({"failure": "crashed"}, "either a latency_us or a failure"),
+        ({"spread_share": -0.1}, "spread_share -0.1"),
+        ({"spread_share": math.nan}, "spread_share nan"),
+        ({"overhead_us": math.inf}, "overhead_us inf"),
+        ({"visits": {}}, "visits"),
+        ({"visits": [{"samples_us": [1.0], "drift": 1.0}]}, "a visit has the fields"),
+        ({"visits": [{"samples_us": [1.0], "drift": 0.0, "process": 0}]}, "drift 0.0"),
+        ({"visits": [{"samples_us": [math.nan], "drift": 1.0, "process": 0}]}, "not finite"),
+        ({"visits": [{"samples_us": ["1"], "drift": 1.0, "process": 0}]}, "a sample '1'"),
+        ({"visits": [{"samples_us": [1.0], "drift": 1.0, "process": 0.5}]}, "process 0.5"),
+        ({"environment": {"threads": 1}}, "environment"),
+        ({"environment": None}, "environment"),
+        ({"protocol": 1}, "protocol 1"),
+        ({"note": "extra"}, "note"),
+    ],
+)
+def test_damage_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        Measurement.from_json(record(**change))
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [None, [], "x", 3, {}])
+def test_other_json_is_refused(body: object) -> None:
+    for read in (Measurement.from_json, Breakdown.from_json):
+        with pytest.raises(ValueError, match=r"JSON object|format"):
+            read(body)
+
+
+def test_a_missing_field_is_damage() -> None:
+    for name in record().keys() - {"format"}:
+        body = record()
+        del body[name]
+        with pytest.raises(ValueError, match=name):
+            Measurement.from_json(body)
+
+
+@pytest.mark.parametrize("cells", [[[HASH]], [[HASH, 0]], [[HASH, "1"]], [["x", 1]], [HASH], 3])
+def test_damaged_breakdowns_are_refused(cells: object) -> None:
+    body = Breakdown(TARGET, "resnet18", HASH, ((HASH, 2),)).to_json()
+    with pytest.raises(ValueError, match=r"cells|count|hex digits"):
+        Breakdown.from_json({**body, "cells": cells})

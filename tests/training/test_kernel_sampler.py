@@ -1,0 +1,68 @@
+"""Random kernels: always the same for a seed, all different, and accepted by an engine."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+
+import pytest
+
+from hybridlat import onnx_io
+from hybridlat.engines import registry
+from hybridlat.errors import BackendUnavailable
+from hybridlat.graph.signature import sign
+from hybridlat.training.kernel_sampler import CONTEXTS, FAMILIES, MOST_BYTES, RARER, draw, sweep
+from tests.fakes.fake_backend import FakeBackend
+
+
+def test_a_seed_draws_the_same() -> None:
+    for seed in range(20):
+        assert sign(draw(seed).network) == sign(draw(seed).network)
+    assert draw(1).network != draw(2).network
+
+
+@pytest.mark.parametrize("chosen", [FAMILIES, RARER], ids=["common", "rarer"])
+def test_networks_are_sound_and_within_limits(chosen: Mapping[str, float]) -> None:
+    families = collections.Counter()
+    for seed in range(300):
+        drawn = draw(seed, chosen)
+        families[drawn.family] += 1
+        again = onnx_io.read_network(onnx_io.to_onnx(drawn.network, None))
+        assert drawn.kernel <= {node.name for node in again.nodes}
+        assert {n: again.types[n] for n in again.outputs} == {
+            n: drawn.network.types[n] for n in drawn.network.outputs
+        }
+        assert drawn.network.weight_bytes < MOST_BYTES
+    assert set(families) == set(chosen)
+
+
+def test_kernels_are_distinct_and_named_by_their_hash() -> None:
+    found = list(sweep(FakeBackend(fuses=True).lower, 200, seed=1))
+    assert len(found) == len({h for h, _ in found}) == 200
+    for hash_, cell in found[:50]:
+        assert sign(cell).hash == hash_
+        assert len(cell.nodes) == 1
+    assert [h for h, _ in sweep(FakeBackend(fuses=True).lower, 50, seed=1)] == [
+        h for h, _ in found[:50]
+    ]
+
+
+def test_contexts_are_those_that_can_hold_the_kernel() -> None:
+    found = [cell for _, cell in sweep(FakeBackend(fuses=True).lower, 300)]
+    assert {cell.context for cell in found} == set(CONTEXTS)
+    assert all(2 * cell.weight_bytes < CONTEXTS[cell.context] for cell in found)
+
+
+def test_most_draws_end_the_search() -> None:
+    assert len(list(sweep(FakeBackend().lower, 1000, most_draws=5))) <= 20
+
+
+def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
+    try:
+        backend = registry.open_backend("onnxruntime", threads=1)
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+    found = [cell for _, cell in sweep(backend.lower, 60)]
+    assert len(found) == 60
+    blocked = sum(cell.nodes[0].domain == "com.microsoft.nchwc" for cell in found)
+    assert blocked > 30

@@ -1,0 +1,68 @@
+"""A new device is made known: networks, then random kernels, then a model; twice goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridlat.errors import InputError
+from hybridlat.measuring.isolated import Settings
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.device import Device
+from hybridlat.store import Store
+from hybridlat.training import onboarding
+from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
+from tests.networks import classifier, conv_relu, residual_block
+
+QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0)
+DEVICE = Device(
+    "fake", "cpu", {"fp32": 1e11}, 1e10, 1, 0.0, (32768, 1 << 20), "made up", "fake", {}
+)
+
+
+@pytest.fixture
+def nets(tmp_path: Path) -> Path:
+    folder = tmp_path / "nets"
+    folder.mkdir()
+    for name, network in (
+        ("classifier", classifier()), ("conv", conv_relu()), ("blocks", residual_block(blocks=2)),
+    ):  # fmt: skip
+        (folder / f"{name}.onnx").write_bytes(to_onnx(network, seed=None))
+    return folder
+
+
+def run(backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int) -> onboarding.Onboarded:
+    return onboarding.onboard_target(
+        backend, {}, 60.0, store=str(tmp_path / "s.db"), nets=nets, out=tmp_path / "models",
+        device=DEVICE, track=False, settings=QUICK, most_kernels=kernels,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [FakeBackend, FakeDifferentialBackend])
+def test_networks_kernels_and_a_model(kind: type[FakeBackend], nets: Path, tmp_path: Path) -> None:
+    backend = kind(Machine(noise_share=0.0))
+    found = run(backend, nets, tmp_path, 70)
+    assert found.networks == 3 and found.kernels >= 70
+    assert found.trained is not None and found.trained.accepted
+    with Store(str(tmp_path / "s.db")) as store:
+        protocols = {
+            r.protocol for r in store.measurements(kind="cell") if not r.labels.get("role")
+        }
+        assert len(list(store.breakdowns())) == 3
+        before = len(list(store.measurements()))
+    assert "isolated" not in protocols
+    assert run(backend, nets, tmp_path, 0).kernels == 0
+    with Store(str(tmp_path / "s.db")) as store:
+        assert len(list(store.measurements())) == before  # nothing is measured twice
+
+
+def test_too_little_is_no_model_but_a_note(nets: Path, tmp_path: Path) -> None:
+    found = run(FakeBackend(Machine(noise_share=0.0)), nets, tmp_path, 0)
+    assert found.trained is None
+    assert any("too few to train on" in note for note in found.notes)
+
+
+def test_a_budget_of_nothing_is_refused(nets: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="measures nothing"):
+        onboarding.onboard_target(FakeBackend(), {}, 0.0, store=str(tmp_path / "s.db"), nets=nets)

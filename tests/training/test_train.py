@@ -1,0 +1,160 @@
+"""Training: the same records give the same model, and only what is not worse is crowned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hybridlat.errors import InputError
+from hybridlat.estimate.composition import Composition
+from hybridlat.evaluation import tracking
+from hybridlat.model.cell_model import CellModel
+from hybridlat.store import Store
+from hybridlat.training import train
+from tests.evaluation.made_pack import DEVICE, TARGET, fill, made_store
+
+
+def _train(url: str, out: Path, track: bool = False) -> train.Trained:
+    return train.train_target(TARGET, store=url, out=out, device=DEVICE, track=track)
+
+
+def test_what_a_training_leaves(trained: train.Trained) -> None:
+    assert trained.accepted
+    assert trained.champion_error is None
+    assert trained.folder is not None
+    card = json.loads((trained.folder / "card.json").read_text())
+    assert card["target"] == str(TARGET)
+    assert set(card["held_out_networks"]).isdisjoint(card["trained_networks"])
+    assert len(card["held_out_networks"]) + len(card["trained_networks"]) == 14
+    composition = json.loads((trained.folder / "composition.json").read_text())
+    assert Composition.from_json(composition).networks == len(card["trained_networks"])
+    assert CellModel.load(trained.folder).card["data_hash"] == card["data_hash"]
+    assert set(trained.scores) == {"unseen_cells", "unseen", "gated@5%", "measured"}
+
+
+def test_the_same_records_give_the_same_model(
+    trained: train.Trained, store_url: str, tmp_path: Path
+) -> None:
+    assert trained.folder is not None
+    shutil.copytree(trained.folder, tmp_path / TARGET.folder)
+    again = _train(store_url, tmp_path)
+    assert again.model_hash == trained.model_hash
+    # Exactly as good as the one before, so it takes its place.
+    assert again.accepted
+    assert again.error == again.champion_error
+
+
+def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) -> None:
+    poisoned = made_store(tmp_path, networks=14, sweep=30, poisoned=True)
+    bad = _train(poisoned, tmp_path / "models")
+    assert not bad.accepted
+    assert "refused" in bad.reason
+    assert bad.folder is None
+    assert not (tmp_path / "models").exists()
+    assert bad.model_hash != trained.model_hash
+
+
+def test_too_few_records_say_so(tmp_path: Path) -> None:
+    url = made_store(tmp_path, networks=0, sweep=8)
+    with pytest.raises(InputError, match="too few"):
+        _train(url, tmp_path / "models")
+
+
+def test_the_alias_moves_only_to_what_is_not_worse(
+    trained: train.Trained, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained.folder is not None
+    good = CellModel.load(trained.folder)
+    worse = dataclasses.replace(good, floor_us=good.floor_us * 40)
+    made = {"model": good}
+    monkeypatch.setattr("hybridlat.training.train.fit_without", lambda *_: made["model"])
+    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
+    out = tmp_path / "models"
+    tracker = tracking.open_tracker(tracked)
+    assert tracker.champion(TARGET) is None
+
+    first = _train(tracked, out, track=True)
+    crowned = tracker.champion(TARGET)
+    assert crowned is not None
+    assert (crowned.number, crowned.run_id) == (first.version, first.mlflow_run)
+    assert crowned.metrics["held_out_rmspe"] == pytest.approx(first.error)
+
+    made["model"] = worse
+    second = _train(tracked, out, track=True)
+    assert not second.accepted
+    assert second.champion_error == pytest.approx(first.error)
+    assert second.error > first.error
+    assert f"{second.champion_error:.2f}" in second.reason
+    kept = tracker.champion(TARGET)
+    assert kept is not None
+    assert kept.number == first.version
+    assert second.version not in ("", first.version)
+    assert train.model_hash(out / TARGET.folder) == first.model_hash
+
+    made["model"] = good
+    third = _train(tracked, out, track=True)
+    assert third.accepted
+    moved = tracker.champion(TARGET)
+    assert moved is not None
+    assert moved.number == third.version
+
+
+def _more(url: str, networks: int, poisoned: bool = False) -> None:
+    with Store(url) as store:
+        fill(store, networks=networks, sweep=0, first=14, poisoned=poisoned)
+
+
+def test_ten_more_networks_stand_beside_the_old_champion(tracked: str, tmp_path: Path) -> None:
+    out = tmp_path / "models"
+    first = _train(tracked, out, track=True)
+    _more(tracked, 10)
+    second = _train(tracked, out, track=True)
+    assert second.held_out >= first.held_out
+    assert second.champion_error is not None
+    assert second.accepted == (second.error <= second.champion_error)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking.tracking_uri(tracked))
+    versions = client.search_model_versions(f"name = '{tracking.model_name(TARGET)}'")
+    runs = {v.version: client.get_run(v.run_id).data for v in versions}
+    old, new = runs[int(first.version)], runs[int(second.version)]
+    assert (old.params["networks"], new.params["networks"]) == ("14", "24")
+    assert new.metrics["champion_rmspe"] == pytest.approx(second.champion_error)
+    assert new.metrics["held_out_rmspe"] == pytest.approx(second.error)
+    assert new.tags["reason"] == second.reason
+
+
+def test_ten_poisoned_networks_are_refused_and_the_champion_stays(
+    trained: train.Trained, tracked: str, tmp_path: Path
+) -> None:
+    assert trained.folder is not None
+    out = tmp_path / "models"
+    shutil.copytree(trained.folder, out / TARGET.folder)
+    _more(tracked, 10, poisoned=True)
+    bad = _train(tracked, out)
+    assert not bad.accepted
+    assert bad.champion_error is not None
+    assert bad.error > bad.champion_error
+    assert bad.reason.startswith("refused: ")
+    assert train.model_hash(out / TARGET.folder) == trained.model_hash
+
+
+def test_networks_that_the_champion_was_trained_on_do_not_count(
+    trained: train.Trained, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trained.folder is not None
+    good = CellModel.load(trained.folder)
+    monkeypatch.setattr("hybridlat.training.train.fit_without", lambda *_: good)
+    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
+    folder = tmp_path / TARGET.folder
+    shutil.copytree(trained.folder, folder)
+    card = json.loads((folder / "card.json").read_text())
+    seen = card["held_out_networks"][0]
+    card["trained_networks"].append(seen)
+    (folder / "card.json").write_text(json.dumps(card))
+    fair = len(card["held_out_networks"]) - 1
+    assert f" on {fair} held-out networks" in _train(store_url, tmp_path).reason
