@@ -46,7 +46,7 @@ def lower_with(
     names stay kernels of their own, and the warnings name them.
     """
     module = as_module(network, norms, bias_apart)
-    table = (*COMPOSITES, views(copying(module.network)), *RULES)
+    table = (views(copying(module.network)), *COMPOSITES, *RULES)
     groups = apply(module.network, table, version)
     named = (*table, join("library", LIBRARY, LIBRARY, "a call"))
     unknown = unknown_operators(module.network, named)

@@ -26,9 +26,12 @@ def behind_norm(s: Scene, upper: int, lower: int) -> bool:
     return by_constant(s, upper, lower) and s.ops(lower)[0] not in s.ops(upper)
 
 
-def squares_itself(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Mul multiplies what the upper group makes by itself."""
-    return len(set(s.only(lower).inputs)) == 1
+def centres(s: Scene, upper: int, lower: int) -> bool:
+    """The lower Sub takes the mean off, and what is left is squared and no more."""
+    sub, readers = s.only(lower), s.lowers(lower)
+    if s.only(upper).inputs[0] != sub.inputs[0] or not only_reader(s, upper, lower):
+        return False
+    return len(readers) == 1 and s.only(readers[0]).inputs == sub.outputs * 2
 
 
 def attends(s: Scene, upper: int, lower: int) -> bool:
@@ -48,8 +51,12 @@ COMPOSITES: tuple[Rule, ...] = (
     join("mish", "SoftplusTanh", "Mul", "aten::mish", only_reader, "Mish"),
     join("gelu", "Div", "Erf", "aten::gelu", only_reader, "ErfGelu"),
     join("gelu", "ErfGelu", "Add", "aten::gelu", by_scalar),
-    join("gelu", "ErfGelu", "Mul", "aten::gelu", only_reader, "Gelu"),
-    join("gelu", "Gelu", "Mul", "aten::gelu", by_scalar),
+    join("gelu", "ErfGelu", "Mul", "aten::gelu", only_reader, "HalfGelu"),
+    join("gelu", "HalfGelu", "Mul", "aten::gelu", by_scalar, "Gelu"),
+    join("variance", "ReduceMean", "Sub", "aten::var", centres, "Centred"),
+    join("variance", "Centred", "Mul", "aten::var", only_reader, "Squared"),
+    join("variance", "Squared", "ReduceMean", "aten::var", only_reader, "Variance"),
+    join("variance", "Variance", "Mul Div", "aten::var", by_scalar),
     join("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
     join("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
     join("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),

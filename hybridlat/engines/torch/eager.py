@@ -44,7 +44,7 @@ def lower_with(
     which views copy. An operator that is part of no composite is a kernel.
     """
     module = as_module(network, norms, bias_apart)
-    rules: tuple[Rule, ...] = (*COMPOSITES, views(copying(module.network, channels_last)))
+    rules: tuple[Rule, ...] = (views(copying(module.network, channels_last)), *COMPOSITES)
     groups = apply(module.network, rules, version)
     module, groups = in_precision(module, groups, precision, casts_apart=True)
     by = f"rules torch{'-' + version if version else ''}"

@@ -9,14 +9,14 @@ LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU Rsqrt "
-    "ErfGelu SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
+    "ErfGelu HalfGelu SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
 COPY = (
     "Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample "
     "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
 )
 WINDOW = "MaxPool AveragePool LRN"
-REDUCE = "GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
+REDUCE = "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
 NORM = "Softmax LogSoftmax LayerNormalization InstanceNormalization GroupNormalization"
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 
