@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = (
     join("point-wise", _GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(same_elements, only_reader), "Generated", pick="every"),
     join("window", WINDOW, _GENERATED, "one loop", all_of(only_reader, same_elements), "Window"),
     join("window", "Window", _GENERATED, "one loop", all_of(only_reader, same_elements)),
-    join("reduction", _GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", makes="Reduction", pick="every"),
+    join("reduction", _GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", only_reader, "Reduction", pick="every"),
     join("reduction, result", f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(only_reader, same_elements), "Reduction"),
     join("reduction, elements", f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(only_reader, same_elements)), "Reduction"),
 )
