@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hybridlat.TO_EXPERIMENTS import blackbox
+import blackbox
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend

@@ -46,7 +46,7 @@ def know(predictor: Predictor, models: list[object]) -> None:
 def process_seconds(store: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [sys.executable, "-m", "hybridlat.cli.main", "predict", str(RESNET), "--store", store,
+        [sys.executable, "-m", "hybridlat", "predict", str(RESNET), "--store", store,
          "--tolerance", "50%"],
         cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

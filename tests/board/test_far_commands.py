@@ -108,7 +108,7 @@ def test_what_cannot_work_is_one_sentence(far, net, capsys, arguments, code, wor
 
 def test_killed_in_the_middle_and_run_again(far, net, capsys, tmp_path):
     log = tmp_path / "calls"
-    command = [sys.executable, "-m", "hybridlat.cli.main", "measure", str(net), "--target", TARGET,
+    command = [sys.executable, "-m", "hybridlat", "measure", str(net), "--target", TARGET,
                "--host", "user@board", "--runner", "trtexec"]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_TRTEXEC_LOG": str(log)}
     process = subprocess.Popen(

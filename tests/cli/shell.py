@@ -16,7 +16,7 @@ def process(
 ) -> subprocess.CompletedProcess[str]:
     """The command line as from a shell, not on a terminal."""
     return subprocess.run(
-        [sys.executable, "-m", "hybridlat.cli.main", *arguments],
+        [sys.executable, "-m", "hybridlat", *arguments],
         cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **environment},
+        env={**os.environ, "COLUMNS": "100", **environment},
     )  # fmt: skip

@@ -115,7 +115,7 @@ def test_importing_hybridlat_loads_nothing_heavy() -> None:
 def test_help_loads_nothing_heavy_and_answers_at_once() -> None:
     code = (
         "import contextlib, io, time\n"
-        "from hybridlat import cli\n"
+        "from hybridlat.cli import main as cli\n"
         "with contextlib.redirect_stdout(io.StringIO()): assert cli.run(['predict', '--help']) == 0"
     )
     assert not loaded_by(code) & set(HEAVY)

@@ -54,7 +54,7 @@ def test_where_the_rules_and_the_engine_differ_is_marked():
 
 
 def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(monkeypatch):
-    def refuse(network):
+    def refuse(network, precision):
         raise MeasurementError("no importer")
 
     monkeypatch.setattr(tensorrt_rtx, "installed", lambda: True)

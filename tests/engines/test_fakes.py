@@ -29,7 +29,7 @@ QUIET = Machine(noise_share=0.0)
 
 
 def test_backends_are_found_by_name() -> None:
-    assert {"onnxruntime", "openvino", "tensorrt"} == set(registry.backends())
+    assert {"fake", "onnxruntime", "openvino", "tensorrt"} == set(registry.backends())
     with pytest.raises(BackendUnavailable, match=r"'no': choose one of .*onnxruntime"):
         registry.load_backend("no")
 

@@ -1,8 +1,7 @@
 """The black-box fusion test on an engine that is computed, and the table that it gives."""
 
-from hybridlat.TO_EXPERIMENTS import blackbox
-from hybridlat.TO_EXPERIMENTS.blackbox import CHAINS, Case, Finding, find, framed, table, truth
-
+from experiments import blackbox
+from experiments.blackbox import CHAINS, Case, Finding, find, framed, table, truth
 from hybridlat.engines.fusion import rewriter
 from hybridlat.onnx_io import read_network, to_onnx
 from tests.fakes.fake_backend import FakeBackend, Machine

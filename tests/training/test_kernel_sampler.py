@@ -59,7 +59,7 @@ def test_most_draws_end_the_search() -> None:
 
 def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
     try:
-        backend = registry.open_backend("onnxruntime", threads=1)
+        backend = registry.open_backend("onnxruntime", {"threads": 1})
     except BackendUnavailable as error:
         pytest.skip(str(error))
     found = [cell for _, cell in sweep(backend.lower, 60)]
