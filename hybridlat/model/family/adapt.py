@@ -21,8 +21,8 @@ from hybridlat.model.family.tasks import Task
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-_STEPS = 3
-_FREEDOM = 4.0
+_STEPS = 5
+_OUT_OF_LINE = 2.5
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def adapt(
 ) -> AdaptedTask:
     """Condition a task on (kernels, latency in us) of measured networks.
 
-    With none measured the task is as the family has it. Wrong rows are held off by Student-t
-    weights. Raises ValueError for a latency that is not above zero.
+    With none measured the task is as the family has it. A row that the others and the family
+    contradict by more than 2.5 standard deviations is believed only as far as it is off. Raises ValueError for a latency that is not above zero.
     """
     if any(not latency_us > 0 for _, latency_us in measured):
         raise ValueError(f"a measured latency on {task} is not above zero")
@@ -82,12 +82,23 @@ def adapt(
             residual[i] = target[i] - logarithm + moved
         covariance = model.covariance(equations, [task] * count)
         noisy = covariance + np.diag(noise / weights)
-        dual = np.linalg.solve(noisy, residual)
+        precision = np.linalg.inv(noisy)
+        dual = precision @ residual
         coefficients = start + _moved(model, task, equations, dual)
-        unexplained = noise / weights * dual / np.sqrt(noise)
-        weights = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), 0.05)
+        weights = _believed(weights, dual, precision, noise)
         factor = np.linalg.inv(np.linalg.cholesky(noisy))
     return AdaptedTask(model, task, coefficients, equations, factor)
+
+
+def _believed(weights: Array, dual: Array, precision: Array, noise: float) -> Array:
+    """Weights after one more look: the row most out of line with all others gets less."""
+    off = dual / np.diag(precision)  # what each says against what the others predict for it
+    lines = np.abs(off) * np.sqrt(np.diag(precision))
+    worst = int(np.argmax(lines))
+    result = weights.copy()
+    if len(weights) > 2 and lines[worst] > _OUT_OF_LINE:
+        result[worst] = min(result[worst], noise / off[worst] ** 2)
+    return result
 
 
 def _moved(model: FamilyModel, task: Task, equations: Float32, dual: Array) -> Float32:

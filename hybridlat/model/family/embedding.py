@@ -32,57 +32,65 @@ class Hyper:
     of what one network has of its own on one task, ``architecture`` on all tasks.
     """
 
-    lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.5))
-    class_distance: float = 2.0
-    smooth: float = 1.0
-    rough: float = 0.4
+    lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
+    class_distance: float = 1.4
+    smooth: float = 0.85
+    rough: float = 0.5
     rough_scale: float = 2.5
-    by_class: float = 0.4
-    offset: float = 1.0
-    noise: float = 0.06
+    by_class: float = 0.2
+    offset: float = 0.5
+    noise: float = 0.08
     network: float = 0.05
     architecture: float = 0.05
     sharing: Sharing = field(default_factory=Sharing)
 
 
 class Embedding:
-    """Maps kernels to points; the same seed and hyper-parameters give the same map."""
+    """Maps kernels to points; the same seed and hyper-parameters give the same map.
+
+    ``size`` is the number of waves of each of the two Gaussian kernels, each with a sine and a
+    cosine. Directions are orthogonal in blocks, which makes few waves go further (Yu et al. 2016).
+    """
 
     def __init__(self, hyper: Hyper, size: int = 400, seed: int = 1) -> None:
         self.hyper, self.size, self.seed = hyper, size, seed
         draw = np.random.default_rng(seed)
-        self._waves: list[tuple[Float32, Float32, Float32]] = []
+        self._waves: list[tuple[Float32, Float32]] = []
         for speed in (1.0, hyper.rough_scale):
-            over_descriptors = draw.standard_normal((len(DESCRIPTORS), size))
-            over_classes = draw.standard_normal((len(CLASSES), size))
-            phase = draw.uniform(0.0, 2.0 * np.pi, size)
+            waves = _orthogonal(draw, len(DESCRIPTORS) + len(CLASSES), size)
+            over_descriptors = waves[: len(DESCRIPTORS)] * (hyper.lengths * speed)[:, None]
+            over_classes = waves[len(DESCRIPTORS) :] * hyper.class_distance
             self._waves.append(
-                (
-                    (over_descriptors * (hyper.lengths * speed)[:, None]).astype(np.float32),
-                    (over_classes * hyper.class_distance).astype(np.float32),
-                    phase.astype(np.float32),
-                )
+                (over_descriptors.astype(np.float32), over_classes.astype(np.float32))
             )
 
     @property
     def columns(self) -> int:
         """Coordinates of a point."""
-        return 2 * self.size + len(CLASSES) + 1
+        return 4 * self.size + len(CLASSES) + 1
 
     def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
         """Points (kernels x columns) whose inner products are prior covariances."""
-        hyper = self.hyper
+        hyper, size = self.hyper, self.size
         points = np.zeros((len(classes), self.columns), np.float32)
-        for i, (wave, deviation) in enumerate(
-            zip(self._waves, (hyper.smooth, hyper.rough), strict=True)
-        ):
-            over_descriptors, over_classes, phase = wave
+        for i, deviation in enumerate((hyper.smooth, hyper.rough)):
+            over_descriptors, over_classes = self._waves[i]
             angle = descriptors @ over_descriptors
             angle += over_classes[classes]
-            angle += phase
-            np.cos(angle, out=angle)
-            angle *= np.float32(deviation * np.sqrt(2.0 / self.size))
-            points[:, i * self.size : (i + 1) * self.size] = angle
-        points[np.arange(len(classes)), 2 * self.size + classes] = hyper.by_class
+            scale = np.float32(deviation / np.sqrt(size))
+            at = 2 * size * i
+            points[:, at : at + size] = np.cos(angle) * scale
+            points[:, at + size : at + 2 * size] = np.sin(angle) * scale
+        points[np.arange(len(classes)), 4 * size + classes] = hyper.by_class
         points[:, -1] = hyper.offset
         return points
+
+
+def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array:
+    """Columns distributed like standard normal vectors, orthogonal in blocks of ``dimensions``."""
+    blocks = []
+    for _ in range(-(-count // dimensions)):
+        directions, _ = np.linalg.qr(draw.standard_normal((dimensions, dimensions)))
+        lengths = np.sqrt((draw.standard_normal((dimensions, dimensions)) ** 2).sum(axis=0))
+        blocks.append(directions * lengths)
+    return np.hstack(blocks)[:, :count]

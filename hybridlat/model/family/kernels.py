@@ -67,7 +67,8 @@ class KernelTable:
         """
         values = self.values.copy()
         made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
-        whole = (values[:, COLUMN["run"]] >= made) & (made > 1)
+        pointwise = values[:, COLUMN["kind"]] == KINDS["pointwise"]
+        whole = pointwise & (values[:, COLUMN["run"]] >= made) & (made > 1)
         values[:, _SCALED] *= factor
         values[whole, COLUMN["run"]] *= factor
         return KernelTable(values, self.classes, self.counts, self.copied_bytes * factor)

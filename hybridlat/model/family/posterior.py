@@ -35,15 +35,15 @@ class Posterior:
     """What was learned.
 
     ``points`` are the observations' equations (observations x columns of the embedding), ``dual``
-    the weight of each in every prediction, ``precision`` the inverse of their covariance,
-    ``residual`` what each said against the prior, ``robust`` the Student-t weight of each.
+    the weight of each in every prediction, ``covariance`` theirs with noise, ``residual`` what each
+    said against the prior, ``robust`` the Student-t weight of each.
     """
 
     embedding: Embedding
     data: SumData
     points: Float32
     dual: Array
-    precision: Array
+    covariance: Array
     residual: Array
     robust: Array
 
@@ -70,7 +70,7 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
     levels = np.zeros((len(data.tasks), embedding.columns), np.float32)
     ratios = [np.zeros(len(base)) for base in data.base_us]
     points = np.empty((count, embedding.columns), np.float32)
-    residual, dual, precision = np.zeros(count), np.zeros(count), np.eye(count)
+    residual, dual, covariance = np.zeros(count), np.zeros(count), np.eye(count)
     given = np.maximum(data.weights, _LEFT_OUT)
     for step in range(_STEPS):
         for i in range(count):
@@ -85,14 +85,13 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
         noise = hyper.noise**2 / (robust * given)
         covariance = (points @ points.T) * between + own
         covariance[np.diag_indices(count)] += noise
-        precision = np.linalg.inv(covariance)
-        dual = precision @ residual
+        dual = np.linalg.solve(covariance, residual)
         for task in range(len(data.tasks)):
             weights = (dual * shared[task][data.task]).astype(np.float32)
             levels[task] = weights @ points
         unexplained = (noise * dual + own @ dual) / max(hyper.noise, 0.03)
         robust = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), _LEAST_WEIGHT)
-    return Posterior(embedding, data, points, dual, precision, residual, robust)
+    return Posterior(embedding, data, points, dual, covariance, residual, robust)
 
 
 def embedded(data: SumData, embedding: Embedding) -> list[Float32]:
@@ -124,8 +123,9 @@ def left_out_errors(posterior: Posterior, groups: Sequence[str]) -> Array:
     """
     _, group = np.unique(np.array(list(groups)), return_inverse=True)
     errors = np.zeros(len(posterior.dual))
+    precision = np.linalg.inv(posterior.covariance)
     for one in range(int(group.max()) + 1):
         rows = np.flatnonzero(group == one)
-        block = posterior.precision[np.ix_(rows, rows)]
+        block = precision[np.ix_(rows, rows)]
         errors[rows] = np.linalg.solve(block, posterior.dual[rows])
     return errors

@@ -50,7 +50,7 @@ class Sharing:
             (self.precision, "precision"),
             (self.layout, "layout"),
         )
-        result = np.full((len(left), len(right)), self.all)
+        result = np.full((len(left), len(right)), float(self.all))
         for variance, name in parts:
             ours = np.array([getattr(task, name) for task in left])
             theirs = np.array([getattr(task, name) for task in right])
