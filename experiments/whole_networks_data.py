@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class Row:
     latency_us: float
     suspect: bool
     copies: bool
+    plain_relu: bool
 
     @property
     def task(self) -> Task:
@@ -53,13 +54,15 @@ class Row:
 
 
 _FAMILY = (
-    "efficientnetv2 efficientnet mobilenetv1 mobilenetv2 mobilenetv3 mobilenetv4 mobilenet_edgetpu "
-    "mobileone convnextv2 convnext convmixer convformer resnetv2 resnest resnext regnet repvgg "
-    "repvit repghostnet ghostnet densenet darknet hrnet hgnet dla dpn vgg inception xception "
-    "rexnet nfnet nf_ seresnext seresnet senet ecaresnet eca_ res2ne skresnet cs lcnet mixnet "
-    "mnasnet semnasnet poolformer mambaout fasternet fastvit starnet selecsls fbnet hardcorenas "
-    "wide_resnet resnet shufflenet squeezenet alexnet ese_vovnet vovnet tresnet"
-).split()
+    "efficientnetv2", "efficientnet", "mobilenetv1", "mobilenetv2", "mobilenetv3", "mobilenetv4",
+    "mobilenet_edgetpu", "mobileone", "convnextv2", "convnext", "convmixer", "convformer",
+    "resnetv2", "resnest", "resnext", "regnet", "repvgg", "repvit", "repghostnet", "ghostnet",
+    "densenet", "darknet", "hrnet", "hgnet", "dla", "dpn", "vgg", "inception", "xception",
+    "rexnet", "nfnet", "nf_", "seresnext", "seresnet", "senet", "ecaresnet", "eca_", "res2ne",
+    "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
+    "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
+    "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
+)  # fmt: skip
 
 
 def family_of(architecture: str) -> str:
@@ -80,11 +83,13 @@ def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
         layout = str(row.layout) if target.device.startswith("rtx") else ""
         note = str(row.note)
         copies = target.engine == "paddle-tensorrt" or note == "including IO"
-        key = (target, str(row.onnx), int(row.batch), layout, "suspect" in note, copies)
+        # Measured with ReLU where the file, another project's twin of it, has ReLU6.
+        relu = str(row.mapping_note).startswith("ReLU in Paddle")
+        key = (target, str(row.onnx), int(row.batch), layout, "suspect" in note, copies, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
-        Row(t, onnx, batch, layout, float(np.median(found)), suspect, copies)  # type: ignore[arg-type]
-        for (t, onnx, batch, layout, suspect, copies), found in groups.items()
+        Row(t, onnx, batch, layout, float(np.median(found)), *told)  # type: ignore[arg-type]
+        for (t, onnx, batch, layout, *told), found in groups.items()
     ]
 
 
@@ -97,10 +102,17 @@ class Lowerer:
         self._sets: dict[tuple[object, ...], KernelSet] = {}
 
     def table(self, row: Row) -> KernelTable:
-        key, lower = _lowering(row.target, row.layout)
+        key, lower = lowering_of(row)
         found = self._tables.get((row.onnx, key))
         if found is None:
             found = self._tables[row.onnx, key] = self._read(row.onnx, key, lower)
+        return found
+
+    def layers(self, row: Row) -> KernelTable:
+        """The file's operators, each a kernel of its own: what layer-wise methods add up."""
+        found = self._tables.get((row.onnx, "layers"))
+        if found is None:
+            found = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", _unfused)
         return found
 
     def _read(self, onnx: str, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
@@ -119,7 +131,7 @@ class Lowerer:
         return table
 
     def kernels(self, row: Row) -> KernelSet:
-        key, _ = _lowering(row.target, row.layout)
+        key, _ = lowering_of(row)
         name = (row.onnx, key, row.batch, row.target.device, row.target.precision)
         if name not in self._sets:
             device = device_sheets.load(row.target.device)
@@ -129,9 +141,7 @@ class Lowerer:
 
     def observation(self, row: Row) -> Observation:
         weight = 0.0 if row.suspect else 1.0
-        return Observation(
-            self.kernels(row), row.task, row.latency_us, row.architecture, weight
-        )
+        return Observation(self.kernels(row), row.task, row.latency_us, row.architecture, weight)
 
 
 @cache
@@ -139,18 +149,35 @@ def _network(file: Path) -> Network:
     return read_network(file)
 
 
-def _lowering(target: Target, layout: str) -> tuple[str, Callable[[Network], Lowered]]:
-    """A name for the rules that a target's kernels come from, and the rules."""
-    if target.engine == "torch" and layout == "nhwc":
-        precision = target.precision
+def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
+    """A name for the rules that a row's kernels come from, and the rules."""
+    target, precision = row.target, row.target.precision
+    if target.engine == "torch" and row.layout == "nhwc":
         return (
             f"torch-nhwc-{precision}",
             lambda n: eager.lower_with(n, target.version, precision, channels_last=True),
         )
-    half = target.precision in ("fp16", "amp")
-    engine = "tensorrt" if "tensorrt" in target.engine else target.engine
-    precision = target.precision if engine != "tensorrt" else ("fp16" if half else "fp32")
-    return f"{engine}-{precision}", lambda n: registry.lower(n, target)
+    if "tensorrt" in target.engine:
+        key = f"tensorrt-{'fp16' if precision == 'fp16' else 'fp32'}"
+        if row.plain_relu:
+            return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
+        return key, lambda n: registry.lower(n, target)
+    return f"{target.engine}-{precision}", lambda n: registry.lower(n, target)
+
+
+def _unfused(network: Network) -> Lowered:
+    every = range(len(network.nodes))
+    return Lowered(network, tuple((i,) for i in every), (), "unfused")
+
+
+def _with_relu(network: Network) -> Network:
+    nodes = tuple(
+        replace(node, op="Relu", inputs=node.inputs[:1], attributes=())
+        if node.op == "Clip"
+        else node
+        for node in network.nodes
+    )
+    return replace(network, nodes=nodes)
 
 
 def fold_of(names: Iterable[str], folds: int = 5) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,8 @@ def adapt(
     """Condition a task on (kernels, latency in us) of measured networks.
 
     With none measured the task is as the family has it. A row that the others and the family
-    contradict by more than 2.5 standard deviations is believed only as far as it is off. Raises ValueError for a latency that is not above zero.
+    contradict by more than 2.5 standard deviations is believed only as far as it is off. Raises
+    ValueError for a latency that is not above zero.
     """
     if any(not latency_us > 0 for _, latency_us in measured):
         raise ValueError(f"a measured latency on {task} is not above zero")
@@ -90,7 +92,7 @@ def adapt(
     return AdaptedTask(model, task, coefficients, equations, factor)
 
 
-def _believed(weights: Array, dual: Array, precision: Array, noise: float) -> Array:
+def _believed(weights: Array, dual: Array, precision: NDArray[Any], noise: float) -> Array:
     """Weights after one more look: the row most out of line with all others gets less."""
     off = dual / np.diag(precision)  # what each says against what the others predict for it
     lines = np.abs(off) * np.sqrt(np.diag(precision))
@@ -105,8 +107,7 @@ def _moved(model: FamilyModel, task: Task, equations: Float32, dual: Array) -> F
     """How a task's coefficients change when its equations are given these dual weights."""
     sharing = model.embedding.hyper.sharing
     own = float(sharing.between([task], [task])[0, 0])
-    anchors = [model.tasks[t] for t in model.anchor_task]
-    between = sharing.between([task], anchors)[0]
+    between = sharing.between([task], model.tasks)[0, model.anchor_task]
     direct = own * (dual @ equations)
     cross = (model.anchors @ equations.T) * between[:, None]
     known = model.anchor_factor.T @ (model.anchor_factor @ (cross @ dual))

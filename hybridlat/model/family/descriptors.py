@@ -103,6 +103,8 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     return rows, base_us
 
 
-def classes_and_counts(table: KernelTable) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], Array]:
+def classes_and_counts(
+    table: KernelTable,
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], Array]:
     """Classes and counts in the order of ``describe``'s rows."""
     return np.append(table.classes, [HOST, COPY]), np.append(table.counts, [1.0, 1.0])

@@ -8,8 +8,9 @@ al. 2002; Lei et al. 2018).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,20 @@ class Calibration:
             factor = weight * _quantile(own, confidence) + (1 - weight) * factor
         return float(factor * np.hypot(spread, self.floor))
 
+    def to_json(self) -> dict[str, object]:
+        """As plain lists, scores to four figures."""
+        return {
+            "floor": self.floor,
+            "pooled": _rounded(self.pooled),
+            "by_task": {name: _rounded(scores) for name, scores in self.by_task.items()},
+        }
+
+    @classmethod
+    def from_json(cls, stated: Mapping[str, Any]) -> Calibration:
+        """Read ``to_json``; KeyError, TypeError or ValueError for anything else."""
+        by_task = {str(k): np.array(v, np.float64) for k, v in stated["by_task"].items()}
+        return cls(float(stated["floor"]), np.array(stated["pooled"], np.float64), by_task)
+
     def interval_us(
         self, latency_us: float, spread: float, task: str, confidence: float = 0.9
     ) -> tuple[float, float]:
@@ -63,6 +78,10 @@ def calibrate(
     names = np.array(list(tasks))
     by_task = {str(name): np.sort(scores[names == name]) for name in np.unique(names)}
     return Calibration(floor, np.sort(scores), by_task)
+
+
+def _rounded(scores: Array) -> list[float]:
+    return [float(f"{score:.4g}") for score in scores]
 
 
 def _quantile(scores: Array, confidence: float) -> float:

@@ -96,7 +96,7 @@ def _table(found: Geometry, counts: Array, copied_bytes: float) -> KernelTable:
     rows = np.column_stack([found.values, classes])
     rows[:, COLUMN["op"]] = 0.0
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
-    summed = np.bincount(place.reshape(-1), counts, len(distinct))
+    summed = np.bincount(place.reshape(-1), counts, len(distinct)).astype(np.float64)
     return KernelTable(
         distinct[:, : len(COLUMNS)], distinct[:, -1].astype(np.intp), summed, copied_bytes
     )

@@ -70,7 +70,9 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
     levels = np.zeros((len(data.tasks), embedding.columns), np.float32)
     ratios = [np.zeros(len(base)) for base in data.base_us]
     points = np.empty((count, embedding.columns), np.float32)
-    residual, dual, covariance = np.zeros(count), np.zeros(count), np.eye(count)
+    residual = np.zeros(count)
+    dual: Array = np.zeros(count)
+    covariance: Array = np.eye(count)
     given = np.maximum(data.weights, _LEFT_OUT)
     for step in range(_STEPS):
         for i in range(count):
@@ -85,7 +87,7 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
         noise = hyper.noise**2 / (robust * given)
         covariance = (points @ points.T) * between + own
         covariance[np.diag_indices(count)] += noise
-        dual = np.linalg.solve(covariance, residual)
+        dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)
         for task in range(len(data.tasks)):
             weights = (dual * shared[task][data.task]).astype(np.float32)
             levels[task] = weights @ points

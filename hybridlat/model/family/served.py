@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hybridlat.errors import StoreError
 from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.intervals import Calibration
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable
 from hybridlat.model.family.posterior import HIGHEST, LOWEST, Posterior, log_sum
 from hybridlat.model.family.tasks import Sharing, Task
@@ -57,15 +58,14 @@ class FamilyModel:
     anchor_task: NDArray[np.intp]
     anchor_factor: Float32
     trained_on: int
+    calibration: Calibration | None = None
 
     def coefficients(self, task: Task) -> Float32:
         """Weights of the points' coordinates for a task, seen before or not."""
         between = self.embedding.hyper.sharing.between([task], self.tasks)[0]
         return np.asarray(between.astype(np.float32) @ self.sums)
 
-    def predict(
-        self, table: KernelTable, device: Device, precision: str, task: Task
-    ) -> Prediction:
+    def predict(self, table: KernelTable, device: Device, precision: str, task: Task) -> Prediction:
         """The latency of a network's kernels on a device.
 
         ``precision`` names the peak of the device's sheet that the engine computes at, which for
@@ -83,25 +83,40 @@ class FamilyModel:
             each[: len(table.values)],
             float((each * beside) @ kernels.counts),
             float(np.exp(logarithm)),
-            float(np.sqrt(self.covariance(equation[None], [task])[0, 0])),
+            float(self.spreads(equation[None], [task])[0]),
         )
 
     def equation(
-        self, kernels: KernelSet, task: Task
+        self, kernels: KernelSet, task: Task, points: Float32 | None = None
     ) -> tuple[float, Float32]:
-        """(log latency, linear equation) of a network: what few-shot learning works on."""
+        """(log latency, linear equation) of a network: what few-shot learning works on.
+
+        ``points`` are its kernels in the embedding, where they are at hand.
+        """
         base = task_base(kernels, task)
-        points = self.embedding(kernels.descriptors, kernels.classes)
+        if points is None:
+            points = self.embedding(kernels.descriptors, kernels.classes)
         ratios = (points @ self.coefficients(task)).astype(np.float64)
         logarithm, share = log_sum(kernels, base, ratios)
         return logarithm, share.astype(np.float32) @ points
+
+    def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:
+        """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""
+        between = self._between(tasks)
+        own = np.array([self.embedding.hyper.sharing.between([t], [t])[0, 0] for t in tasks])
+        half = ((equations @ self.anchors.T) * between) @ self.anchor_factor.T
+        prior = (equations.astype(np.float64) ** 2).sum(axis=1) * own
+        return np.sqrt(np.maximum(prior - (half.astype(np.float64) ** 2).sum(axis=1), 1e-6))
+
+    def _between(self, tasks: Sequence[Task]) -> Array:
+        """What tasks share with those of the anchors."""
+        return self.embedding.hyper.sharing.between(tasks, self.tasks)[:, self.anchor_task]
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Covariance of networks' log-latencies that the anchors leave, noise not included."""
         sharing = self.embedding.hyper.sharing
         prior = (equations @ equations.T) * sharing.between(tasks, tasks)
-        anchors = [self.tasks[t] for t in self.anchor_task]
-        cross = (equations @ self.anchors.T) * sharing.between(tasks, anchors)
+        cross = (equations @ self.anchors.T) * self._between(tasks)
         half = cross @ self.anchor_factor.T.astype(np.float64)
         left = prior - half @ half.T
         left[np.diag_indices(len(left))] = np.maximum(np.diag(left), 1e-6)
@@ -118,6 +133,7 @@ class FamilyModel:
             "hyper": hyper,
             "tasks": [asdict(task) for task in self.tasks],
             "trained_on": self.trained_on,
+            "calibration": self.calibration.to_json() if self.calibration else None,
         }
         arrays = io.BytesIO()
         np.savez(
@@ -128,7 +144,7 @@ class FamilyModel:
             anchor_factor=self.anchor_factor,
         )
         (folder / _ARRAYS).write_bytes(arrays.getvalue())
-        (folder / _HEAD).write_text(json.dumps(head, indent=1) + "\n", encoding="utf-8")
+        (folder / _HEAD).write_text(json.dumps(head) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> FamilyModel:
@@ -153,6 +169,7 @@ class FamilyModel:
                     arrays["anchor_task"].astype(np.intp),
                     arrays["anchor_factor"],
                     int(head["trained_on"]),
+                    Calibration.from_json(head["calibration"]) if head["calibration"] else None,
                 )
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{folder} holds no family model that can be read: {error}") from None
@@ -189,9 +206,3 @@ def _spread_out(posterior: Posterior, count: int) -> NDArray[np.intp]:
     if len(order) > count:
         order = [order[int(i)] for i in np.linspace(0, len(order) - 1, count)]
     return np.array(order, np.intp)
-
-
-def with_sharing(model: FamilyModel, sharing: Sharing) -> FamilyModel:
-    """The same model under another assumption of what tasks share."""
-    hyper = replace(model.embedding.hyper, sharing=sharing)
-    return replace(model, embedding=Embedding(hyper, model.embedding.size, model.embedding.seed))

@@ -44,7 +44,9 @@ def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
 def test_none_measured_is_the_family(model: FamilyModel) -> None:
     (one,) = observations(1, 4, THERE)
     adapted = adapt(model, THERE, [])
-    assert adapted.log_latency(one.kernels)[0] == pytest.approx(model.equation(one.kernels, THERE)[0])
+    assert adapted.log_latency(one.kernels)[0] == pytest.approx(
+        model.equation(one.kernels, THERE)[0]
+    )
 
 
 def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:

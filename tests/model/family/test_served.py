@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hybridlat.errors import StoreError
 from hybridlat.model.family.dataset import collect
 from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.intervals import calibrate
 from hybridlat.model.family.posterior import fit
 from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.tasks import Sharing, Task
@@ -39,6 +41,16 @@ def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None
         after = loaded.predict(kernels, device, "fp32", task)
         assert after.network_us == pytest.approx(before.network_us, rel=1e-5)
         assert after.spread == pytest.approx(before.spread, rel=1e-3)
+
+
+def test_the_calibration_travels_with_the_model(model: FamilyModel, tmp_path: Path) -> None:
+    calibration = calibrate(np.linspace(-1, 1, 51), np.full(51, 0.1), ["gpu"] * 51)
+    replace(model, calibration=calibration).save(tmp_path)
+    loaded = FamilyModel.load(tmp_path).calibration
+    assert loaded is not None
+    assert loaded.half_width(0.2, "gpu") == pytest.approx(
+        calibration.half_width(0.2, "gpu"), rel=1e-3
+    )
 
 
 def test_nothing_is_pickled(model: FamilyModel, tmp_path: Path) -> None:
