@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 
@@ -17,6 +19,7 @@ from hybridlat.estimate.composition import (
     conformal_quantile,
     fit_constants,
     normal_quantile,
+    student_quantile,
 )
 from hybridlat.estimate.posterior import CellFacts, Correlation
 from tests.graph.made_networks import make_network
@@ -122,16 +125,92 @@ def test_no_networks_leave_a_wide_plain_sum() -> None:
     assert found.residual_share == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("change", [{"format": 9}, {"scale": "x"}, {"quantiles": None}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 9},
+        {"scale": "x"},
+        {"quantiles": None},
+        {"levels": [[0.9, 2.0], [0.95, 1.0]]},
+        {"levels": None},
+    ],
+)
 def test_a_damaged_composition_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError, match="composition"):
         Composition.from_json({**Composition().to_json(), **change})
 
 
-def test_another_confidence_scales_the_interval() -> None:
-    composition = fit_composition([make_network(i, cells=6) for i in range(12)])
-    belief = composition.start(make_network(99).cells)
-    widths = [composition.at(c).interval(belief).half_width_share for c in (0.5, 0.8, 0.9, 0.95)]
-    assert widths == sorted(widths)
-    assert widths[2] == composition.interval(belief).half_width_share
-    np.testing.assert_allclose(composition.at(0.5).at(0.9).quantiles, composition.quantiles)
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 10_000),
+    st.lists(st.floats(0.05, 0.999), min_size=2, max_size=6, unique=True),
+    st.sampled_from([0, 3, 12]),
+)
+def test_the_surer_the_wider(seed: int, confidences: list[float], networks: int) -> None:
+    composition = _fitted(networks)
+    belief = composition.start(make_network(seed, cells=7).cells)
+    widths = [
+        composition.at(c).interval(belief).half_width_share for c in sorted(confidences)
+    ]  # fmt: skip
+    assert all(low < high for low, high in itertools.pairwise(widths))
+
+
+@functools.cache
+def _fitted(networks: int) -> Composition:
+    return fit_composition([make_network(i, cells=6) for i in range(networks)])
+
+
+def test_going_to_another_confidence_and_back_changes_nothing() -> None:
+    composition = _fitted(12)
+    assert composition.at(composition.confidence) == composition
+    there = composition.at(0.99)
+    assert there.confidence == 0.99
+    np.testing.assert_allclose(there.at(0.9).quantiles, composition.quantiles)
+
+
+def test_each_confidence_holds_the_truth_as_often_as_it_says() -> None:
+    inside: dict[float, list[bool]] = {level: [] for level in LEVELS}
+    for world in range(3):
+        base = 100_000 * (world + 7)
+        composition = fit_composition([make_network(base + i, 8 + i % 25) for i in range(60)])
+        for i in range(60):
+            network = make_network(base + 5000 + i, 8 + i % 25)
+            start = composition.start(network.cells)
+            for share in (0.0, 0.2, 1.0):
+                belief = advance(start, network, cells_at(share, len(network.cells)))
+                for level, found in inside.items():
+                    low, high = composition.at(level).interval(belief).interval_us
+                    found.append(low <= network.latency_us <= high)
+    for level, found in inside.items():
+        # Three states of each network are not independent: count networks, not answers.
+        error = math.sqrt(level * (1 - level) / (len(found) / 3))
+        assert level - 2.5 * error <= np.mean(found) <= min(level + 3.5 * error, 0.999), level
+
+
+def test_levels_come_from_networks_where_there_are_enough_of_them() -> None:
+    assert [level for level, _ in _fitted(60).levels] == [0.5, 0.8, 0.9, 0.95]
+    assert [level for level, _ in _fitted(12).levels] == [0.5, 0.8, 0.9]
+    assert _fitted(0).levels == ()
+    few = _fitted(3)
+    ratio = few.at(0.99).quantiles[0][1] / few.quantiles[0][1]
+    degrees = few.correlation.degrees
+    assert ratio == pytest.approx(student_quantile(0.99, degrees) / student_quantile(0.9, degrees))
+
+
+def test_student_quantiles_are_those_of_the_tables() -> None:
+    for degrees, level, expected in ((10, 0.9, 1.812), (4, 0.95, 2.776), (12, 0.99, 3.055)):
+        assert student_quantile(level, degrees) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_composition_of_the_first_format_is_still_read() -> None:
+    body = _fitted(12).to_json()
+    del body["levels"]
+    old = Composition.from_json({**body, "format": 1})
+    assert old.quantiles == _fitted(12).quantiles
+    belief = old.start(make_network(99).cells)
+    widths = [old.at(c).interval(belief).half_width_share for c in LEVELS]
+    assert widths == sorted(set(widths))
+    assert widths[2] == _fitted(12).interval(belief).half_width_share
