@@ -112,6 +112,7 @@ def evaluate(
         return
     out = console()
     leaderboard.show(found.rows, out)
+    leaderboard.show_calibration(found.rows, out)
     for report in found.reports:
         for regime, share in report.device_time_share.items():
             out.print(

@@ -3,10 +3,10 @@
 The two constants are fitted per target on whole networks that were measured, to the relative error,
 and pulled towards 0 and 1 where there are few of them. The interval joins two sources: the cells'
 errors, whose shared part does not average out (see posterior.py), and what the composition itself
-gets wrong, known from networks left out of the fit. How many standard errors it reaches is read off
-the errors of held-out networks (see calibration.py): started from conformal quantiles, then smoothed
-and widened, so that no guarantee whatever the shape of the errors is left. Whether it holds what it
-says is measured: ``evaluate`` reports it at every confidence of ``CALIBRATED_AT``.
+gets wrong, known from networks left out of the fit. How many standard errors it reaches is read
+off the errors of held-out networks (see calibration.py). It starts from conformal quantiles; as
+they are smoothed and widened, their guarantee for errors of any shape is lost. Whether intervals
+hold what they say is therefore measured: ``evaluate`` reports it at each of ``CALIBRATED_AT``.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def normal_quantile(confidence: float) -> float:
 def student_quantile(confidence: float, degrees: float) -> float:
     """Two-sided quantile of Student's distribution: 1.812 at 0.9 with 10 degrees of freedom.
 
-    From 4 degrees on within 0.3 % up to 0.99. Source: Abramowitz & Stegun, "Handbook of Mathematical
-    Functions", 1964, formula 26.7.5.
+    From 4 degrees on within 0.3 % up to 0.99. Source: Abramowitz & Stegun, "Handbook of
+    Mathematical Functions", 1964, formula 26.7.5.
     """
     z = normal_quantile(confidence)
     terms = (

@@ -186,6 +186,7 @@ def _keep(
         for name, figure in figures(report).items():
             run.figure(name, figure)
         run.table("per_network.json", _table(report))
+        run.table("calibration.json", _calibration(report))
         for method in dict.fromkeys(j.method for j in report.judgements):
             with run.nested(f"{report.target} {method}") as inner:
                 own = [r for r in report.rows(inner.id) if r.method == method]
@@ -222,6 +223,15 @@ def _table(report: TargetReport) -> dict[str, list[object]]:
             )  # fmt: skip
             for column, value in zip(columns.values(), values, strict=True):
                 column.append(value)
+    return columns
+
+
+def _calibration(report: TargetReport) -> dict[str, list[object]]:
+    """One row per regime and confidence asked for."""
+    found = [(r, level.to_json()) for r, given in report.calibration.items() for level in given]
+    names = dict.fromkeys(name for _, level in found for name in level)
+    columns: dict[str, list[object]] = {"regime": [regime for regime, _ in found]}
+    columns.update({name: [level[name] for _, level in found] for name in names})
     return columns
 
 

@@ -121,6 +121,33 @@ def show(rows: Sequence[Row], console: Console) -> None:
         console.print()
 
 
+def show_calibration(rows: Sequence[Row], console: Console) -> None:
+    """Per target: how often our intervals hold the truth, and how wide they are, by confidence."""
+    from rich.table import Table
+
+    for target in dict.fromkeys(r.target for r in rows if r.calibration):
+        own = [r for r in rows if r.target == target and r.calibration]
+        table = Table(
+            title=f"{target} · truths inside the interval, and its mean width, by the confidence "
+            "asked for",
+            title_justify="left", title_style="bold", box=None, pad_edge=False,
+            padding=(0, 2, 0, 0), header_style="dim",
+        )  # fmt: skip
+        table.add_column("regime", no_wrap=True)
+        asked = list(dict.fromkeys(level.confidence for r in own for level in r.calibration))
+        for confidence in asked:
+            table.add_column(f"{100 * confidence:g} %", justify="right", no_wrap=True)
+        for row in own:
+            found = {level.confidence: level for level in row.calibration}
+            cells = [
+                f"{100 * found[c].coverage:.0f} / {100 * found[c].width:.0f}" if c in found else "–"
+                for c in asked
+            ]
+            table.add_row(row.regime, *cells)
+        console.print(table)
+        console.print()
+
+
 _KEPT_LONGEST = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
 """Positions of headings, what matters most first."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel
 from hybridlat.evaluation.metrics import Answer, Score, score
 from hybridlat.schema.target import Target
 
@@ -24,6 +25,7 @@ class Row:
     networks: int
     cells: int
     mlflow_run: str = ""
+    calibration: tuple[ConfidenceLevel, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
@@ -45,6 +47,7 @@ class Row:
             "networks": self.networks,
             "cells": self.cells,
             "mlflow_run": self.mlflow_run,
+            "calibration": [level.to_json() for level in self.calibration] or None,
         }
 
 
@@ -68,8 +71,8 @@ class Judgement:
 class TargetReport:
     """One target judged.
 
-    ``curves`` are method → [(share of cells measured, RMSPE)]; ``calibration`` maps what was judged
-    (cells, networks) to [(stated confidence, share inside)]. ``device_time_share`` is the part of
+    ``curves`` are method → [(share of cells measured, RMSPE)]; ``calibration`` maps our
+    own regimes to what was found at each confidence. ``device_time_share`` is the part of
     the time to measure everything that each gated regime spent, ``reachable`` the part of networks
     that repeats of the same network put within 5 %.
     """
@@ -82,7 +85,7 @@ class TargetReport:
     networks: int
     cells: int
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    calibration: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    calibration: Mapping[str, Sequence[ConfidenceLevel]] = field(default_factory=dict)
     device_time_share: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -99,6 +102,7 @@ class TargetReport:
                 networks=0 if j.per_cell else j.score.answered,
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.answers),
                 mlflow_run=mlflow_run,
+                calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
             )
             for j in self.judgements
         ]

@@ -92,7 +92,8 @@ def test_an_evaluation_is_kept_as_nested_runs(
     assert {"git_commit", "target", "protocol"} <= set(middle.data.params)
     names = {item.path for item in client.list_artifacts(middle.info.run_id)}
     assert names == {
-        "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md"
+        "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md",
+        "calibration.json",
     }  # fmt: skip
     assert {a.path for a in client.list_artifacts(top.info.run_id)} == {"leaderboard.md"}
 
