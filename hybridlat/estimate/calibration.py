@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hybridlat.estimate.composition import (
+    CALIBRATED_AT,
     Composition,
     conformal_quantile,
     fit_constants,
@@ -131,12 +132,13 @@ def fit_composition(networks: Sequence[JudgedNetwork], confidence: float = 0.9) 
         networks=len(ordered),
         correlation=correlation,
     )
-    return replace(base, quantiles=_quantiles(ordered, base, without))
+    return _calibrated(ordered, base, without)
 
 
-def _quantiles(
+def _calibrated(
     networks: Sequence[JudgedNetwork], base: Composition, without: Sequence[tuple[float, float]]
-) -> tuple[tuple[float, float], ...]:
+) -> Composition:
+    """The composition with its multipliers and levels, from networks left out of its constants."""
     parts: dict[float, list[float]] = {stage: [] for stage in STAGES}
     scores: dict[float, list[float]] = {stage: [] for stage in STAGES}
     for network, (overhead, scale) in zip(networks, without, strict=True):
@@ -156,16 +158,33 @@ def _quantiles(
     # Sixty networks fix a 90 % quantile only to within 4 points of coverage. The stages measure
     # standardised errors of the same networks, so each is drawn half-way to what they say together.
     together = _multiplier([s for stage in STAGES for s in scores[stage]], base.confidence)
-    return tuple(
-        sorted(
-            (
-                float(np.mean(parts[stage])),
-                fitted * (_multiplier(scores[stage], base.confidence) + together) / 2,
-            )
-            for stage in STAGES
-            if scores[stage]
-        )
-    )
+    multipliers = {
+        stage: fitted * (_multiplier(scores[stage], base.confidence) + together) / 2
+        for stage in STAGES
+        if scores[stage]
+    }
+    quantiles = sorted((float(np.mean(parts[stage])), q) for stage, q in multipliers.items())
+    relative = [s / q for stage, q in multipliers.items() for s in scores[stage]]
+    levels = _levels(relative, base.confidence, len(networks))
+    return replace(base, quantiles=tuple(quantiles), levels=levels)
+
+
+def _levels(
+    relative: Sequence[float], confidence: float, networks: int
+) -> tuple[tuple[float, float], ...]:
+    """(confidence, reach) at every level that so many networks can promise.
+
+    ``relative`` are the errors of all stages in multipliers. One ratio serves all stages: it makes
+    the interval widen at the same pace in every state of a network, without which a surer answer
+    could cost less to measure, and the tail of each stage alone is known from too few networks.
+    """
+    found: list[tuple[float, float]] = []
+    for level in sorted({*CALIBRATED_AT, confidence}):
+        promised = math.ceil((networks + 1) * level - 1e-9) <= networks
+        reach = conformal_quantile(relative, level) if promised else None
+        if reach is not None and reach > (found[-1][1] if found else 0.0):
+            found.append((level, reach))
+    return tuple(found)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:

@@ -44,8 +44,8 @@ def answer(
         measure(file, split, hashes)
         fresh.update(hashes)
     known = knowledge.known(hashes)
-    rows, predicted = _facts(split, knowledge, known, confidence)
-    composition = knowledge.composition
+    rows, predicted = _facts(split, knowledge, known)
+    composition = knowledge.composition.at(confidence)
     belief = composition.start(rows)
     refused = {i for i, h in enumerate(hashes) if h in known and known[h].latency_us is None}
     failures = {i: known[hashes[i]].failure or "it could not be measured" for i in refused}
@@ -76,16 +76,17 @@ def answer(
 
 
 def _facts(
-    split: Split, knowledge: Knowledge, known: Mapping[str, Known], confidence: float
+    split: Split, knowledge: Knowledge, known: Mapping[str, Known]
 ) -> tuple[list[CellFacts], dict[str, CellPrediction]]:
     """What the gate starts from: records, and for the rest what the model says."""
     missing = [use.signature for use in split.uses if use.signature not in known]
     predicted: dict[str, CellPrediction] = {}
     texts: Mapping[str, str] = {}
-    if missing and knowledge.model is not None:
+    model = knowledge.model if missing else None
+    if model is not None:
         # A measured cell's text matters only beside predicted ones, which it teaches about.
         texts = knowledge.texts(split, [use.signature for use in split.uses])
-        found = knowledge.model.predict([texts[h] for h in missing])
+        found = model.predict([texts[h] for h in missing])
         predicted = dict(zip(missing, found, strict=True))
     rows = []
     for use in split.uses:
@@ -102,8 +103,8 @@ def _facts(
                     source="measured",
                 )
             )  # fmt: skip
-        elif guess is not None and text is not None:
-            rows.append(priors.predicted(use.signature, text, use.count, guess, confidence))
+        elif guess is not None and text is not None and model is not None:
+            rows.append(priors.predicted(use.signature, text, use.count, guess, model.confidence))
         else:
             rows.append(CellFacts(use.signature, use.count, None, 1.0, trusted=False))
     return rows, predicted

@@ -109,7 +109,8 @@ class Knowledge:
             return plain
         lent = self.borrowed[1]
         return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
-                       quantiles=lent.quantiles, confidence=lent.confidence)  # fmt: skip
+                       quantiles=lent.quantiles, levels=lent.levels,
+                       confidence=lent.confidence)  # fmt: skip
 
     @cached_property
     def borrowed(self) -> tuple[str, Composition] | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate import priors
 from hybridlat.estimate.composition import Composition
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel, of_cells
 from hybridlat.evaluation.cross_fitting import Setting
 from hybridlat.evaluation.dataset import Records
 from hybridlat.evaluation.metrics import Answer, Score, mean_score, score
@@ -46,7 +47,7 @@ def judge_cells(
     chosen: dict[int, NDArray[np.intp]] = {}
     data = _Data(hashes, texts, truth, costs)
     methods = [OWN, *(n for n in names if baselines.load(n).unit == "cell")]
-    calibration: dict[str, list[tuple[float, float]]] = {}
+    calibration: dict[str, tuple[ConfidenceLevel, ...]] = {}
     ours: dict[tuple[int, int], tuple[tuple[Answer, ...], float]] = {}
     for method in methods:
         for size in sizes:
@@ -81,7 +82,7 @@ def judge_cells(
                 regime = f"gated_cells@{GATED_SHARE * 100:g}%"
                 found.append(Judgement(regime, method, measured, spent, True, mean_score(gated)))
             if method == OWN:
-                calibration[f"cells@{size}"] = _calibration(answers)
+                calibration[f"cells@{size}"] = of_cells(answers, setting.confidence)
     return TargetReport(
         target=records.target,
         data_hash=records.data_hash,
@@ -185,8 +186,3 @@ def _measure(
         else a
         for i, a in enumerate(answers)
     )
-
-
-def _calibration(answers: Sequence[Answer]) -> list[tuple[float, float]]:
-    found = score(answers).coverage
-    return [] if found is None else [(0.9, found)]

@@ -71,25 +71,23 @@ def fit_without(records: Records, forbidden: Collection[str], setting: Setting) 
 
 
 def stated(
-    model: CellModel, records: Records, cells: Sequence[tuple[str, int]], confidence: float
+    model: CellModel, records: Records, cells: Sequence[tuple[str, int]]
 ) -> tuple[CellFacts, ...]:
     """What the model says of the cells of a network, with what measuring each would cost."""
     things = [records.cells[h] for h, _ in cells]
     said = model.predict([t.text for t in things])
     return tuple(
-        facts.predicted(h, thing.text, count, prediction, confidence, thing.cost_s)
+        facts.predicted(h, thing.text, count, prediction, model.confidence, thing.cost_s)
         for (h, count), thing, prediction in zip(cells, things, said, strict=True)
     )
 
 
-def judged(
-    model: CellModel, records: Records, network: WholeNetwork, confidence: float
-) -> JudgedNetwork:
+def judged(model: CellModel, records: Records, network: WholeNetwork) -> JudgedNetwork:
     """A network beside its truth, as a model states it that must not have seen it."""
     return JudgedNetwork(
         network.name,
         network.latency_us,
-        stated(model, records, network.cells, confidence),
+        stated(model, records, network.cells),
         tuple(
             (records.cells[h].latency_us, records.cells[h].spread_share) for h, _ in network.cells
         ),
@@ -134,5 +132,5 @@ def cross_fit(
         forbidden = records.forbidden(members) | set(also_forbidden)
         models[fold] = fit_without(records, forbidden, setting)
         for network in members:
-            found[network.name] = judged(models[fold], records, network, setting.confidence)
+            found[network.name] = judged(models[fold], records, network)
     return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, found)

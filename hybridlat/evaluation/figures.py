@@ -106,16 +106,19 @@ def calibration(report: TargetReport) -> Figure:
     """Share of truths inside the interval against what the interval says."""
     figure, axes = _canvas(
         f"{report.target}: how often the interval holds the truth",
-        "stated confidence, %",
+        "confidence asked for, %",
         "found inside, %",
     )
     axes.plot([50, 100], [50, 100], color="#555555", linewidth=1, label="as stated")
-    for (name, points), colour in zip(
-        report.calibration.items(), ("#c8553d", "#0b6e4f", "#2b2d42", "#8d99ae"), strict=False
+    drawn = [r for r in report.calibration if not r.startswith("gated_cells@")]
+    for regime, colour in zip(
+        drawn, ("#2b2d42", "#c8553d", "#0b6e4f", "#8d99ae", "#e0a458"), strict=False
     ):
+        levels = report.calibration[regime]
         axes.plot(
-            [100 * stated for stated, _ in points], [100 * inside for _, inside in points],
-            marker="o", markersize=4, label=name, color=colour,
+            [100 * level.confidence for level in levels],
+            [100 * level.coverage for level in levels],
+            marker="o", markersize=4, label=regime, color=colour,
         )  # fmt: skip
     axes.set_ylim(40, 100)
     axes.legend(frameon=False, loc="lower right")

@@ -6,19 +6,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import JudgedNetwork, advance, cells_at, fit_composition
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.posterior import Belief
-from hybridlat.evaluation import selection_curves
+from hybridlat.evaluation import confidence_levels, selection_curves
 from hybridlat.evaluation.baseline_runs import judge_baselines
 from hybridlat.evaluation.cross_fitting import CrossFitted, Setting, cross_fit
 from hybridlat.evaluation.dataset import Records, WholeNetwork
 from hybridlat.evaluation.metrics import Answer, noise
+from hybridlat.evaluation.replay import all_measured, answer, play_gate
 from hybridlat.evaluation.results import OWN, Judgement, TargetReport
 from hybridlat.evaluation.splits import FOLDS, even_folds
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
+_MEASURED, _UNSEEN = "measured", "unseen"
 Tell = Callable[[str], None]
 
 
@@ -39,22 +40,33 @@ def judge_networks(
         fold: fit_composition(fitted.others(fold), setting.confidence) for fold in fitted.folds
     }
     found: dict[str, list[Answer]] = {}
-    gated: dict[str, dict[str, Belief]] = {}
+    beliefs: dict[str, dict[str, Belief]] = {}
     spent: dict[str, list[float]] = {}
     for fold, members in fitted.folds.items():
         for network in members:
             _play(
                 records, network, fitted.judged[network.name], compositions[fold], tolerances,
-                found, gated, spent,
+                found, beliefs, spent,
             )  # fmt: skip
     predict_ms = _predict_ms(records, fitted)
     own = [Judgement(regime, OWN, tuple(found[regime]), predict_ms) for regime in found]
     tell(f"{records.target}: fitting baselines")
+    gated = {r: b for r, b in beliefs.items() if r not in (_MEASURED, _UNSEEN)}
     others = judge_baselines(records, fitted, setting, gated, baselines)
     drawn = selection_curves.risk_coverage(fitted, compositions)
     pairs = [(fitted.judged[n.name], compositions[f]) for f, m in fitted.folds.items() for n in m]
     own.extend(selection_curves.choices(pairs, CELL_SHARES))
-    own.append(Judgement("unseen_cells", OWN, _cells(pairs), predict_ms, per_cell=True))
+    cells = _cells(pairs)
+    own.append(Judgement("unseen_cells", OWN, cells, predict_ms, per_cell=True))
+    tell(f"{records.target}: intervals at other confidences")
+    gates = {f"gated@{t * 100:g}%": t for t in tolerances}
+    calibration = {
+        regime: confidence_levels.of_gate(pairs, gates[regime], given)
+        if regime in gates
+        else confidence_levels.of_states(pairs, given)
+        for regime, given in beliefs.items()
+    }
+    calibration["unseen_cells"] = confidence_levels.of_cells(cells, setting.confidence)
     floor, within = noise([n.repeats_us for n in networks])
     return TargetReport(
         target=records.target,
@@ -65,41 +77,10 @@ def judge_networks(
         networks=len(networks),
         cells=len(records.cells),
         curves=drawn,
-        calibration=selection_curves.calibration(pairs),
+        calibration=calibration,
         device_time_share={r: sum(v) / len(v) for r, v in spent.items() if v},
         notes=_notes(records, networks),
     )
-
-
-def play_gate(
-    network: JudgedNetwork, composition: Composition, tolerance: float, fraction: float = 0.25
-) -> Belief:
-    """Measure what the gate asks for, from the records, until it asks no more."""
-    belief = composition.start(network.cells)
-    while chosen := gate.choose(belief, composition, tolerance, fraction=fraction):
-        belief = belief.observe(network.truth(chosen))
-    return belief
-
-
-def answer(network: JudgedNetwork, composition: Composition, belief: Belief) -> Answer:
-    """What is said of a network in the state of a belief; no latency while a cell has none."""
-    interval = composition.interval(belief)
-    complete = belief.complete
-    return Answer(
-        name=network.name,
-        true_us=network.latency_us,
-        predicted_us=interval.latency_us if complete else math.nan,
-        interval_us=interval.interval_us if complete else None,
-        measured_share=belief.measured_share,
-        device_s=math.fsum(network.cells[i].cost_s for i in belief.measured),
-        cells=len(network.cells),
-        cells_measured=len(belief.measured),
-    )
-
-
-def all_measured(network: JudgedNetwork, composition: Composition) -> Belief:
-    """The belief once every cell is measured."""
-    return composition.start(network.cells).observe(network.truth(range(len(network.cells))))
 
 
 def _play(
@@ -109,25 +90,26 @@ def _play(
     composition: Composition,
     tolerances: Sequence[float],
     found: dict[str, list[Answer]],
-    gated: dict[str, dict[str, Belief]],
+    beliefs: dict[str, dict[str, Belief]],
     spent: dict[str, list[float]],
 ) -> None:
     everything = all_measured(network, composition)
-    found.setdefault("measured", []).append(answer(network, composition, everything))
     start = composition.start(network.cells)
-    found.setdefault("unseen", []).append(answer(network, composition, start))
+    for regime, belief in ((_MEASURED, everything), (_UNSEEN, start)):
+        beliefs.setdefault(regime, {})[whole.name] = belief
+        found.setdefault(regime, []).append(answer(network, composition, belief))
     total_s = math.fsum(c.cost_s for c in network.cells)
     for tolerance in tolerances:
         regime = f"gated@{tolerance * 100:g}%"
         belief = play_gate(network, composition, tolerance)
-        gated.setdefault(regime, {})[whole.name] = belief
+        beliefs.setdefault(regime, {})[whole.name] = belief
         said = answer(network, composition, belief)
         found.setdefault(regime, []).append(said)
         spent.setdefault(regime, []).append(said.device_s / total_s)
     for share in CELL_SHARES:
         regime = f"gated_cells@{share * 100:g}%"
         belief = advance(start, network, cells_at(share, len(network.cells)))
-        gated.setdefault(regime, {})[whole.name] = belief
+        beliefs.setdefault(regime, {})[whole.name] = belief
         found.setdefault(regime, []).append(answer(network, composition, belief))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel
 from hybridlat.evaluation.metrics import Answer, Score, score
 from hybridlat.schema.target import Target
 
@@ -13,7 +14,12 @@ OWN = "hybridlat"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the leaderboard: a target, a regime, a method and its figures."""
+    """One line of the leaderboard: a target, a regime, a method and its figures.
+
+    ``asked`` is how many networks (in regimes per cell: cells) the method was asked for, of which
+    it answered ``score.answered``. ``reason`` says why a target has no figures; such a row is of no
+    regime and no method.
+    """
 
     target: str
     regime: str
@@ -24,13 +30,27 @@ class Row:
     networks: int
     cells: int
     mlflow_run: str = ""
+    calibration: tuple[ConfidenceLevel, ...] = ()
+    asked: int = 0
+    reason: str = ""
+
+    @classmethod
+    def without_figures(cls, target: Target, reason: str) -> Row:
+        """The row of a target that cannot be judged."""
+        return cls(str(target), "", "", score(()), None, None, 0, 0, reason=reason)
+
+    @property
+    def answered_share(self) -> float | None:
+        """Part of what was asked that the method answered; None where nothing was asked."""
+        return self.score.answered / self.asked if self.asked else None
 
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
+        judged = not self.reason
         return {
             "target": self.target,
-            "regime": self.regime,
-            "method": self.method,
+            "regime": self.regime or None,
+            "method": self.method or None,
             "rmspe": _rounded(self.score.rmspe, 3),
             "mape": _rounded(self.score.mape, 3),
             "within_5": _rounded(self.score.within_5, 4),
@@ -38,13 +58,17 @@ class Row:
             "spearman": _rounded(self.score.spearman, 4),
             "coverage": _rounded(self.score.coverage, 4),
             "width": _rounded(self.score.width, 4),
-            "measured_share": _rounded(self.score.measured_share, 4),
-            "device_s": _rounded(self.score.device_s, 2),
+            "measured_share": _rounded(self.score.measured_share, 4) if judged else None,
+            "device_s": _rounded(self.score.device_s, 2) if judged else None,
             "predict_ms": _rounded(self.predict_ms, 3),
             "noise_floor": _rounded(self.noise_floor, 3),
-            "networks": self.networks,
-            "cells": self.cells,
+            "networks": self.networks if judged else None,
+            "cells": self.cells if judged else None,
+            "answered": self.score.answered if judged else None,
+            "answered_share": _rounded(self.answered_share, 4),
             "mlflow_run": self.mlflow_run,
+            "calibration": [level.to_json() for level in self.calibration] or None,
+            "reason": self.reason or None,
         }
 
 
@@ -68,8 +92,8 @@ class Judgement:
 class TargetReport:
     """One target judged.
 
-    ``curves`` are method → [(share of cells measured, RMSPE)]; ``calibration`` maps what was judged
-    (cells, networks) to [(stated confidence, share inside)]. ``device_time_share`` is the part of
+    ``curves`` are method → [(share of cells measured, RMSPE)]; ``calibration`` maps our
+    own regimes to what was found at each confidence. ``device_time_share`` is the part of
     the time to measure everything that each gated regime spent, ``reachable`` the part of networks
     that repeats of the same network put within 5 %.
     """
@@ -82,12 +106,15 @@ class TargetReport:
     networks: int
     cells: int
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    calibration: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    calibration: Mapping[str, Sequence[ConfidenceLevel]] = field(default_factory=dict)
     device_time_share: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def rows(self, mlflow_run: str = "") -> list[Row]:
         """One row per judgement, in order."""
+        asked: dict[str, int] = {}
+        for j in self.judgements:
+            asked[j.regime] = max(asked.get(j.regime, 0), len(j.answers))
         return [
             Row(
                 target=str(self.target),
@@ -99,6 +126,8 @@ class TargetReport:
                 networks=0 if j.per_cell else j.score.answered,
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.answers),
                 mlflow_run=mlflow_run,
+                calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
+                asked=asked[j.regime],
             )
             for j in self.judgements
         ]

@@ -1,4 +1,4 @@
-"""Risk–coverage curves of several ways to choose cells, and how often intervals hold the truth."""
+"""Risk–coverage curves of several ways to choose which cells to measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hybridlat.evaluation.metrics import Answer, mean_score, rmspe, score
 from hybridlat.evaluation.results import Judgement
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _RANDOM_TRIALS = 10
 Order = Callable[[JudgedNetwork, Composition], list[int]]
 Pairs = Sequence[tuple[JudgedNetwork, Composition]]
@@ -143,28 +142,3 @@ def _append(curve: list[tuple[float, float]], share: float, errors: list[float])
 def cell_reach(cell: CellFacts, composition: Composition) -> float:
     """The factor by which a cell's interval reaches up and down."""
     return math.exp(normal_quantile(composition.confidence) * cell.spread_share)
-
-
-def calibration(pairs: Pairs) -> dict[str, list[tuple[float, float]]]:
-    """Share of cells and of unseen networks inside their interval, at several confidences."""
-    cells = {
-        c.signature: abs(math.log(us / c.latency_us)) / c.spread_share
-        for network, _ in pairs
-        for c, (us, _) in zip(network.cells, network.measured, strict=True)
-        if c.latency_us is not None
-    }
-    networks = []
-    for network, composition in pairs:
-        belief = composition.start(network.cells)
-        if belief.complete:
-            interval = composition.interval(belief)
-            reach = math.log1p(interval.half_width_share) / normal_quantile(composition.confidence)
-            networks.append(abs(math.log(network.latency_us / interval.latency_us)) / reach)
-    found = {}
-    for name, scores in (("cells", list(cells.values())), ("networks", networks)):
-        if scores:
-            found[name] = [
-                (level, float(np.mean(np.array(scores) <= normal_quantile(level))))
-                for level in LEVELS
-            ]
-    return found

@@ -36,7 +36,7 @@ from hybridlat.evaluation.cross_fitting import Setting, cross_fit, device_of, fi
 from hybridlat.evaluation.dataset import Records, WholeNetwork, load
 from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Answer, Score, noise, score
-from hybridlat.evaluation.network_level import all_measured, answer, play_gate
+from hybridlat.evaluation.replay import all_measured, answer, play_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.device import Device
@@ -166,7 +166,7 @@ class _Training:
         self.model = fit_without(records, forbidden, setting)
         if training and not enough:
             crossed = [
-                judged(self.model, records, n, setting.confidence)
+                judged(self.model, records, n)
                 for n in training
                 if any(h not in forbidden for h, _ in n.cells)
             ]
@@ -180,6 +180,7 @@ class _Training:
     def judge(self, model: CellModel, composition: Composition) -> dict[str, list[Answer]]:
         """Regime → answers on what was held out, of any model and composition."""
         records = self.records
+        composition = composition.at(self.setting.confidence)
         texts = [records.cells[h].text for h in self.cells]
         cells = [
             Answer(h, records.cells[h].latency_us,
@@ -189,7 +190,7 @@ class _Training:
         found: dict[str, list[Answer]] = {"unseen_cells": cells}
         gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
         for whole in self.networks:
-            network = judged(model, records, whole, self.setting.confidence)
+            network = judged(model, records, whole)
             for regime, belief in (
                 ("unseen", composition.start(network.cells)),
                 (gated, play_gate(network, composition, _GATED_TOLERANCE)),

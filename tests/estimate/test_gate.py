@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -19,10 +20,15 @@ from tests.graph.made_networks import TRUE, make_network
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
 
 
-def _run(network: JudgedNetwork, tolerance: float, fraction: float = 0.5) -> Belief:
-    belief = COMPOSITION.start(network.cells)
+def _run(
+    network: JudgedNetwork,
+    tolerance: float,
+    fraction: float = 0.5,
+    composition: Composition = COMPOSITION,
+) -> Belief:
+    belief = composition.start(network.cells)
     for _ in range(len(network.cells) + 1):
-        chosen = gate.choose(belief, COMPOSITION, tolerance, fraction=fraction)
+        chosen = gate.choose(belief, composition, tolerance, fraction=fraction)
         if not chosen:
             return belief
         assert not set(chosen) & set(belief.measured)
@@ -133,3 +139,36 @@ def test_ranking_names_every_unmeasured_cell_once() -> None:
     network = make_network(5, cells=15)
     belief = COMPOSITION.start(network.cells).observe(network.truth([2, 7]))
     assert sorted(gate.ranking(belief)) == [i for i in range(15) if i not in (2, 7)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000), st.integers(2, 22), st.floats(0.02, 0.3), st.sampled_from([10, 20]))
+def test_a_surer_answer_never_costs_less(
+    seed: int, cells: int, tolerance: float, networks: int
+) -> None:
+    composition = _calibrated(networks)
+    belief = composition.start(make_network(seed, cells).cells)
+    costs = [
+        gate.plan(belief, composition.at(c), tolerance).cost_s
+        for c in (0.3, 0.5, 0.8, 0.9, 0.99, 0.999)
+    ]
+    assert costs == sorted(costs)
+
+
+def test_the_surer_the_more_is_measured() -> None:
+    composition = _calibrated(20)
+    spent, cells = [], []
+    for confidence in (0.5, 0.8, 0.9, 0.95, 0.99):
+        done = [
+            _run(make_network(7000 + i, cells=12), 0.05, composition=composition.at(confidence))
+            for i in range(20)
+        ]
+        cells.append(sum(len(b.measured) for b in done))
+        spent.append(sum(b.facts[i].cost_s for b in done for i in b.measured))
+    assert all(less < more for less, more in itertools.pairwise(cells))
+    assert all(less < more for less, more in itertools.pairwise(spent))
+
+
+@functools.cache
+def _calibrated(networks: int) -> Composition:
+    return fit_composition([make_network(i, cells=8 + i % 9) for i in range(networks)])

@@ -9,6 +9,7 @@ import math
 import pytest
 
 from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel
 from hybridlat.evaluation.metrics import Answer, mean_score, noise, score, spearman
 from hybridlat.evaluation.results import Row
 from hybridlat.evaluation.splits import even_folds, fold_of, random_split
@@ -16,7 +17,7 @@ from hybridlat.evaluation.splits import even_folds, fold_of, random_split
 FIXED_KEYS = [
     "target", "regime", "method", "rmspe", "mape", "within_5", "within_10", "spearman", "coverage",
     "width", "measured_share", "device_s", "predict_ms", "noise_floor", "networks", "cells",
-    "mlflow_run",
+    "answered", "answered_share", "mlflow_run", "calibration", "reason",
 ]  # fmt: skip
 
 
@@ -110,13 +111,18 @@ def test_markdown_marks_the_best_of_each_regime() -> None:
 def test_who_leaves_answers_out_is_not_the_best() -> None:
     every = score([Answer("a", 100.0, 110.0), Answer("b", 100.0, 90.0)])
     one = score([Answer("a", 100.0, 100.0), Answer("b", 100.0, math.nan)])
-    rows = [
-        Row("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1),
-        Row("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2),
-    ]
-    lines = leaderboard.markdown(rows).splitlines()
+    ours = Row("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2, asked=2)
+    part = Row("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1, asked=2)
+    lines = leaderboard.markdown([part, ours]).splitlines()
     assert "| hybridlat | **10.00** |" in lines[4]
     assert "| lookup_only | 0.00 |" in lines[5]
+    assert lines[4].endswith("| 2 cells |") and lines[5].endswith("| 50 % of 2 |")
+    assert leaderboard.best([part, ours]) == [ours]
+    assert leaderboard.best([part]) == []  # alone, it still leaves half of them out
+    # Where we ourselves answer no more, it may be compared.
+    ours = Row("t", "cells@300", "hybridlat", score([Answer("a", 100.0, 120.0)]), 0.1, None, 0, 1,
+               asked=2)  # fmt: skip
+    assert leaderboard.best([part, ours]) == [part]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -137,3 +143,22 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     assert all(word in text for word in ("hybridlat", "layerwise_learned", "1.00", "20.00"))
     assert ("predict ms" in lines[1]) == (width == 200)
     assert text.count("gated_cells@20%") == 1
+
+
+def test_the_calibration_table_has_a_column_a_confidence() -> None:
+    from rich.console import Console
+
+    levels = (ConfidenceLevel(0.5, 0.48, 0.021, 24), ConfidenceLevel(0.9, 0.92, 0.06, 24))
+    found = score([Answer("a", 100.0, 101.0)])
+    rows = [
+        Row("t", "unseen", "hybridlat", found, 0.1, None, 1, 1, calibration=levels),
+        Row("t", "unseen", "roofline", found, 0.1, None, 1, 1),
+    ]
+    console = Console(width=80, record=True, file=io.StringIO())
+    leaderboard.show_calibration(rows, console)
+    lines = console.export_text().split("\n")
+    assert [line.split() for line in lines if line][-2:] == [
+        ["regime", "50", "%", "90", "%"],
+        ["unseen", "48", "/", "2", "92", "/", "6"],
+    ]
+    assert rows[0].to_json()["calibration"] == [level.to_json() for level in levels]
