@@ -31,7 +31,7 @@ _FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrat
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A whole network that was measured on the target: its cells' texts, how often, and how long."""
+    """A whole network that was measured on the target: its cells' texts, their counts, its time."""
 
     texts: tuple[str, ...]
     counts: tuple[int, ...]
@@ -117,7 +117,7 @@ class FamilyPrior:
             spread = float(self.model.spreads(equation[None], [self.task])[0])
         beside = np.isin(kernels.classes, (HOST, COPY))
         return FamilyAnswer(
-            np.bincount(cell, each[: len(cell)], len(texts)),
+            np.asarray(np.bincount(cell, each[: len(cell)], len(texts)), np.float64),
             float(each[beside].sum()),
             self._half_width(spread, confidence),
             confidence,

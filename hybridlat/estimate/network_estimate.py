@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
+from hybridlat.estimate.fallback import fill_in
+from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import Belief, CellFacts
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Split
     from hybridlat.estimate.target_data import Knowledge
+    from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import Known
 
@@ -32,11 +35,12 @@ def answer(
     anew: bool,
     why_not: str,
     started: float,
+    network: Callable[[], Network],
 ) -> Estimate:
     """The estimate of one network; ``measure`` None means that nothing may be measured.
 
     ``why_not`` says why in the warnings; ``anew`` measures every cell, known or not. ``started``
-    is the ``time.perf_counter()`` at which the call began.
+    is the ``time.perf_counter()`` at which the call began; ``network`` reads the file's network.
     """
     hashes = [use.signature for use in split.uses]
     fresh: set[str] = set()
@@ -44,8 +48,10 @@ def answer(
         measure(file, split, hashes)
         fresh.update(hashes)
     known = knowledge.known(hashes)
-    rows, predicted = _facts(split, knowledge, known)
+    rows, predicted, kin = _facts(split, knowledge, known, network, confidence)
     composition = knowledge.composition.at(confidence)
+    if kin is not None and not knowledge.has_composition:
+        composition = kin.composition()
     belief = composition.start(rows)
     refused = {i for i, h in enumerate(hashes) if h in known and known[h].latency_us is None}
     failures = {i: known[hashes[i]].failure or "it could not be measured" for i in refused}
@@ -72,13 +78,21 @@ def answer(
         refused=refused, started=started, may_measure=measure is not None,
         target=str(knowledge.target),
         borrowed=knowledge.borrowed[0] if knowledge.borrowed else None,
+        kin=kin.kin if kin is not None else None,
     )  # fmt: skip
 
 
 def _facts(
-    split: Split, knowledge: Knowledge, known: Mapping[str, Known]
-) -> tuple[list[CellFacts], dict[str, CellPrediction]]:
-    """What the gate starts from: records, and for the rest what the model says."""
+    split: Split,
+    knowledge: Knowledge,
+    known: Mapping[str, Known],
+    network: Callable[[], Network],
+    confidence: float,
+) -> tuple[list[CellFacts], dict[str, CellPrediction], FamilyAnswer | None]:
+    """What the gate starts from: records, for the rest what the model says, else the fallback.
+
+    The answer is that of the family that was asked, None where none was.
+    """
     missing = [use.signature for use in split.uses if use.signature not in known]
     predicted: dict[str, CellPrediction] = {}
     texts: Mapping[str, str] = {}
@@ -88,6 +102,16 @@ def _facts(
         texts = knowledge.texts(split, [use.signature for use in split.uses])
         found = model.predict([texts[h] for h in missing])
         predicted = dict(zip(missing, found, strict=True))
+    quantiles = dict.fromkeys(predicted, model.confidence if model is not None else confidence)
+    kin: FamilyAnswer | None = None
+    fallback = knowledge.fallback if missing else None
+    if fallback is not None:
+        texts = texts or knowledge.texts(split, [use.signature for use in split.uses])
+        uses = [(use.signature, texts[use.signature], use.count) for use in split.uses]
+        copied = _copied_bytes(network()) if fallback.copies else 0.0
+        filled, kin = fill_in(fallback, uses, predicted, missing, copied, confidence)
+        predicted.update(filled)
+        quantiles.update(dict.fromkeys(filled, confidence))
     rows = []
     for use in split.uses:
         record, guess = known.get(use.signature), predicted.get(use.signature)
@@ -103,11 +127,17 @@ def _facts(
                     source="measured",
                 )
             )  # fmt: skip
-        elif guess is not None and text is not None and model is not None:
-            rows.append(priors.predicted(use.signature, text, use.count, guess, model.confidence))
+        elif guess is not None and text is not None:
+            level = quantiles[use.signature]
+            rows.append(priors.predicted(use.signature, text, use.count, guess, level))
         else:
             rows.append(CellFacts(use.signature, use.count, None, 1.0, trusted=False))
-    return rows, predicted
+    return rows, predicted, kin
+
+
+def _copied_bytes(network: Network) -> float:
+    """What is moved in and out of a device for one inference."""
+    return float(sum(network.type_of(name).bytes for name in (*network.inputs, *network.outputs)))
 
 
 def _estimate(
@@ -127,6 +157,7 @@ def _estimate(
     may_measure: bool,
     target: str,
     borrowed: str | None,
+    kin: str | None,
 ) -> Estimate:
     interval: NetworkInterval = composition.interval(belief)
     rows = _rows(file, split, belief, predicted, failures, confidence, why_not)
@@ -148,7 +179,9 @@ def _estimate(
     if not supported:
         count = sum(row.count for row in rows if row.source == "unsupported")
         warnings.append(f"{count} cells have no latency: the latency given is that of the others")
-    if borrowed is not None:
+    if kin is not None:
+        warnings.append(f"cells that nobody measured on {target} are predicted from {kin}")
+    elif borrowed is not None:
         warnings.append(
             f"the interval is that of {borrowed}: whole networks were not measured on {target} yet"
         )
@@ -202,7 +235,7 @@ def _rows(
             spread = math.sqrt(max(float(belief.covariance[i, i]), 0.0))
             factor = math.exp(min(reach * spread, 20.0))
             interval = (latency / factor, latency * factor)
-            if source == "predicted" and guess is not None and not guess.trusted:
+            if source == "predicted" and guess is not None:
                 reason = guess.reason
         rows.append(
             CellEstimate(

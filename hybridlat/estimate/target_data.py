@@ -9,12 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridlat.errors import StoreError
+from hybridlat.errors import StoreError, TargetError
 from hybridlat.estimate.composition import Composition
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.fallback import Fallback
+    from hybridlat.estimate.family_prior import MeasuredNetwork
     from hybridlat.estimate.partition import Split
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import Known, Store
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 CARD_FILE = "card.json"
 COMPOSITION_FILE = "composition.json"
 MAX_REMEMBERED = 200_000
+MOST_NETWORKS = 300
+"""Measured networks that a family is conditioned on: more cost seconds and add little."""
 
 
 def user_models_folder() -> Path:
@@ -97,6 +101,64 @@ class Knowledge:
         signature = sign(null_network(1)).hash
         known = self.known([signature])
         return (known[signature].latency_us or 0.0) if signature in known else 0.0
+
+    @cached_property
+    def has_composition(self) -> bool:
+        """Whether the composition was fitted to whole networks of this very target."""
+        return _first_composition(model_folders(self.target)) is not None
+
+    @cached_property
+    def fallback(self) -> Fallback | None:
+        """What answers for cells that the target's own model does not know.
+
+        The family of the engine, conditioned on the whole networks that were measured on the
+        target; where the engine has none, the device's roofline. None for a device that nobody
+        has described.
+        """
+        from hybridlat.engines import device_sheets
+        from hybridlat.estimate.fallback import Fallback
+        from hybridlat.model.family import shipped
+
+        try:
+            device = device_sheets.load(self.target.device)
+        except TargetError:
+            if self.model is None:
+                return None
+            device = self.model.device
+        precision = self.target.precision
+        name = shipped.family_name(self.target.engine)
+        folder = shipped.folder_of(name, user_models_folder()) if name else None
+        if folder is None or device.kind != "gpu":
+            return Fallback(device, precision)
+        from hybridlat.estimate.family_prior import FamilyPrior
+
+        model = shipped.load(folder)
+        task = shipped.task_of(self.target, model)
+        networks = self._measured_networks()
+        return Fallback(device, precision, FamilyPrior.of(model, device, precision, task, networks))
+
+    def _measured_networks(self) -> list[MeasuredNetwork]:
+        """Whole networks of this target in the store whose cells are known, the newest first."""
+        from hybridlat.estimate.family_prior import MeasuredNetwork
+
+        latest = {r.signature: r for r in self.store.measurements(self.target)
+                  if r.kind == "network" and r.latency_us is not None}  # fmt: skip
+        found: list[MeasuredNetwork] = []
+        for breakdown in self.store.breakdowns(self.target):
+            record = latest.pop(breakdown.signature, None)
+            if record is None or record.latency_us is None or "suspect" in record.labels.values():
+                continue
+            hashes = [h for h, _ in breakdown.cells]
+            texts = self.store.signature_texts(hashes)
+            if len(found) < MOST_NETWORKS and all(h in texts for h in hashes):
+                copied = float(record.labels.get("copied_bytes", "0"))
+                counts = tuple(count for _, count in breakdown.cells)
+                found.append(
+                    MeasuredNetwork(
+                        tuple(texts[h] for h in hashes), counts, copied, record.latency_us
+                    )
+                )
+        return found
 
     @cached_property
     def composition(self) -> Composition:
