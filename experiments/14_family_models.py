@@ -1,6 +1,6 @@
 """Trains and ships the family models: models/family_tensorrt, family_torch, family_torch-compile.
 
-    python experiments/14_family_models.py [--data DIR] [--cache DIR] [--family NAME ...] [--out DIR]
+    python experiments/14_family_models.py [--data DIR] [--cache DIR] [--family NAME] [--out DIR]
 
 They learn from every row of the public table of whole networks (``../shared/data/whole_networks``)
 that is not noted as suspect. Their intervals are calibrated on networks that were held out (five
@@ -20,11 +20,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "experiments"))
 sys.path.insert(0, str(ROOT))
-from dataclasses import replace  # noqa: E402
+from dataclasses import replace
 
-from whole_networks_data import FAMILIES, fold_of  # noqa: E402
+from whole_networks_data import FAMILIES, fold_of
 
-from hybridlat.model.family.intervals import Calibration, calibrate  # noqa: E402
+from hybridlat.model.family.intervals import Calibration, calibrate
 
 whole_networks = importlib.import_module("13_whole_networks")
 
@@ -59,7 +59,9 @@ def calibration(world: whole_networks.World) -> Calibration:
         stated.append(width[chosen])
     if not missed:
         return held_out
-    elsewhere = calibrate(np.concatenate(missed), np.concatenate(stated), [""] * sum(map(len, missed)))
+    elsewhere = calibrate(
+        np.concatenate(missed), np.concatenate(stated), [""] * sum(map(len, missed))
+    )
     return replace(held_out, pooled=elsewhere.pooled)
 
 
