@@ -55,6 +55,7 @@ def answer(
             break
         wanted = [hashes[i] for i in chosen]
         measure(file, split, wanted)
+        composition = knowledge.composition.at(confidence)
         fresh.update(wanted)
         found = knowledge.known(wanted)
         news: dict[int, tuple[float, float]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ class Knowledge:
     def __init__(self, target: Target, store: Store) -> None:
         self.target, self.store = target, store
         self._remembered: dict[str, Known] = {}
+        self._entry_cost_us: float | None = None
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -68,9 +69,10 @@ class Knowledge:
         return found
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """These were measured just now: ask the store again."""
-        for hash_ in hashes:
+        """These were measured just now, and the engine's entry cost perhaps: ask the store again."""
+        for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
+        self._entry_cost_us = None
 
     def texts(self, split: Split, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -88,22 +90,25 @@ class Knowledge:
                 )
         return found
 
-    @cached_property
+    @property
     def entry_cost_us(self) -> float:
         """What entering the engine costs once per inference; 0 where it was never measured."""
-        from hybridlat.graph.reference_networks import null_network
-        from hybridlat.graph.signature import sign
+        if self._entry_cost_us is None:
+            signature = _entry_cost_signature()
+            known = self.known([signature])
+            self._entry_cost_us = (
+                (known[signature].latency_us or 0.0) if signature in known else 0.0
+            )
+        return self._entry_cost_us
 
-        signature = sign(null_network(1)).hash
-        known = self.known([signature])
-        return (known[signature].latency_us or 0.0) if signature in known else 0.0
-
-    @cached_property
+    @property
     def composition(self) -> Composition:
-        """The target's composition, else one borrowed, else the plain sum and its entry cost."""
-        own = _first_composition(model_folders(self.target))
-        if own is not None:
-            return own
+        """The target's composition, else one borrowed, else the plain sum and its entry cost.
+
+        The entry cost of a machine is known from its first measurement on: ask again after one.
+        """
+        if self._own_composition is not None:
+            return self._own_composition
         plain = Composition(overhead_us=self.entry_cost_us)
         if self.borrowed is None:
             return plain
@@ -113,6 +118,10 @@ class Knowledge:
                        confidence=lent.confidence)  # fmt: skip
 
     @cached_property
+    def _own_composition(self) -> Composition | None:
+        return _first_composition(model_folders(self.target))
+
+    @cached_property
     def borrowed(self) -> tuple[str, Composition] | None:
         """Whose interval is used where this target has no composition: the same engine's.
 
@@ -120,7 +129,7 @@ class Knowledge:
         cells are measured more than on the device, so a sibling's error is the best guess there
         is. Its constants are not taken over.
         """
-        if _first_composition(model_folders(self.target)) is not None:
+        if self._own_composition is not None:
             return None
         for folder in model_folders(None):
             name = _target_name(folder)
@@ -138,6 +147,15 @@ class Knowledge:
         for folder in model_folders(self.target):
             return CellModel.load(folder)
         return None
+
+
+@cache
+def _entry_cost_signature() -> str:
+    """Under which the cost of entering the engine is kept."""
+    from hybridlat.graph.reference_networks import null_network
+    from hybridlat.graph.signature import sign
+
+    return sign(null_network(1)).hash
 
 
 def _first_composition(folders: Sequence[Path]) -> Composition | None:
