@@ -17,7 +17,8 @@ from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.network_estimate import answer
 from hybridlat.estimate.partition import Split, Splitter
-from hybridlat.estimate.target_data import Knowledge, model_folders
+from hybridlat.estimate.target_data import Knowledge
+from hybridlat.estimate.target_list import TargetInfo, list_targets
 from hybridlat.measuring.isolated import Job, Progress, Settings
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
@@ -47,21 +48,6 @@ class MeasureReport:
     sum_of_cells_us: float | None
     elapsed_s: float
     failures: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TargetInfo:
-    """One target that can be predicted for, and what there is of it.
-
-    ``noise_floor`` is that of the networks that its model was trained with, RMSPE in percent.
-    """
-
-    target: str
-    source: str
-    cells: int
-    networks: int
-    model: bool
-    noise_floor: float | None = None
 
 
 class Predictor:
@@ -271,44 +257,3 @@ def predict(source: Source, target: str | Target | None = None, **options: objec
     own = {key: options.pop(key) for key in ("batch", "shapes", "name") if key in options}
     with Predictor(target, **options) as predictor:  # type: ignore[arg-type]
         return predictor.predict(source, **own)  # type: ignore[arg-type]
-
-
-def list_targets(store: str | None = None) -> list[TargetInfo]:
-    """Every target that the store, the shipped packs or models know, and this machine."""
-    from hybridlat.store import Store, packs
-
-    found: dict[str, TargetInfo] = {}
-
-    def add(
-        target: Target, source: str, cells: int, networks: int, noise: float | None = None
-    ) -> None:
-        name = str(target)
-        old = found.get(name)
-        sources = source if old is None else f"{old.source}, {source}"
-        found[name] = TargetInfo(
-            name,
-            sources,
-            max(cells, old.cells if old else 0),
-            max(networks, old.networks if old else 0),
-            bool(model_folders(target)),
-            noise if noise is not None else old.noise_floor if old else None,
-        )
-
-    with Store(store) as opened:
-        for stats in opened.stats():
-            add(stats.target, "store", stats.cells, stats.networks)
-    for pack in packs.shipped_packs():
-        counts = pack.counts()
-        add(pack.target, "pack", counts["cell"], counts["network"])
-    for folder in model_folders(None):
-        import json
-
-        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-        add(Target.parse(str(card["target"])), "model", 0, 0, card.get("noise_floor"))
-    try:
-        engine = resolve(None)
-        if engine.backend is not None:
-            add(engine.target, "this machine", 0, 0)
-    except BackendUnavailable:
-        pass
-    return sorted(found.values(), key=lambda info: info.target)

@@ -73,6 +73,7 @@ def answer(
         refused=refused, started=started, may_measure=measure is not None,
         target=str(knowledge.target),
         borrowed=knowledge.borrowed[0] if knowledge.borrowed else None,
+        about_model=tuple(knowledge.warnings),
     )  # fmt: skip
 
 
@@ -128,6 +129,7 @@ def _estimate(
     may_measure: bool,
     target: str,
     borrowed: str | None,
+    about_model: tuple[str, ...],
 ) -> Estimate:
     interval: NetworkInterval = composition.interval(belief)
     rows = _rows(file, split, belief, predicted, failures, confidence, why_not)
@@ -135,7 +137,7 @@ def _estimate(
     something = belief.sum_us > 0
     within = supported and not belief.required and interval.half_width_share <= tolerance
     to_measure: tuple[str, ...] = ()
-    warnings = list(split.warnings)
+    warnings = [*about_model, *split.warnings]
     if not within and not may_measure:
         plan = gate.plan(belief, composition, tolerance, refused)
         to_measure = tuple(split.uses[i].signature for i in plan.positions)

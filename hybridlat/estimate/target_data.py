@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.composition import Composition
-from hybridlat.schema.resources import shipped
+from hybridlat.estimate.model_folders import (
+    model_folders,
+    read_composition,
+    read_model,
+    read_target,
+    readable,
+)
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -20,23 +25,8 @@ if TYPE_CHECKING:
     from hybridlat.store import Known, Store
     from hybridlat.store.packs import PackLookup
 
-CARD_FILE = "card.json"
-COMPOSITION_FILE = "composition.json"
 MAX_REMEMBERED = 200_000
-
-
-def user_models_folder() -> Path:
-    """Where models trained on this machine lie."""
-    import platformdirs
-
-    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
-
-
-def model_folders(target: Target | None) -> list[Path]:
-    """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
-    roots = [user_models_folder(), shipped("models")]
-    pattern = f"{target.folder}/{CARD_FILE}" if target is not None else f"*/{CARD_FILE}"
-    return [card.parent for root in roots for card in sorted(root.glob(pattern))]
+T = TypeVar("T")
 
 
 class Knowledge:
@@ -46,6 +36,8 @@ class Knowledge:
         self.target, self.store = target, store
         self._remembered: dict[str, Known] = {}
         self._entry_cost_us: float | None = None
+        self.warnings: list[str] = []
+        """What of this target's own model could not be used, and what to do about it."""
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -69,7 +61,7 @@ class Knowledge:
         return found
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """These were measured just now, and the engine's entry cost perhaps: ask the store again."""
+        """These were measured just now, and the entry cost perhaps: ask the store again."""
         for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
@@ -119,7 +111,7 @@ class Knowledge:
 
     @cached_property
     def _own_composition(self) -> Composition | None:
-        return _first_composition(model_folders(self.target))
+        return _first(read_composition, model_folders(self.target), self.warnings)
 
     @cached_property
     def borrowed(self) -> tuple[str, Composition] | None:
@@ -132,21 +124,17 @@ class Knowledge:
         if self._own_composition is not None:
             return None
         for folder in model_folders(None):
-            name = _target_name(folder)
-            if name and Target.parse(name).engine == self.target.engine:
-                found = _first_composition([folder])
+            sibling = readable(read_target, folder)
+            if sibling is not None and sibling.engine == self.target.engine:
+                found = readable(read_composition, folder)
                 if found is not None and found.networks:
-                    return name, found
+                    return str(sibling), found
         return None
 
     @cached_property
     def model(self) -> CellModel | None:
         """The target's model of unseen cells, the user's own before the one shipped."""
-        from hybridlat.model.cell_model import CellModel
-
-        for folder in model_folders(self.target):
-            return CellModel.load(folder)
-        return None
+        return _first(read_model, model_folders(self.target), self.warnings)
 
 
 @cache
@@ -158,15 +146,12 @@ def _entry_cost_signature() -> str:
     return sign(null_network(1)).hash
 
 
-def _first_composition(folders: Sequence[Path]) -> Composition | None:
+def _first(
+    read: Callable[[Path], T | None], folders: Sequence[Path], warnings: list[str]
+) -> T | None:
+    """What is read from the first folder that has it, those that are damaged passed over."""
     for folder in folders:
-        path = folder / COMPOSITION_FILE
-        if path.is_file():
-            return Composition.from_json(json.loads(path.read_text(encoding="utf-8")))
+        found = readable(read, folder, warnings)
+        if found is not None:
+            return found
     return None
-
-
-def _target_name(folder: Path) -> str | None:
-    card = json.loads((folder / CARD_FILE).read_text(encoding="utf-8"))
-    name = card.get("target")
-    return name if isinstance(name, str) else None

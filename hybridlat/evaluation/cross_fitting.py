@@ -11,8 +11,8 @@ import numpy as np
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import priors as facts
 from hybridlat.estimate.calibration import JudgedNetwork
+from hybridlat.estimate.model_folders import model_folders
 from hybridlat.estimate.posterior import CellFacts
-from hybridlat.estimate.target_data import model_folders
 from hybridlat.evaluation.dataset import Records, WholeNetwork
 from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.schema.device import Device

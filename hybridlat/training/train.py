@@ -9,12 +9,9 @@ Deterministic: the same records give the same files.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import hashlib
 import json
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.errors import HybridlatError, InputError
+from hybridlat.errors import InputError
 from hybridlat.estimate.calibration import JudgedNetwork, fit_composition
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.target_data import (
-    CARD_FILE,
+from hybridlat.estimate.model_folders import (
     COMPOSITION_FILE,
     model_folders,
+    model_hash,
+    read_model,
+    read_target,
+    readable,
     user_models_folder,
 )
 from hybridlat.evaluation import tracking
@@ -42,12 +42,12 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.training.promotion import Champion, install
 
 LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5
 _PRIORS_BELOW = 1500
 _GATED_TOLERANCE = 0.05
-_MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj", COMPOSITION_FILE)
 
 
 @dataclass(frozen=True)
@@ -103,38 +103,31 @@ def train_target(
             found = _Training(records, setting, say)
             folder = Path(scratch) / "new"
             found.save(folder)
-            champion = _Champion.find(tracker, wanted, root, Path(scratch))
+            champion = Champion.find(tracker, wanted, root, Path(scratch))
             accepted, reason, error, old_error = found.compare(champion)
             say(f"{wanted}: {reason}")
             _keep(kept, records, setting, found, error, old_error, accepted, reason)
             version = tracker.register(wanted, kept, folder, setting.device.title)
             if accepted and version is not None:
                 tracker.crown(version)
-            installed = _install(folder, root / wanted.folder) if accepted else None
+            installed = install(folder, root / wanted.folder) if accepted else None
             return Trained(
                 wanted, accepted, reason, error, old_error, found.held_out, found.scores,
                 model_hash(folder), installed, kept.id, version.number if version else "",
             )  # fmt: skip
 
 
-def model_hash(folder: Path) -> str:
-    """Hash of all that predictions depend on, 16 hex digits; the card's date is not part of it."""
-    digest = hashlib.sha256()
-    for name in _MODEL_FILES:
-        digest.update((folder / name).read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def _priors(target: Target, records: Records) -> tuple[CellModel, ...]:
     """Models of other targets to start from, where the target has few records of its own."""
     if len(records.cells) >= _PRIORS_BELOW:
         return ()
-    folders = {f.name: f for f in reversed(model_folders(None)) if f.name != target.folder}
-    found: list[CellModel] = []
-    for _, folder in sorted(folders.items()):
-        with contextlib.suppress(HybridlatError):  # of a format that is gone: no help
-            found.append(CellModel.load(folder))
-    return tuple(found)
+    folders: dict[str, Path] = {}
+    for folder in reversed(model_folders(None)):
+        other = readable(read_target, folder)
+        if other is not None and other != target:
+            folders[other.folder] = folder
+    found = [readable(read_model, folder) for _, folder in sorted(folders.items())]
+    return tuple(model for model in found if model is not None)
 
 
 class _Training:
@@ -199,7 +192,7 @@ class _Training:
                 found.setdefault(regime, []).append(answer(network, composition, belief))
         return found
 
-    def compare(self, champion: _Champion | None) -> tuple[bool, str, float, float | None]:
+    def compare(self, champion: Champion | None) -> tuple[bool, str, float, float | None]:
         """Whether the new model takes the champion's place, why, and the two errors (RMSPE %)."""
         regime = "unseen" if self.networks else "unseen_cells"
         ours = self.answers[regime]
@@ -253,41 +246,6 @@ class _Training:
         (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Champion:
-    """The model in use, and where it came from."""
-
-    model: CellModel
-    composition: Composition
-    trained_networks: frozenset[str]
-
-    @classmethod
-    def find(
-        cls, tracker: tracking.Tracker, target: Target, root: Path, scratch: Path
-    ) -> _Champion | None:
-        """What carries the alias, else the files in ``root``, else the user's or shipped ones."""
-        version = tracker.champion(target)
-        places: list[Path] = []
-        if version is not None:
-            place = scratch / "champion"
-            place.mkdir()
-            fetched = tracker.download(version, place)
-            places += [fetched] if fetched is not None else []
-        places += [root / target.folder, *model_folders(target)]
-        for folder in places:
-            if (folder / CARD_FILE).is_file() and (folder / COMPOSITION_FILE).is_file():
-                try:
-                    text = (folder / COMPOSITION_FILE).read_text(encoding="utf-8")
-                    composition = Composition.from_json(json.loads(text))
-                    model = CellModel.load(folder)
-                    names = model.card.get("trained_networks", ())
-                    assert isinstance(names, list | tuple)
-                    return cls(model, composition, frozenset(map(str, names)))
-                except HybridlatError:
-                    continue  # of a format that is gone: no rival
-        return None
-
-
 def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:
     """The first fold that has networks enough to judge by: fold 0 but for small sets."""
     needed = max(2, len(networks) // (2 * FOLDS))
@@ -325,21 +283,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _install(folder: Path, place: Path) -> Path:
-    """Put the files in their place whole: a reader sees the old model or the new, never half."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(place.name + ".new")
-    old = place.with_name(place.name + ".old")
-    for left in (fresh, old):
-        shutil.rmtree(left, ignore_errors=True)
-    shutil.copytree(folder, fresh)
-    if place.exists():
-        place.rename(old)
-    fresh.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
-    return place
 
 
 def _keep(
