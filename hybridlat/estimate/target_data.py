@@ -20,7 +20,7 @@ from hybridlat.estimate.model_folders import (
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Split
+    from hybridlat.estimate.partition import Partition
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import Known, Store
     from hybridlat.store.packs import PackLookup
@@ -29,7 +29,7 @@ MAX_REMEMBERED = 200_000
 T = TypeVar("T")
 
 
-class Knowledge:
+class TargetData:
     """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
 
     def __init__(self, target: Target, store: Store) -> None:
@@ -66,9 +66,9 @@ class Knowledge:
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
 
-    def texts(self, split: Split, hashes: Sequence[str]) -> Mapping[str, str]:
+    def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
-        found = {h: split.texts[h] for h in hashes if h in split.texts}
+        found = {h: partition.texts[h] for h in hashes if h in partition.texts}
         sources: list[Store | PackLookup] = [self.store, *self._packs]
         for source in sources:
             missing = [h for h in hashes if h not in found]

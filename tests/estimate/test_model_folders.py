@@ -10,7 +10,7 @@ import pytest
 
 from hybridlat.api import Predictor, list_targets
 from hybridlat.estimate import model_folders
-from hybridlat.estimate.target_data import Knowledge
+from hybridlat.estimate.target_data import TargetData
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
@@ -52,7 +52,7 @@ def test_a_damaged_file_of_ones_own_gives_way_to_the_shipped_model(
 ) -> None:
     path = _damaged(models, TARGET, file, how)
     with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
-        known = Knowledge(TARGET, store)
+        known = TargetData(TARGET, store)
         assert known.model is not None
         assert known.composition.networks > 0
         assert known.borrowed is None
@@ -67,11 +67,11 @@ def test_what_was_changed_after_its_installation_is_not_loaded(
     """Damage in the middle of a file, over which XGBoost would end the process."""
     folder = install(shipped("models") / TARGET.folder, models / TARGET.folder)
     with Store(str(tmp_path / "store.db")) as store:
-        assert Knowledge(TARGET, store).model is not None
+        assert TargetData(TARGET, store).model is not None
         data = bytearray((folder / "trees.ubj").read_bytes())
         data[len(data) // 2 : len(data) // 2 + 999] = bytes(999)
         (folder / "trees.ubj").write_bytes(bytes(data))
-        known = Knowledge(TARGET, store)
+        known = TargetData(TARGET, store)
         assert known.model is not None
     [warning] = known.warnings
     assert str(folder) in warning and "not those that were installed" in warning
@@ -85,7 +85,7 @@ def test_a_damaged_file_of_a_sibling_is_passed_over(
     path = _damaged(models, SIBLING, file, how)
     other = Target("third", TARGET.runtime, "fp32", 1)
     with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
-        known = Knowledge(other, store)
+        known = TargetData(other, store)
         borrowed = known.borrowed
         assert known.model is None and known.warnings == []
     assert borrowed is not None and borrowed[0] == str(TARGET)

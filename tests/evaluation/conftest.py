@@ -36,7 +36,8 @@ def trained(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> train.T
     with pytest.MonkeyPatch.context() as patch:
         hide_shipped_models(patch)
         patch.setenv("XDG_DATA_HOME", str(folder / "data"))
-        return train.train_target(TARGET, store=store_url, out=folder, device=DEVICE, track=False)
+        options = train.TrainingOptions(out=folder, device=DEVICE, track=False)
+        return train.train_target(TARGET, options, store=store_url)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Training: the same records give the same model, and only what is not worse is crowned."""
+"""Training: the same records give the same model, and only what is not worse is promoted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.evaluation.made_pack import DEVICE, TARGET, fill, made_store
 
 
 def _train(url: str, out: Path, track: bool = False) -> train.Trained:
-    return train.train_target(TARGET, store=url, out=out, device=DEVICE, track=track)
+    options = train.TrainingOptions(out=out, device=DEVICE, track=track)
+    return train.train_target(TARGET, options, store=url)
 
 
 def _installed(out: Path) -> str:
@@ -78,17 +79,17 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     good = CellModel.load(trained.folder)
     worse = dataclasses.replace(good, floor_us=good.floor_us * 40)
     made = {"model": good}
-    monkeypatch.setattr("hybridlat.training.train.fit_without", lambda *_: made["model"])
+    monkeypatch.setattr("hybridlat.training.candidate.fit_without", lambda *_: made["model"])
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
     out = tmp_path / "models"
     tracker = tracking.open_tracker(tracked)
     assert tracker.champion(TARGET) is None
 
     first = _train(tracked, out, track=True)
-    crowned = tracker.champion(TARGET)
-    assert crowned is not None
-    assert (crowned.number, crowned.run_id) == (first.version, first.mlflow_run)
-    assert crowned.metrics["held_out_rmspe"] == pytest.approx(first.error)
+    promoted = tracker.champion(TARGET)
+    assert promoted is not None
+    assert (promoted.number, promoted.run_id) == (first.version, first.mlflow_run)
+    assert promoted.metrics["held_out_rmspe"] == pytest.approx(first.error)
 
     made["model"] = worse
     second = _train(tracked, out, track=True)
@@ -155,7 +156,7 @@ def test_networks_that_the_champion_was_trained_on_do_not_count(
 ) -> None:
     assert trained.folder is not None
     good = CellModel.load(trained.folder)
-    monkeypatch.setattr("hybridlat.training.train.fit_without", lambda *_: good)
+    monkeypatch.setattr("hybridlat.training.candidate.fit_without", lambda *_: good)
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
     folder = tmp_path / TARGET.folder
     shutil.copytree(trained.folder, folder)
