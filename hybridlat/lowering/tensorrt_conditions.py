@@ -15,7 +15,6 @@ _PASSES_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
-_LARGE_MAP_BYTES = 512  # of one channel
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -36,6 +35,26 @@ def unless(condition: Condition) -> Condition:
 def holds(*ops: str) -> Condition:
     """The upper group holds one of the operators."""
     return lambda s, u, low: any(op in ops for op in s.ops(u))
+
+
+def holds_below(*ops: str) -> Condition:
+    """The lower group holds one of the operators."""
+    return lambda s, u, low: any(op in ops for op in s.ops(low))
+
+
+def made_by(*kinds: str) -> Condition:
+    """What the lower group reads is made by groups of these kinds."""
+    return lambda s, u, low: all(s.kind[maker] in kinds for maker in s.uppers(low))
+
+
+def read_by(*kinds: str) -> Condition:
+    """A group of these kinds reads the lower group."""
+    return lambda s, u, low: any(s.kind[reader] in kinds for reader in s.lowers(low))
+
+
+def follows(kinds: str) -> Condition:
+    """What the upper group reads is made by groups of these kinds."""
+    return lambda s, u, low: all(s.kind[maker] in kinds.split() for maker in s.uppers(u))
 
 
 def ends_in(op: str) -> Condition:
@@ -59,6 +78,25 @@ def by_constant(s: Scene, upper: int, lower: int) -> bool:
     return only_reader(s, upper, lower) and sum(i in s.network.types for i in inputs) == 1
 
 
+def by_one_constant(s: Scene, upper: int, lower: int) -> bool:
+    """The lower operator's other operand is a constant, whoever else reads the upper group."""
+    return sum(i in s.network.types for i in s.only(lower).inputs) == 1
+
+
+def is_scale(s: Scene, upper: int, lower: int) -> bool:
+    """A multiplication by one constant number."""
+    inputs = s.only(lower).inputs
+    others = [i for i in inputs if i in s.network.constants]
+    return len(others) == 1 and s.network.type_of(others[0]).elements == 1
+
+
+def only_linear_readers(s: Scene, upper: int, lower: int) -> bool:
+    """Every reader of the lower group is a convolution or a mean over windows before one."""
+    readers = s.lowers(lower)
+    linear = all(s.kind[r] in ("Conv", "AveragePool") for r in readers)
+    return bool(readers) and not s.gives_out(lower) and linear
+
+
 def by_scalar(s: Scene, upper: int, lower: int) -> bool:
     """The lower operator's other operand is one constant number."""
     if not by_constant(s, upper, lower):
@@ -71,6 +109,11 @@ def gates_itself(s: Scene, upper: int, lower: int) -> bool:
     """The lower Mul multiplies what the upper Sigmoid reads with what it gives."""
     source = s.only(upper).inputs[0]
     return only_reader(s, upper, lower) and source in s.only(lower).inputs
+
+
+def reads_one(s: Scene, upper: int, lower: int) -> bool:
+    """The lower operator has one input."""
+    return len(s.only(lower).inputs) == 1
 
 
 def reads_two(s: Scene, upper: int, lower: int) -> bool:
@@ -110,12 +153,39 @@ def is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
     return wide and all(size == 1 for size in weight[2:])
 
 
+def lower_is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
+    """In half precision: the lower group is a convolution that runs as a matrix product."""
+    return is_fully_connected(s, lower, lower)
+
+
 def few_input_channels(s: Scene, upper: int, lower: int) -> bool:
     """In half precision: the first convolution, which reads fewer channels than a vector holds."""
     conv = _conv(s, upper)
     if conv is None or not is_half(s, upper, lower) or conv.attribute("group"):
         return False
     return s.network.type_of(conv.inputs[1]).shape[1] < _CHANNEL_MULTIPLE
+
+
+def made_by_grouped(s: Scene, upper: int, lower: int) -> bool:
+    """What the upper group reads is made by a grouped convolution that is not depthwise."""
+    return any(_is_grouped(s, maker) for maker in s.uppers(upper))
+
+
+def adds_a_grouped_branch(s: Scene, upper: int, lower: int) -> bool:
+    """The lower Add adds two grouped convolutions that are not depthwise."""
+    makers = s.uppers(lower)
+    return len(makers) == 2 and all(_is_grouped(s, maker) for maker in makers)
+
+
+def adds_a_scaled_branch(s: Scene, upper: int, lower: int) -> bool:
+    """The lower Add adds another convolution, which is scaled already."""
+    others = [g for g in s.uppers(lower) if g != upper]
+    return any(s.kind[g] == "Conv" and s.ops(g)[-1] == "Mul" for g in others)
+
+
+def adds_twice(s: Scene, upper: int, lower: int) -> bool:
+    """The upper group holds two additions."""
+    return s.ops(upper).count("Add") > 1
 
 
 def is_winograd(s: Scene, upper: int, lower: int) -> bool:
@@ -145,17 +215,6 @@ def branches_together(s: Scene, upper: int, lower: int) -> bool:
     return "Add" in s.ops(upper) and bool(readers) and all("Add" in s.ops(r) for r in readers)
 
 
-def adds_a_large_gated_map(s: Scene, upper: int, lower: int) -> bool:
-    """The lower group adds what the upper Mul scales by channel, and the maps are large."""
-    if s.kind[upper] != "Mul" or s.only(lower).op != "Add":
-        return False
-    inputs = s.only(upper).inputs
-    gates = [s.network.types[name] for name in inputs if name in s.network.types]
-    made = s.output(upper)
-    is_gate = any(math.prod(g.shape[2:]) == 1 and g.elements > 1 for g in gates)
-    return is_gate and made.bytes >= _LARGE_MAP_BYTES * math.prod(made.shape[:2])
-
-
 def other_readers_are_concats(s: Scene, upper: int, lower: int) -> bool:
     """All other readers only copy what the upper group makes into a longer one."""
     return all(r == lower or s.ops(r)[0] == "Concat" for r in s.lowers(upper))
@@ -180,6 +239,8 @@ def keeps_all(s: Scene, upper: int, lower: int) -> bool:
 def writes_in_place(s: Scene, upper: int, lower: int) -> bool:
     """The lower Concat's parts come from kernels that can write at an offset."""
     if s.kind[lower] != "Concat":
+        return False
+    if any(_is_part_of_another(s, part, lower) for part in s.only(lower).inputs):
         return False
     return not any(s.kind[maker] in _CAN_WRITE_ANYWHERE for maker in s.uppers(lower))
 
@@ -206,6 +267,17 @@ def layout_unchanged(s: Scene, upper: int, lower: int) -> bool:
 
 def _conv(s: Scene, group: int) -> Node | None:
     return next((node for node in s.nodes(group) if node.op == "Conv"), None)
+
+
+def _is_grouped(s: Scene, group: int) -> bool:
+    conv = _conv(s, group)
+    grouped = conv is not None and bool(conv.attribute("group"))
+    return grouped and s.network.type_of(conv.inputs[1]).shape[1] > 1
+
+
+def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
+    readers = (i for i in s.consumers.get(part, ()) if i not in s.removed)
+    return any(s.network.nodes[i].op == "Concat" and s.group[i] != group for i in readers)
 
 
 def _pixels(s: Scene, group: int) -> int:

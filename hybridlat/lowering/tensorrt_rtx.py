@@ -21,7 +21,7 @@ _ORIGIN = re.compile(r"\[ONNX Layer: n(\d+)\]")
 _TELLS_ITS_EPILOGUE = re.compile(r"__myl_Fc[A-Z]")
 _EPILOGUE = frozenset({
     "Add", "BatchNormalization", "Clip", "Div", "Erf", "Gelu", "HardSigmoid", "HardSwish",
-    "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
+    "LeakyRelu", "Mul", "Pow", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
 })  # fmt: skip
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
@@ -134,7 +134,8 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     Some are computed in more than one layer: a Split has a layer per slice, an activation that
     two layers read may be computed by both. Behind a matrix product the log leaves out the
     operators of the epilogue, though the layer's name tells of them: they belong to the layer that
-    makes their input, or, where that is the bare product, to the one that reads them.
+    makes their input, or, where that is the bare product, to the one that reads them. A scale that
+    the log leaves out in front of convolutions is in their weights: it is removed.
     """
     taken: dict[int, int] = {}
     for place, layer in enumerate(layers):
@@ -150,7 +151,7 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     for position in reversed(lost):
         readers = [r for o in network.nodes[position].outputs for r in consumers.get(o, ())]
         read_by = [taken[r] for r in readers if r in taken]
-        if position not in taken and read_by:
+        if position not in taken and read_by and not _is_folded(network, position, readers):
             taken[position] = min(read_by)
     members: dict[int, list[int]] = {}
     for node_position, place in taken.items():
@@ -158,6 +159,13 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     groups = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
     removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
     return Groups(groups, removed)
+
+
+def _is_folded(network: Network, position: int, readers: list[int]) -> bool:
+    """Whether an operator is a scale by a constant that only convolutions read."""
+    node = network.nodes[position]
+    by_constant = node.op == "Mul" and any(name in network.constants for name in node.inputs)
+    return by_constant and all(network.nodes[reader].op == "Conv" for reader in readers)
 
 
 def numbered(network: Network) -> Network:
