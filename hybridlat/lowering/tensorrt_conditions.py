@@ -15,6 +15,7 @@ _PASSES_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
+_SMALL_ELEMENTS = 16384
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -90,6 +91,36 @@ def is_scale(s: Scene, upper: int, lower: int) -> bool:
     return len(others) == 1 and s.network.type_of(others[0]).elements == 1
 
 
+def only_convolutions_read(s: Scene, upper: int, lower: int) -> bool:
+    """Every reader of the lower group is a convolution, and it is not given out."""
+    readers = s.lowers(lower)
+    return bool(readers) and not s.gives_out(lower) and all(s.kind[r] == "Conv" for r in readers)
+
+
+def pads_zeros(s: Scene, upper: int, lower: int) -> bool:
+    """The lower Pad adds zeros."""
+    node = s.only(lower)
+    if node.attribute("mode", "constant") != "constant":
+        return False
+    value = s.network.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    return value is None or not any(value.values or ())
+
+
+def odd_maps(s: Scene, upper: int, lower: int) -> bool:
+    """The lower group reads feature maps of an odd number of pixels, which no vector divides."""
+    return _input_pixels(s, lower) % 2 == 1
+
+
+def small_maps(s: Scene, upper: int, lower: int) -> bool:
+    """What the lower group reads is small as a whole."""
+    return _input_elements(s, lower) <= _SMALL_ELEMENTS
+
+
+def before_odd_mean(s: Scene, upper: int, lower: int) -> bool:
+    """A global mean over maps of an odd number of pixels reads the lower group."""
+    return any(_is_global_mean(s, r) and odd_maps(s, lower, r) for r in s.lowers(lower))
+
+
 def only_linear_readers(s: Scene, upper: int, lower: int) -> bool:
     """Every reader of the lower group is a convolution or a mean over windows before one."""
     readers = s.lowers(lower)
@@ -131,39 +162,39 @@ def is_global(s: Scene, upper: int, lower: int) -> bool:
     return s.only(lower).op.startswith("Global") or _pixels(s, lower) == 1
 
 
+def reduces_rows(s: Scene, upper: int, lower: int) -> bool:
+    """The lower reduction is over the last axis alone, of more than one row."""
+    node = s.only(lower)
+    axes = node.attribute("axes")
+    if axes is None and len(node.inputs) > 1 and node.inputs[1] in s.network.constants:
+        axes = s.network.constants[node.inputs[1]].values
+    shape = s.network.types[node.inputs[0]].shape
+    return axes in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
+
+
+def upper_reduces_rows(s: Scene, upper: int, lower: int) -> bool:
+    """The upper reduction is over the last axis alone, of more than one row."""
+    return reduces_rows(s, upper, upper)
+
+
 def is_half(s: Scene, upper: int, lower: int) -> bool:
     """The network computes in half precision."""
     return s.output(upper).dtype == "float16"
 
 
-def makes_one_pixel(s: Scene, upper: int, lower: int) -> bool:
-    """The maps have one pixel, and no matrix product with an epilogue of its own is used."""
-    return _pixels(s, lower) == 1 and not is_fully_connected(s, upper, lower)
+def is_a_classifier(s: Scene, upper: int, lower: int) -> bool:
+    """In single precision: a convolution of one pixel, as wide as a matrix product."""
+    return _pixels(s, lower) == 1 and not is_half(s, upper, lower) and _is_wide(s, upper)
 
 
 def is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
     """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
-    conv = _conv(s, upper)
-    if conv is None or not is_half(s, upper, lower):
-        return False
-    if conv.attribute("strides") or conv.attribute("group"):
-        return False
-    weight = s.network.type_of(conv.inputs[1]).shape
-    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
-    return wide and all(size == 1 for size in weight[2:])
+    return is_half(s, upper, lower) and _is_wide(s, upper)
 
 
 def lower_is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
     """In half precision: the lower group is a convolution that runs as a matrix product."""
     return is_fully_connected(s, lower, lower)
-
-
-def few_input_channels(s: Scene, upper: int, lower: int) -> bool:
-    """In half precision: the first convolution, which reads fewer channels than a vector holds."""
-    conv = _conv(s, upper)
-    if conv is None or not is_half(s, upper, lower) or conv.attribute("group"):
-        return False
-    return s.network.type_of(conv.inputs[1]).shape[1] < _CHANNEL_MULTIPLE
 
 
 def made_by_grouped(s: Scene, upper: int, lower: int) -> bool:
@@ -207,6 +238,12 @@ def before_generated(s: Scene, upper: int, lower: int) -> bool:
         if passes and any(_is_global_mean(s, further) for further in s.lowers(below)):
             return True
     return False
+
+
+def before_scaled_branches(s: Scene, upper: int, lower: int) -> bool:
+    """What is added to the lower group is read by scales of further branches."""
+    sums = [g for g in s.lowers(lower) if s.only(g).op == "Add"]
+    return any(s.kind[r] == "BatchNormalization" for g in sums for r in s.lowers(g))
 
 
 def branches_together(s: Scene, upper: int, lower: int) -> bool:
@@ -269,10 +306,22 @@ def _conv(s: Scene, group: int) -> Node | None:
     return next((node for node in s.nodes(group) if node.op == "Conv"), None)
 
 
+def _is_wide(s: Scene, group: int) -> bool:
+    """Whether the group's convolution is dense, 1x1, and wide enough for a matrix product."""
+    conv = _conv(s, group)
+    if conv is None or conv.attribute("strides") or conv.attribute("group"):
+        return False
+    weight = s.network.type_of(conv.inputs[1]).shape
+    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
+    return wide and all(size == 1 for size in weight[2:])
+
+
 def _is_grouped(s: Scene, group: int) -> bool:
     conv = _conv(s, group)
-    grouped = conv is not None and bool(conv.attribute("group"))
-    return grouped and s.network.type_of(conv.inputs[1]).shape[1] > 1
+    if conv is None or not conv.attribute("group"):
+        return False
+    weight = s.network.type_of(conv.inputs[1]).shape
+    return weight[1] > 1 or weight[0] != conv.attribute("group")
 
 
 def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
@@ -287,6 +336,11 @@ def _pixels(s: Scene, group: int) -> int:
 def _input_pixels(s: Scene, group: int) -> int:
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
     return math.prod(s.network.types[name].shape[2:]) if name else 0
+
+
+def _input_elements(s: Scene, group: int) -> int:
+    name = next((i for i in s.only(group).inputs if i in s.network.types), "")
+    return s.network.types[name].elements if name else 0
 
 
 def _is_global_mean(s: Scene, group: int) -> bool:
