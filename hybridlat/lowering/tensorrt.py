@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
     join("row mean", "ReduceMean", GENERATED, "one pass over the rows", upper_reduces_rows, "Generated", pick="every", since="10"),
 
     # Everything else that hangs together is one generated kernel.
-    join("generated, view", VIEW, "Concat Transpose Shuffle Written", "a copy reads another shape", makes="Generated", pick="every", since="10"),
+    join("generated, view", VIEW, "Concat Split Slice Transpose Gather Shuffle Written", "a copy reads another shape", makes="Generated", pick="every", since="10"),
     join("generated", GENERATED, GENERATED, "one generated kernel", unless(writes_in_place), "Generated", pick="every", since="10"),
     join("generated, view", VIEW, "Generated", "a sum over parts reads them in place", holds_below("ReduceSum"), "Generated", pick="every", since="10"),
     join("generated, reduction", GENERATED, "Reduction", "one generated kernel", only_reader, "Reduction", since="10"),
