@@ -14,7 +14,7 @@ NAMES_ONLY = "names only"
 
 @dataclass(frozen=True)
 class Kind:
-    """One connected set of operators that stand in other kernels: what the rules and the compiler say.
+    """One connected set of operators in other kernels: what the rules and the compiler say.
 
     ``kernels`` are those of the rules less those of the compiler; ``bytes_share`` is what their
     kernels read and write less what the compiler's do, over what the whole network moves.

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from hybridlat.core.network import Lowered, Network
 from hybridlat.errors import TargetError
 
-_PARTS = frozenset({"blackbox", "fused", "rules", "tensorrt_conditions", "unfuse"})
+_PARTS = frozenset({
+    "blackbox", "fused", "rules", "tensorrt_conditions", "tensorrt_convolutions", "unfuse",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

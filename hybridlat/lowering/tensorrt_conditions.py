@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import math
 
-from hybridlat.core.network import Node
 from hybridlat.lowering.rules import Condition, Scene
 
 _MEANS = ("ReduceMean", "GlobalAveragePool")
-_PASSES_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
-_CHANNEL_MULTIPLE = 8
-_PRODUCT_CHANNELS = 256
 _SMALL_ELEMENTS = 16384
 
 
@@ -84,28 +80,6 @@ def by_one_constant(s: Scene, upper: int, lower: int) -> bool:
     return sum(i in s.network.types for i in s.only(lower).inputs) == 1
 
 
-def is_scale(s: Scene, upper: int, lower: int) -> bool:
-    """A multiplication by one constant number."""
-    inputs = s.only(lower).inputs
-    others = [i for i in inputs if i in s.network.constants]
-    return len(others) == 1 and s.network.type_of(others[0]).elements == 1
-
-
-def only_convolutions_read(s: Scene, upper: int, lower: int) -> bool:
-    """Every reader of the lower group is a convolution, and it is not given out."""
-    readers = s.lowers(lower)
-    return bool(readers) and not s.gives_out(lower) and all(s.kind[r] == "Conv" for r in readers)
-
-
-def pads_zeros(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Pad adds zeros."""
-    node = s.only(lower)
-    if node.attribute("mode", "constant") != "constant":
-        return False
-    value = s.network.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
-    return value is None or not any(value.values or ())
-
-
 def odd_maps(s: Scene, upper: int, lower: int) -> bool:
     """The lower group reads feature maps of an odd number of pixels, which no vector divides."""
     return _input_pixels(s, lower) % 2 == 1
@@ -114,18 +88,6 @@ def odd_maps(s: Scene, upper: int, lower: int) -> bool:
 def small_maps(s: Scene, upper: int, lower: int) -> bool:
     """What the lower group reads is small as a whole."""
     return _input_elements(s, lower) <= _SMALL_ELEMENTS
-
-
-def before_odd_mean(s: Scene, upper: int, lower: int) -> bool:
-    """A global mean over maps of an odd number of pixels reads the lower group."""
-    return any(_is_global_mean(s, r) and odd_maps(s, lower, r) for r in s.lowers(lower))
-
-
-def only_linear_readers(s: Scene, upper: int, lower: int) -> bool:
-    """Every reader of the lower group is a convolution or a mean over windows before one."""
-    readers = s.lowers(lower)
-    linear = all(s.kind[r] in ("Conv", "AveragePool") for r in readers)
-    return bool(readers) and not s.gives_out(lower) and linear
 
 
 def by_scalar(s: Scene, upper: int, lower: int) -> bool:
@@ -159,7 +121,7 @@ def same_shape(s: Scene, upper: int, lower: int) -> bool:
 
 def is_global(s: Scene, upper: int, lower: int) -> bool:
     """The lower reduction is over whole feature maps."""
-    return s.only(lower).op.startswith("Global") or _pixels(s, lower) == 1
+    return s.only(lower).op.startswith("Global") or pixels(s, lower) == 1
 
 
 def reduces_rows(s: Scene, upper: int, lower: int) -> bool:
@@ -180,76 +142,6 @@ def upper_reduces_rows(s: Scene, upper: int, lower: int) -> bool:
 def is_half(s: Scene, upper: int, lower: int) -> bool:
     """The network computes in half precision."""
     return s.output(upper).dtype == "float16"
-
-
-def is_a_classifier(s: Scene, upper: int, lower: int) -> bool:
-    """In single precision: a convolution of one pixel, as wide as a matrix product."""
-    return _pixels(s, lower) == 1 and not is_half(s, upper, lower) and _is_wide(s, upper)
-
-
-def is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
-    """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
-    return is_half(s, upper, lower) and _is_wide(s, upper)
-
-
-def lower_is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
-    """In half precision: the lower group is a convolution that runs as a matrix product."""
-    return is_fully_connected(s, lower, lower)
-
-
-def made_by_grouped(s: Scene, upper: int, lower: int) -> bool:
-    """What the upper group reads is made by a grouped convolution that is not depthwise."""
-    return any(_is_grouped(s, maker) for maker in s.uppers(upper))
-
-
-def adds_a_grouped_branch(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Add adds two grouped convolutions that are not depthwise."""
-    makers = s.uppers(lower)
-    return len(makers) == 2 and all(_is_grouped(s, maker) for maker in makers)
-
-
-def adds_a_scaled_branch(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Add adds another convolution, which is scaled already."""
-    others = [g for g in s.uppers(lower) if g != upper]
-    return any(s.kind[g] == "Conv" and s.ops(g)[-1] == "Mul" for g in others)
-
-
-def adds_twice(s: Scene, upper: int, lower: int) -> bool:
-    """The upper group holds two additions."""
-    return s.ops(upper).count("Add") > 1
-
-
-def is_winograd(s: Scene, upper: int, lower: int) -> bool:
-    """A dense 3x3 convolution with stride 1."""
-    conv = _conv(s, upper)
-    if conv is None or conv.attribute("strides") or conv.attribute("group"):
-        return False
-    return s.network.type_of(conv.inputs[1]).shape[2:] == (3, 3)
-
-
-def before_generated(s: Scene, upper: int, lower: int) -> bool:
-    """A generated kernel follows the lower group anyway: a global mean, or the way out."""
-    if s.gives_out(lower):
-        return True
-    for below in s.lowers(lower):
-        if _is_global_mean(s, below):
-            return True
-        passes = s.kind[below] in _PASSES_ON and s.between_only(lower, below)
-        if passes and any(_is_global_mean(s, further) for further in s.lowers(below)):
-            return True
-    return False
-
-
-def before_scaled_branches(s: Scene, upper: int, lower: int) -> bool:
-    """What is added to the lower group is read by scales of further branches."""
-    sums = [g for g in s.lowers(lower) if s.only(g).op == "Add"]
-    return any(s.kind[r] == "BatchNormalization" for g in sums for r in s.lowers(g))
-
-
-def branches_together(s: Scene, upper: int, lower: int) -> bool:
-    """The upper group already adds a residual, and the lower scale feeds the next addition."""
-    readers = s.lowers(lower)
-    return "Add" in s.ops(upper) and bool(readers) and all("Add" in s.ops(r) for r in readers)
 
 
 def other_readers_are_concats(s: Scene, upper: int, lower: int) -> bool:
@@ -302,26 +194,9 @@ def layout_unchanged(s: Scene, upper: int, lower: int) -> bool:
     return not (flattens or s.gives_out(lower))
 
 
-def _conv(s: Scene, group: int) -> Node | None:
-    return next((node for node in s.nodes(group) if node.op == "Conv"), None)
-
-
-def _is_wide(s: Scene, group: int) -> bool:
-    """Whether the group's convolution is dense, 1x1, and wide enough for a matrix product."""
-    conv = _conv(s, group)
-    if conv is None or conv.attribute("strides") or conv.attribute("group"):
-        return False
-    weight = s.network.type_of(conv.inputs[1]).shape
-    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
-    return wide and all(size == 1 for size in weight[2:])
-
-
-def _is_grouped(s: Scene, group: int) -> bool:
-    conv = _conv(s, group)
-    if conv is None or not conv.attribute("group"):
-        return False
-    weight = s.network.type_of(conv.inputs[1]).shape
-    return weight[1] > 1 or weight[0] != conv.attribute("group")
+def is_global_mean(s: Scene, group: int) -> bool:
+    """Whether a group is a mean over whole feature maps."""
+    return s.kind[group] in _MEANS and is_global(s, group, group)
 
 
 def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
@@ -329,7 +204,8 @@ def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
     return any(s.network.nodes[i].op == "Concat" and s.group[i] != group for i in readers)
 
 
-def _pixels(s: Scene, group: int) -> int:
+def pixels(s: Scene, group: int) -> int:
+    """Pixels of the feature maps that a group makes."""
     return math.prod(s.output(group).shape[2:])
 
 
@@ -341,7 +217,3 @@ def _input_pixels(s: Scene, group: int) -> int:
 def _input_elements(s: Scene, group: int) -> int:
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
     return s.network.types[name].elements if name else 0
-
-
-def _is_global_mean(s: Scene, group: int) -> bool:
-    return s.kind[group] in _MEANS and is_global(s, group, group)

@@ -136,11 +136,11 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     """Each operator in exactly one group: the first layer that holds it, or none if none does.
 
     Some are computed in more than one layer: a Split has a layer per slice, an activation that
-    two layers read may be computed by both. A layer that only pads the channels of a convolution
-    names it as well; it belongs to the layer that computes it. Behind a matrix product the log leaves out the
-    operators of the epilogue, though the layer's name tells of them: they belong to the layer that
-    makes their input, or, where that is the bare product, to the one that reads them. A scale that
-    the log leaves out in front of convolutions is in their weights: it is removed.
+    two layers read may be computed by both. A layer that only pads a convolution's channels names
+    it as well; it belongs to the layer that computes it. Behind a matrix product the log leaves out
+    the operators of the epilogue, though the layer's name tells of them: they belong to the layer
+    that makes their input, or, where that is the bare product, to the one that reads them. What
+    only products read (a scale by one) belongs to the layer before.
     """
     taken: dict[int, int] = {}
     prepared = _prepared(network, layers)
@@ -156,9 +156,14 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
         if made_by and _TELLS_ITS_EPILOGUE.match(layers[max(made_by)].name):
             taken[position] = max(made_by)
     for position in reversed(lost):
-        readers = [r for o in network.nodes[position].outputs for r in consumers.get(o, ())]
+        node = network.nodes[position]
+        readers = [r for o in node.outputs for r in consumers.get(o, ())]
         read_by = [taken[r] for r in readers if r in taken]
-        if position not in taken and read_by and not _is_folded(network, position, readers):
+        made_by = [taken[p] for n in node.inputs if (p := producers.get(n, -1)) in taken]
+        into_products = {network.nodes[r].op for r in readers} <= _PRODUCTS
+        if position not in taken and made_by and into_products:
+            taken[position] = max(made_by)
+        elif position not in taken and read_by:
             taken[position] = min(read_by)
     members: dict[int, list[int]] = {}
     for node_position, place in taken.items():
@@ -185,13 +190,6 @@ def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozens
                 later |= set(other.nodes)
         found.append(frozenset(later))
     return found
-
-
-def _is_folded(network: Network, position: int, readers: list[int]) -> bool:
-    """Whether an operator is a scale by a constant that only convolutions read."""
-    node = network.nodes[position]
-    by_constant = node.op == "Mul" and any(name in network.constants for name in node.inputs)
-    return by_constant and all(network.nodes[reader].op == "Conv" for reader in readers)
 
 
 def numbered(network: Network) -> Network:

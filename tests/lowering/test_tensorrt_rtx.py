@@ -13,6 +13,7 @@ from hybridlat.errors import MissingExtra, TargetError
 from hybridlat.lowering import tensorrt_rtx
 from hybridlat.lowering.fused import Groups, is_partition
 from hybridlat.lowering.tensorrt_rtx import EngineLayer, groups_of_layers, parse_layers
+from tests.lowering.tensorrt_patterns import PATTERNS, told
 from tests.networks import Builder, residual_block
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,12 +72,35 @@ def test_the_compiler_lowers_without_a_gpu():
     assert "Conv+Add+Relu" in {node.op for node in lowered.network.nodes}
 
 
+@NEEDS_COMPILER
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_small_networks_become_the_kernels_that_are_said(pattern):
+    found = pattern.network()
+    groups, _ = tensorrt_rtx.groups_of(found)
+    assert told(found, groups.kernels) == pattern.expected()
+
+
 def test_without_the_compiler_one_sentence_says_what_to_install(monkeypatch):
     for module in ("tensorrt_rtx_bindings", "tensorrt_rtx"):
         monkeypatch.setitem(sys.modules, module, None)
     assert not tensorrt_rtx.installed()
     with pytest.raises(MissingExtra, match=r"hybridlat\[rtx\]"):
         tensorrt_rtx.lower(residual_block())
+
+
+PADDED = """Layers:
+Name: __myl_Conc_myl0_0, LayerType: kgen, Inputs: [], Metadata: [ONNX Layer: n0]
+Name: __myl_CorrRelu_myl0_1, LayerType: runtime_fusion, Metadata: [ONNX Layer: n0][ONNX Layer: n1]
+Name: __myl_Move_myl0_2, LayerType: kgen, Inputs: [], Metadata: [ONNX Layer: n3]
+Name: __myl_ReluMean_myl0_3, LayerType: kgen, Metadata: [ONNX Layer: n2][ONNX Layer: n3]
+"""
+
+
+def test_a_layer_that_prepares_another_holds_none_of_its_operators():
+    b = Builder("net")
+    x = b.relu(b.conv(b.input((1, 3, 4, 4)), 8))
+    network = b.network(b.op("GlobalAveragePool", [b.relu(x)], (1, 8, 1, 1)))
+    assert groups_of_layers(network, parse_layers(PADDED)) == Groups(((0, 1), (2, 3)), ())
 
 
 LOG = """Layers:
