@@ -20,10 +20,13 @@ from hybridlat.lowering.rules import Rule, gone, join, lower_by
 from hybridlat.lowering.tensorrt_conditions import (
     all_of,
     any_of,
+    before_root,
     by_constant,
     by_one_constant,
     by_scalar,
     ends_in,
+    feeds_a_group_mean,
+    feeds_a_view,
     follows,
     gates_itself,
     holds,
@@ -31,19 +34,23 @@ from hybridlat.lowering.tensorrt_conditions import (
     is_global,
     is_half,
     keeps_all,
+    keeps_type,
     layout_unchanged,
     made_by,
     maps_below,
     odd_maps,
+    of_small_groups,
     only_reader,
     other_readers_are_concats,
     read_by,
     reads_layer_norm,
     reads_one,
     reads_two,
+    reduces_groups,
     reduces_rows,
     same_shape,
     small_maps,
+    squares,
     sums_channels,
     unless,
     upper_reduces_rows,
@@ -72,7 +79,7 @@ VIEW = "Reshape Flatten Squeeze Unsqueeze"
 ACTIVATION = "Clip Sigmoid Tanh PRelu Elu"  # cheap ones, next to Relu, that a conv always takes
 ELEMENTWISE = (
     "Add Sub Mul Div Sum Pow Sqrt Exp Neg Abs Min Max Erf Cast Relu LeakyRelu HardSwish HardSigmoid "
-    "Gelu Softplus Mish BatchNormalization SiLU Affine Gate Elementwise " + ACTIVATION
+    "Gelu TanhGelu Softplus Mish BatchNormalization SiLU Affine Gate Elementwise " + ACTIVATION
 )
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle Written"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
@@ -95,7 +102,11 @@ _sum_apart = any_of(
 )
 _gelu_apart = all_of(read_by("ReduceL2"), unless(is_fully_connected))
 _mean_takes = any_of(
-    odd_maps, all_of(only_reader, holds("BatchNormalization", "Mul"), unless(holds("Resize")))
+    odd_maps,
+    holds("Sigmoid"),
+    all_of(
+        only_reader, holds("BatchNormalization", "Mul"), unless(holds("Resize")), unless(squares)
+    ),
 )
 _copied_for_a_norm = all_of(made_by(*CONV.split()), read_by("InstanceNormalization"))
 
@@ -103,6 +114,7 @@ _copied_for_a_norm = all_of(made_by(*CONV.split()), read_by("InstanceNormalizati
 RULES: tuple[Rule, ...] = (
     # name, upper operators or kinds, lower ones, reason, condition, kind that it makes
     gone("inference", "Identity Dropout", "do nothing at inference"),
+    gone("own type", "Cast", "changes nothing", keeps_type),
     gone("single concat", "Concat", "nothing to put together", reads_one),
     gone("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(pads_zeros, only_convolutions_read), since="10"),
     gone("whole slice", "Slice", "keeps everything", keeps_all),
@@ -115,6 +127,8 @@ RULES: tuple[Rule, ...] = (
     join("gelu", "ErfGelu", "Add", "the exact GELU, written out", only_reader),
     join("gelu", "ErfGelu", "Mul", "the exact GELU, written out", only_reader, "Gelu"),
     join("gelu", "Gelu", "Mul", "the exact GELU, written out", by_scalar),
+    join("tanh gelu", "Mul", "Mul", "the approximate GELU, written out", all_of(only_reader, squares), "TanhGelu"),
+    join("tanh gelu", "TanhGelu", "Mul Add Tanh", "the approximate GELU, written out", only_reader),
     join("shuffle", "Reshape", "Transpose", "one copy", only_reader, "Shuffle"),
 
     # What a following generated kernel takes before a convolution can.
@@ -133,13 +147,25 @@ RULES: tuple[Rule, ...] = (
     join("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", only_reader, "Gate", since="10"),
     join("gate, mean", "Gate", MEAN, "the reduction applies the gate", only_reader, "Reduction", since="10"),
 
+    # Statistics of groups of channels: small groups in one pass, large ones in a pass for each mean.
+    join("group mean", VIEW, "ReduceMean", "read as groups", reduces_groups, "Moment", since="10"),
+    join("group deviation", "Moment", "Sub", "one pass over a small group", of_small_groups, since="10"),
+    join("group deviation", "Moment Sub", "Mul", "squared in the same pass", all_of(only_reader, feeds_a_group_mean), "Moment", since="10"),
+    join("group variance", "Moment", "ReduceMean", "the mean of squares", reduces_groups, since="10"),
+    join("group variance", "Moment", "Add", "its root in the same pass", all_of(of_small_groups, by_scalar), since="10"),
+    join("group variance", "Moment", "Sqrt", "its root in the same pass", of_small_groups, since="10"),
+    join("mean, root", "ReduceMean", "Add", "the root of a mean", all_of(is_global, by_scalar, before_root), since="10"),
+    join("mean, root", "ReduceMean", "Sqrt", "the root of a mean", all_of(is_global, only_reader), since="10"),
+    join("mean, root", "ReduceMean", "Div", "the root of a mean", all_of(is_global, holds("Sqrt")), since="10"),
+    join("broadcast, view", "Expand", VIEW, "a number is repeated in any shape", only_reader, since="10"),
+
     # Epilogues of convolutions.
     join("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(only_reader, is_fully_connected), unless(_scale_and_shift_apart))),
     join("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(only_reader, unless(is_a_classifier), unless(before_generated))),
     join("conv, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(only_reader, unless(before_generated))),
     join("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(only_reader, is_fully_connected)),
     join("conv, silu", CONV, "SiLU", "epilogue"),
-    join("conv, gelu", CONV, "Gelu", "epilogue", all_of(only_reader, unless(_gelu_apart))),
+    join("conv, gelu", CONV, "Gelu TanhGelu", "epilogue", all_of(only_reader, unless(_gelu_apart))),
     join("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(only_reader, unless(before_generated)), since="10"),
     join("conv, power", CONV, "Pow", "epilogue", by_scalar, since="10"),
     join("conv, scale", CONV, "Mul", "epilogue", all_of(by_constant, unless(_scale_apart)), since="10"),
@@ -157,19 +183,20 @@ RULES: tuple[Rule, ...] = (
     join("conv, sum, shift", CONV, "Add", "epilogue", all_of(only_reader, holds("Sub")), since="10"),
     join("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(only_reader, holds("Add", "Sum"), unless(before_generated))),
     join("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(branches_together, adds_twice), since="10"),
-    join("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(by_one_constant, branches_together, unless(is_fully_connected)), since="10"),
+    join("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(by_one_constant, branches_together, unless(is_fully_connected), unless(feeds_a_view)), since="10"),
 
     # Epilogues of products.
     join("gemm, bias", "Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(by_constant, unless(all_of(is_half, read_by("Split"))))),
     join("gemm, activation", "Gemm MatMul", f"Relu {ACTIVATION}", "epilogue", only_reader),
-    join("gemm, gelu", "Gemm MatMul", "Gelu", "epilogue", unless(reads_layer_norm)),
+    join("gemm, scale", "Gemm MatMul", "Mul", "epilogue", by_constant, since="10"),
+    join("gemm, gelu", "Gemm MatMul", "Gelu TanhGelu", "epilogue", unless(reads_layer_norm)),
 
     # Kernels of their own kind.
     join("relu, resize", "Relu", "Resize", "applied while resizing", only_reader, "Resize", since="10"),
     join("instance norm, relu", "InstanceNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(only_reader, any_of(is_half, maps_below(6401)))),
     gone("layout", "Transpose", "moves axes of size 1 only", all_of(layout_unchanged, reads_layer_norm, made_by(*CONV.split()))),
     join("split, transpose", "Split", "Transpose", "one copy", since="10"),
-    join("gelu, product", "Gelu", "Mul", "made where it is used", only_reader, since="10"),
+    join("gated product", "Gelu SiLU", "Mul", "made where it is used", only_reader, since="10"),
     join("layer norm, input", ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(only_reader, reads_layer_norm), "Transpose", since="10"),
     join("layer norm, transpose", "Transpose", "LayerNormalization", "read transposed", only_reader, "Norm", since="10"),
     join("layer norm twice", "LayerNormalization Norm", "LayerNormalization", "one pass over the same rows", makes="Norm", since="10"),
@@ -186,13 +213,14 @@ RULES: tuple[Rule, ...] = (
     join("row mean", "ReduceMean", GENERATED, "one pass over the rows", upper_reduces_rows, "Generated", pick="every", since="10"),
 
     # Everything else that hangs together is one generated kernel.
+    join("view, norm", ELEMENTWISE, VIEW, "written in the shape of the norm", read_by("InstanceNormalization"), "Flattened", since="10"),
     join("generated, view", VIEW, "Concat Split Slice Transpose Gather Shuffle Written", "a copy reads another shape", makes="Generated", pick="every", since="10"),
     join("generated", GENERATED, GENERATED, "one generated kernel", unless(writes_in_place), "Generated", pick="every", since="10"),
+    join("generated, view", GENERATED, "Flattened", "one generated kernel", makes="Flattened", pick="every", since="10"),
     join("generated, view", VIEW, "Generated", "a sum over parts reads them in place", holds_below("ReduceSum"), "Generated", pick="every", since="10"),
     join("generated, reduction", GENERATED, "Reduction", "one generated kernel", only_reader, "Reduction", since="10"),
     join("generated, norm", GENERATED, "Norm LayerNormalization", "one generated kernel", unless(writes_in_place), "Generated", since="10"),
     join("norm, view", VIEW, GENERATED, "scaled back in its shape", follows("InstanceNormalization"), "Generated", pick="every", since="10"),
-    join("view, norm", GENERATED, VIEW, "written in the shape of the norm", read_by("InstanceNormalization"), since="10"),
     join("generated, sum, mean", GENERATED, MEAN, "the reduction of a sum", all_of(is_global, holds("ReduceSum")), "Generated", since="10"),
     join("generated, mean", GENERATED, MEAN, "the reduction takes what it reads", all_of(is_global, _mean_takes), "Reduction", since="10"),
     join("norm of maps", GENERATED, "ReduceL2", "the reduction takes what it reads", makes="Reduction", since="10"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from hybridlat.core.network import Node
 from hybridlat.lowering.rules import Condition, Scene
 
 _MEANS = ("ReduceMean", "GlobalAveragePool")
@@ -127,11 +128,51 @@ def is_global(s: Scene, upper: int, lower: int) -> bool:
 def reduces_rows(s: Scene, upper: int, lower: int) -> bool:
     """The lower reduction is over the last axis alone, of more than one row."""
     node = s.only(lower)
-    axes = node.attribute("axes")
-    if axes is None and len(node.inputs) > 1 and node.inputs[1] in s.network.constants:
-        axes = s.network.constants[node.inputs[1]].values
     shape = s.network.types[node.inputs[0]].shape
-    return axes in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
+    return _axes(s, node) in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
+
+
+def reduces_groups(s: Scene, upper: int, lower: int) -> bool:
+    """The lower reduction is over groups of channels with their feature maps."""
+    node = s.only(lower)
+    shape = s.network.types[node.inputs[0]].shape
+    return len(shape) == 5 and _axes(s, node) == (2, 3, 4)
+
+
+def feeds_a_group_mean(s: Scene, upper: int, lower: int) -> bool:
+    """A mean over groups of channels reads the lower group."""
+    means = [r for r in s.lowers(lower) if s.kind[r] == "ReduceMean"]
+    return any(reduces_groups(s, lower, mean) for mean in means)
+
+
+def feeds_a_view(s: Scene, upper: int, lower: int) -> bool:
+    """A view reads the upper group, too."""
+    return any(s.kind[reader] == "Reshape" for reader in s.lowers(upper))
+
+
+def of_small_groups(s: Scene, upper: int, lower: int) -> bool:
+    """The upper group's mean is over so few numbers that one block of threads holds them."""
+    mean = next((node for node in s.nodes(upper) if node.op == "ReduceMean"), None)
+    if mean is None:
+        return False
+    types = s.network.types
+    return types[mean.inputs[0]].elements <= _SMALL_ELEMENTS * types[mean.outputs[0]].elements
+
+
+def before_root(s: Scene, upper: int, lower: int) -> bool:
+    """A square root reads the lower group."""
+    return any(s.kind[reader] == "Sqrt" for reader in s.lowers(lower))
+
+
+def squares(s: Scene, upper: int, lower: int) -> bool:
+    """The upper group multiplies a tensor with itself."""
+    return any(n.op == "Mul" and n.inputs[0] == n.inputs[1] for n in s.nodes(upper))
+
+
+def keeps_type(s: Scene, upper: int, lower: int) -> bool:
+    """The lower Cast gives out the type that it reads."""
+    source = s.only(lower).inputs[0]
+    return source in s.network.types and s.network.types[source] == s.output(lower)
 
 
 def upper_reduces_rows(s: Scene, upper: int, lower: int) -> bool:
@@ -197,6 +238,13 @@ def layout_unchanged(s: Scene, upper: int, lower: int) -> bool:
 def is_global_mean(s: Scene, group: int) -> bool:
     """Whether a group is a mean over whole feature maps."""
     return s.kind[group] in _MEANS and is_global(s, group, group)
+
+
+def _axes(s: Scene, node: Node) -> object:
+    axes = node.attribute("axes")
+    if axes is None and len(node.inputs) > 1 and node.inputs[1] in s.network.constants:
+        return s.network.constants[node.inputs[1]].values
+    return axes
 
 
 def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
