@@ -133,7 +133,8 @@ def main() -> None:
         answers = arguments.answers or arguments.nets.with_name("rtx_answers")
         asks = tensorrt_rtx.installed() and not arguments.kept
         verdicts += tensorrt_networks.verdicts(arguments.nets, answers, frozenset(names), asks)
-        command = command.replace("--write", "--nets DIR --answers DIR --write")
+        kept = " --kept" if arguments.kept else ""
+        command = command.replace("--write", f"--nets DIR --answers DIR{kept} --write")
     if arguments.shaping:
         verdicts = [v if v.part != OTHER_HALF else without_kinds(v) for v in verdicts]
     day = datetime.datetime.now(datetime.UTC).date().isoformat()

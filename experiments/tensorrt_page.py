@@ -123,7 +123,7 @@ def page(verdicts: Sequence[Verdict], truth: str, command: str, day: str) -> str
     """The whole page."""
     asked = len({v.name for v in verdicts if v.part in (SHAPING, JUDGING, UNSEEN)})
     folder = [
-        f"A folder of further networks ({asked} that the compiler took) is split by the hash of "
+        f"A folder of further networks ({asked} that the compiler was asked for and took) is split by the hash of "
         "their names, further sizes and deployed forms with the network they belong to; no network "
         "of `data/nets` judges. Their disagreements are listed for the two thirds that shape, and "
         "were never looked at for the third that judges: of it, these figures are all there is.",
