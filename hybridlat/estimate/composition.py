@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.posterior import Belief, CellFacts, Correlation, variance_of
+from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior, variance_of
 
 COMPOSITION_FORMAT = 2
 """1 knew one confidence only; it is still read."""
@@ -71,9 +71,9 @@ class Composition:
         """Latency of a network whose cells sum to that."""
         return self.overhead_us + self.scale * sum_of_cells_us
 
-    def start(self, facts: Sequence[CellFacts]) -> Belief:
-        """The belief about the cells of a network, with this target's correlation."""
-        return Belief.start(facts, self.correlation)
+    def start(self, priors: Sequence[CellPrior]) -> ErrorPosterior:
+        """The posterior about the cells of a network, with this target's correlation."""
+        return ErrorPosterior.start(priors, self.correlation)
 
     def spread_share(self, cells_variance: float, sum_of_cells_us: float) -> tuple[float, float]:
         """Standard error of ln(latency), and the cells' part of its square."""
@@ -125,14 +125,14 @@ class Composition:
         spread, part = self.spread_share(cells_variance, sum_of_cells_us)
         return math.expm1(min(self.multiplier(part) * spread, 50.0))
 
-    def interval(self, belief: Belief) -> NetworkInterval:
-        """Latency and interval of the network that a belief describes.
+    def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
+        """Latency and interval of the network that a posterior describes.
 
-        Cells of which nothing is known count nothing: ask ``belief.complete`` before trusting it.
+        Cells of which nothing is known count nothing: ask ``posterior.complete`` first.
         """
-        total = belief.sum_us
+        total = posterior.sum_us
         latency = self.latency_us(total)
-        variance = variance_of(belief.uses_us, belief.covariance)
+        variance = variance_of(posterior.uses_us, posterior.covariance)
         half = self.half_width_share(variance, total)
         return NetworkInterval(latency, (latency / (1 + half), latency * (1 + half)), half, total)
 

@@ -10,16 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridlat.engines import device_sheets
+from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
-from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior
+from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
+from hybridlat.estimate.model_folders import user_models_folder
+from hybridlat.model.family import shipped
 from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
+from hybridlat.schema.target import Target
 
+if TYPE_CHECKING:
+    from hybridlat.model.cell_model import CellModel
+    from hybridlat.schema.measurement import Measurement
+    from hybridlat.store import Store
+
+MOST_NETWORKS = 300
+"""Measured networks that a family is conditioned on: more cost seconds and add little."""
 ROOFLINE_ERROR = (-1.6, 0.7)
 """Between these lie nine of ten ln(measured / (roofline + launch)) of the 10,713 cells and random
 kernels of the shipped CPU pack."""
@@ -57,6 +70,51 @@ class Fallback:
         low, high = (math.exp(edge * wider) for edge in ROOFLINE_ERROR)
         reason = "nothing like it was measured: guessed from the device's peaks and bandwidth"
         return [CellPrediction(us, (us * low, us * high), True, reason) for us in each]
+
+
+def fallback_for(target: Target, store: Store, model: CellModel | None) -> Fallback | None:
+    """What stands in for a target's own model.
+
+    The family of the engine, conditioned on the whole networks of the target that the store knows;
+    where the engine has none, the device's roofline. None for a device that nobody has described.
+    """
+    try:
+        device = device_sheets.load(target.device)
+    except TargetError:
+        if model is None:
+            return None
+        device = model.device
+    name = shipped.family_name(target.engine)
+    folder = shipped.folder_of(name, user_models_folder()) if name else None
+    if folder is None or device.kind != "gpu":
+        return Fallback(device, target.precision)
+    law = shipped.load(folder)
+    task = shipped.task_of(target, law)
+    networks = measured_networks(store, target)
+    prior = FamilyPrior.of(law, device, target.precision, task, networks)
+    return Fallback(device, target.precision, prior)
+
+
+def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
+    """Whole networks of a target whose cells the store can name, 300 at most."""
+    latest: dict[str, Measurement] = {}
+    for record in store.measurements(target):
+        doubtful = "suspect" in record.labels.get("note", "")
+        if record.kind == "network" and record.latency_us is not None and not doubtful:
+            latest[record.signature] = record
+    found: list[MeasuredNetwork] = []
+    for breakdown in store.breakdowns(target) if latest else ():
+        record_of = latest.pop(breakdown.signature, None)
+        if record_of is None or record_of.latency_us is None or len(found) >= MOST_NETWORKS:
+            continue
+        hashes = [signature for signature, _ in breakdown.cells]
+        texts = store.signature_texts(hashes)
+        if all(signature in texts for signature in hashes):
+            copied_bytes = float(record_of.labels.get("copied_bytes", "0"))
+            counts = tuple(count for _, count in breakdown.cells)
+            cells = tuple(texts[signature] for signature in hashes)
+            found.append(MeasuredNetwork(cells, counts, copied_bytes, record_of.latency_us))
+    return found
 
 
 def fill_in(

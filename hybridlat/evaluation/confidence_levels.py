@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hybridlat.estimate.calibration import JudgedNetwork
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.composition import CALIBRATED_AT, Composition, normal_quantile
-from hybridlat.estimate.posterior import Belief
-from hybridlat.evaluation.metrics import Answer, score
-from hybridlat.evaluation.replay import answer, play_gate
+from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.evaluation.metrics import Prediction, score
+from hybridlat.evaluation.replay import prediction_in, simulate_gate
 
-Pair = tuple[JudgedNetwork, Composition]
-Beliefs = Mapping[str, Belief]
+Pair = tuple[HeldOutNetwork, Composition]
+Posteriors = Mapping[str, ErrorPosterior]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +42,38 @@ class ConfidenceLevel:
         }
 
 
-def of_states(pairs: Sequence[Pair], beliefs: Beliefs) -> tuple[ConfidenceLevel, ...]:
+def of_states(pairs: Sequence[Pair], posteriors: Posteriors) -> tuple[ConfidenceLevel, ...]:
     """Networks in a state of knowledge that does not depend on the confidence."""
     return _levels(
         {
-            level: [answer(n, c.at(level), beliefs[n.name]) for n, c in pairs]
+            level: [prediction_in(n, c.at(level), posteriors[n.name]) for n, c in pairs]
             for level in CALIBRATED_AT
         }
     )
 
 
-def of_gate(pairs: Sequence[Pair], tolerance: float, known: Beliefs) -> tuple[ConfidenceLevel, ...]:
+def of_gate(
+    pairs: Sequence[Pair], tolerance: float, known: Posteriors
+) -> tuple[ConfidenceLevel, ...]:
     """Networks on which the gate worked towards ``tolerance`` at each confidence.
 
     ``known`` is where it ended at the compositions' own confidence.
     """
 
-    def at(level: float, network: JudgedNetwork, composition: Composition) -> Answer:
+    def at(level: float, network: HeldOutNetwork, composition: Composition) -> Prediction:
         if level == composition.confidence:
-            return answer(network, composition, known[network.name])
+            return prediction_in(network, composition, known[network.name])
         asked = composition.at(level)
-        return answer(network, asked, play_gate(network, asked, tolerance))
+        return prediction_in(network, asked, simulate_gate(network, asked, tolerance))
 
     return _levels({level: [at(level, *pair) for pair in pairs] for level in CALIBRATED_AT})
 
 
-def of_cells(answers: Sequence[Answer], confidence: float) -> tuple[ConfidenceLevel, ...]:
+def of_cells(predictions: Sequence[Prediction], confidence: float) -> tuple[ConfidenceLevel, ...]:
     """Predicted cells: their intervals of ``confidence``, stretched as users get to see them."""
     unit = normal_quantile(confidence)
 
-    def at(level: float, said: Answer) -> Answer:
+    def at(level: float, said: Prediction) -> Prediction:
         if said.interval_us is None or not math.isfinite(said.predicted_us):
             return said
         low, high = said.interval_us
@@ -80,12 +82,12 @@ def of_cells(answers: Sequence[Answer], confidence: float) -> tuple[ConfidenceLe
         bounds = (us * (low / us) ** ratio, us * (high / us) ** ratio)
         return dataclasses.replace(said, interval_us=bounds)
 
-    return _levels({level: [at(level, a) for a in answers] for level in CALIBRATED_AT})
+    return _levels({level: [at(level, a) for a in predictions] for level in CALIBRATED_AT})
 
 
-def _levels(answers: Mapping[float, Sequence[Answer]]) -> tuple[ConfidenceLevel, ...]:
+def _levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
     found = []
-    for level, given in answers.items():
+    for level, given in predictions.items():
         total = score(given)
         if total.coverage is not None and total.width is not None:
             found.append(

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, run_log, tracking
-from hybridlat.evaluation.cell_level import judge_cells
-from hybridlat.evaluation.cross_fitting import Setting, device_of
-from hybridlat.evaluation.dataset import Records, Source, load
-from hybridlat.evaluation.network_level import judge_networks
+from hybridlat.evaluation.cell_level import evaluate_cells
+from hybridlat.evaluation.cross_fitting import FitConfig, device_of
+from hybridlat.evaluation.dataset import Dataset, Source, load
+from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.evaluation.results import Row, TargetReport
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model import baselines as all_baselines
@@ -146,15 +146,17 @@ def _one_target(
 ) -> tuple[list[Row] | HybridlatError, TargetReport | None]:
     """Its rows and the report behind them, or why there are none."""
     try:
-        records = load(target, sources_of(target, store, options.packs_folder), options.where)
-        records = _restricted(records, options.networks)
-        setting = Setting(
+        dataset = load(target, sources_of(target, store, options.packs_folder), options.where)
+        dataset = _restricted(dataset, options.networks)
+        config = FitConfig(
             options.device or device_of(target, store), target.precision, options.seed,
             confidence=options.confidence,
         )  # fmt: skip
-        report = judge(records, setting, options.tolerances, options.methods, tell, options.trials)
-        if options.regimes and not any(j.regime in options.regimes for j in report.judgements):
-            there = ", ".join(dict.fromkeys(j.regime for j in report.judgements)) or "none"
+        report = evaluate_target(
+            dataset, config, options.tolerances, options.methods, tell, options.trials
+        )
+        if options.regimes and not any(j.regime in options.regimes for j in report.results):
+            there = ", ".join(dict.fromkeys(j.regime for j in report.results)) or "none"
             raise InputError(
                 f"{target} has not the regime {', '.join(options.regimes)}: there is {there}"
             )
@@ -163,7 +165,7 @@ def _one_target(
     except HybridlatError as error:
         run_log.keep_reason(target, str(error), whole)
         return error, None
-    return run_log.keep_target(report, setting, whole, options.where, options.regimes), report
+    return run_log.keep_target(report, config, whole, options.where, options.regimes), report
 
 
 def _what_is_next(place: int, order: Sequence[Target]) -> str:
@@ -179,21 +181,21 @@ def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:
     return InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
 
 
-def judge(
-    records: Records,
-    setting: Setting,
+def evaluate_target(
+    dataset: Dataset,
+    config: FitConfig,
     tolerances: Sequence[float],
     names: Sequence[str],
     tell: Tell,
     trials: int = 3,
 ) -> TargetReport:
     """One target: per network where at least ten were measured whole, else per cell."""
-    count = len(records.complete_networks)
+    count = len(dataset.complete_networks)
     if count >= LEAST_NETWORKS:
-        return judge_networks(records, setting, tolerances, names, tell)
+        return evaluate_networks(dataset, config, tolerances, names, tell)
     if count:
-        tell(f"{records.target}: {count} whole networks are too few to hold out, judged per cell")
-    return judge_cells(records, setting, names, tell, range(trials))
+        tell(f"{dataset.target}: {count} whole networks are too few to hold out, judged per cell")
+    return evaluate_cells(dataset, config, names, tell, range(trials))
 
 
 def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target]:
@@ -217,18 +219,18 @@ def sources_of(target: Target, store: Store, packs_folder: Path | None = None) -
     return [store, *packs.packs_for(target, packs_folder)]
 
 
-def _restricted(records: Records, networks: Iterable[str] | None) -> Records:
+def _restricted(dataset: Dataset, networks: Iterable[str] | None) -> Dataset:
     if networks is None:
-        return records
+        return dataset
     wanted = set(networks)
-    chosen = tuple(n for n in records.networks if n.name in wanted)
+    chosen = tuple(n for n in dataset.networks if n.name in wanted)
     if not chosen:
-        known = ", ".join(sorted(n.name for n in records.networks)[:8]) or "none"
+        known = ", ".join(sorted(n.name for n in dataset.networks)[:8]) or "none"
         raise InputError(
-            f"none of the {len(wanted)} networks was measured whole on {records.target}: "
+            f"none of the {len(wanted)} networks was measured whole on {dataset.target}: "
             f"known are {known}"
         )
-    return dataclasses.replace(records, networks=chosen)
+    return dataclasses.replace(dataset, networks=chosen)
 
 
 def _silent(_: str) -> None:
@@ -236,5 +238,10 @@ def _silent(_: str) -> None:
 
 
 __all__ = [
-    "Evaluation", "EvaluationOptions", "evaluate_targets", "judge", "known_targets", "sources_of",
+    "Evaluation",
+    "EvaluationOptions",
+    "evaluate_target",
+    "evaluate_targets",
+    "known_targets",
+    "sources_of",
 ]  # fmt: skip

@@ -5,38 +5,40 @@ from __future__ import annotations
 import math
 
 from hybridlat.estimate import gate
-from hybridlat.estimate.calibration import JudgedNetwork
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import Belief
-from hybridlat.evaluation.metrics import Answer
+from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.evaluation.metrics import Prediction
 
 
-def play_gate(
-    network: JudgedNetwork, composition: Composition, tolerance: float, fraction: float = 0.25
-) -> Belief:
+def simulate_gate(
+    network: HeldOutNetwork, composition: Composition, tolerance: float, fraction: float = 0.25
+) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
-    belief = composition.start(network.cells)
-    while chosen := gate.choose(belief, composition, tolerance, fraction=fraction):
-        belief = belief.observe(network.truth(chosen))
-    return belief
+    posterior = composition.start(network.cells)
+    while chosen := gate.choose(posterior, composition, tolerance, fraction=fraction):
+        posterior = posterior.observe(network.truth(chosen))
+    return posterior
 
 
-def all_measured(network: JudgedNetwork, composition: Composition) -> Belief:
-    """The belief once every cell is measured."""
+def all_measured(network: HeldOutNetwork, composition: Composition) -> ErrorPosterior:
+    """The posterior once every cell is measured."""
     return composition.start(network.cells).observe(network.truth(range(len(network.cells))))
 
 
-def answer(network: JudgedNetwork, composition: Composition, belief: Belief) -> Answer:
-    """What is said of a network in the state of a belief; no latency while a cell has none."""
-    interval = composition.interval(belief)
-    complete = belief.complete
-    return Answer(
+def prediction_in(
+    network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
+) -> Prediction:
+    """What is said of a network in the state of a posterior; no latency while a cell has none."""
+    interval = composition.interval(posterior)
+    complete = posterior.complete
+    return Prediction(
         name=network.name,
         true_us=network.latency_us,
         predicted_us=interval.latency_us if complete else math.nan,
         interval_us=interval.interval_us if complete else None,
-        measured_share=belief.measured_share,
-        device_s=math.fsum(network.cells[i].cost_s for i in belief.measured),
+        measured_share=posterior.measured_share,
+        device_s=math.fsum(network.cells[i].cost_s for i in posterior.measured),
         cells=len(network.cells),
-        cells_measured=len(belief.measured),
+        cells_measured=len(posterior.measured),
     )

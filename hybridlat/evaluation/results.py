@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel
-from hybridlat.evaluation.metrics import Answer, Score, score
+from hybridlat.evaluation.metrics import Prediction, Score, score
 from hybridlat.schema.target import Target
 
 OWN = "hybridlat"
@@ -73,19 +73,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class MethodResult:
     """Every answer of one method in one regime."""
 
     regime: str
     method: str
-    answers: tuple[Answer, ...]
+    predictions: tuple[Prediction, ...]
     predict_ms: float | None = None
     per_cell: bool = False
     summary: Score | None = None  # where it is a mean over trials rather than over the answers
 
     @property
     def score(self) -> Score:
-        return self.summary or score(self.answers)
+        return self.summary or score(self.predictions)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class TargetReport:
 
     target: Target
     data_hash: str
-    judgements: tuple[Judgement, ...]
+    results: tuple[MethodResult, ...]
     noise_floor: float | None
     noise_within_5: float | None
     networks: int
@@ -111,10 +111,10 @@ class TargetReport:
     notes: tuple[str, ...] = ()
 
     def rows(self, mlflow_run: str = "") -> list[Row]:
-        """One row per judgement, in order."""
+        """One row per result, in order."""
         asked: dict[str, int] = {}
-        for j in self.judgements:
-            asked[j.regime] = max(asked.get(j.regime, 0), len(j.answers))
+        for j in self.results:
+            asked[j.regime] = max(asked.get(j.regime, 0), len(j.predictions))
         return [
             Row(
                 target=str(self.target),
@@ -124,17 +124,17 @@ class TargetReport:
                 predict_ms=j.predict_ms,
                 noise_floor=None if j.per_cell else self.noise_floor,
                 networks=0 if j.per_cell else j.score.answered,
-                cells=j.score.answered if j.per_cell else sum(a.cells for a in j.answers),
+                cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
                 mlflow_run=mlflow_run,
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
                 asked=asked[j.regime],
             )
-            for j in self.judgements
+            for j in self.results
         ]
 
-    def find(self, regime: str, method: str = OWN) -> Judgement | None:
-        """The judgement of a method in a regime, if there is one."""
-        return next((j for j in self.judgements if (j.regime, j.method) == (regime, method)), None)
+    def find(self, regime: str, method: str = OWN) -> MethodResult | None:
+        """The result of a method in a regime, if there is one."""
+        return next((j for j in self.results if (j.regime, j.method) == (regime, method)), None)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from hybridlat.evaluation import leaderboard, tracking
-from hybridlat.evaluation.cross_fitting import Setting
+from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.figures import figures
 from hybridlat.evaluation.results import OWN, Row, TargetReport
 from hybridlat.evaluation.splits import FOLDS
@@ -18,7 +18,7 @@ _MOST_LINES = 2000
 
 def keep_target(
     report: TargetReport,
-    setting: Setting,
+    config: FitConfig,
     whole: tracking.Run,
     where: Mapping[str, str],
     regimes: Sequence[str],
@@ -31,12 +31,12 @@ def keep_target(
         "target": report.target,
         "git_commit": tracking.git_commit() or "unknown",
         "data_hash": report.data_hash,
-        "seed": setting.seed,
-        "confidence": setting.confidence,
+        "seed": config.seed,
+        "confidence": config.confidence,
         "networks": report.networks,
         "cells": report.cells,
         "protocol": f"{FOLDS} folds by network" if report.networks else "random rows, three seeds",
-        "device": setting.device.title or setting.device.name,
+        "device": config.device.title or config.device.name,
         "python": sys.version.split()[0],
         **{f"where_{name}": value for name, value in where.items()},
     }
@@ -49,7 +49,7 @@ def keep_target(
             run.figure(name, figure)
         run.table("per_network.json", _per_network(report))
         run.table("calibration.json", _calibration(report))
-        for method in dict.fromkeys(j.method for j in report.judgements):
+        for method in dict.fromkeys(j.method for j in report.results):
             with run.nested(f"{report.target} {method}") as inner:
                 own = [r for r in report.rows(inner.id) if r.method == method]
                 own = [r for r in own if not regimes or r.regime in regimes]
@@ -60,7 +60,7 @@ def keep_target(
                     run.metrics(values)
                 kept += own
         run.text("leaderboard.md", leaderboard.markdown(kept))
-    place = {j.regime: i for i, j in reversed(list(enumerate(report.judgements)))}
+    place = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
     return sorted(kept, key=lambda row: place[row.regime])
 
 
@@ -82,13 +82,13 @@ def _per_network(report: TargetReport) -> dict[str, list[object]]:
         name: [] for name in ("regime", "name", "true_us", "predicted_us", "error_percent",
                               "low_us", "high_us", "measured_share", "cells_measured", "device_s")
     }  # fmt: skip
-    for judgement in report.judgements:
-        if judgement.method != OWN:
+    for result in report.results:
+        if result.method != OWN:
             continue
-        for a in judgement.answers[:_MOST_LINES]:
+        for a in result.predictions[:_MOST_LINES]:
             low, high = a.interval_us or (None, None)
             values = (
-                judgement.regime, a.name, a.true_us, a.predicted_us, 100 * a.error_share,
+                result.regime, a.name, a.true_us, a.predicted_us, 100 * a.error_share,
                 low, high, a.measured_share, a.cells_measured, a.device_s,
             )  # fmt: skip
             for column, value in zip(columns.values(), values, strict=True):

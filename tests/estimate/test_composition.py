@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.calibration import advance, cells_at, fit_composition, settle
+from hybridlat.estimate.calibration import (
+    cells_at,
+    fit_composition,
+    measure_greedily,
+    tune_network_correlation,
+)
 from hybridlat.estimate.composition import (
     Composition,
     conformal_quantile,
@@ -21,7 +26,7 @@ from hybridlat.estimate.composition import (
     normal_quantile,
     student_quantile,
 )
-from hybridlat.estimate.posterior import CellFacts, Correlation
+from hybridlat.estimate.posterior import CellPrior, Correlation
 from tests.graph.made_networks import make_network
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -68,19 +73,19 @@ def test_conformal_quantile_has_enough_scores_below(scores: list[float], level: 
 
 
 def test_shared_errors_do_not_average_out() -> None:
-    facts = [CellFacts(f"{i}", 1, 10.0, 0.1, kinds=(("conv", 1.0),)) for i in range(100)]
+    priors = [CellPrior(f"{i}", 1, 10.0, 0.1, kinds=(("conv", 1.0),)) for i in range(100)]
     alone = Correlation(network=0.0, kind=0.0, near=0.0)
     shared = Correlation(network=0.5, kind=0.0, near=0.0)
-    independent = Composition(correlation=alone).start(facts).variance_share
-    common = Composition(correlation=shared).start(facts).variance_share
+    independent = Composition(correlation=alone).start(priors).variance_share
+    common = Composition(correlation=shared).start(priors).variance_share
     assert independent == pytest.approx(0.01 / 100)
     assert common == pytest.approx(0.01 * (0.5 + 0.5 / 100))
 
 
 def test_interval_of_measured_cells_is_the_composition_and_their_noise() -> None:
-    facts = [CellFacts("a", 4, 25.0, 0.04, source="measured")]
+    priors = [CellPrior("a", 4, 25.0, 0.04, source="measured")]
     composition = Composition(overhead_us=10.0, scale=1.1, residual_share=0.03)
-    interval = composition.interval(composition.start(facts))
+    interval = composition.interval(composition.start(priors))
     assert interval.latency_us == pytest.approx(120.0)
     assert interval.sum_of_cells_us == pytest.approx(100.0)
     sigma = math.hypot(0.03, 0.04 * 110 / 120)
@@ -98,9 +103,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
             network = make_network(base + 5000 + i, 8 + i % 25)
             start = composition.start(network.cells)
             for share in (0.0, 0.2, 1.0):
-                belief = advance(start, network, cells_at(share, len(network.cells)))
+                posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
                 for level in LEVELS:
-                    low, high = composition.at(level).interval(belief).interval_us
+                    low, high = composition.at(level).interval(posterior).interval_us
                     found = inside.setdefault((share, level), [])
                     found.append(low <= network.latency_us <= high)
     for (share, level), found in inside.items():
@@ -118,10 +123,10 @@ def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
 def test_what_networks_share_is_settled_by_their_own_error() -> None:
     networks = [make_network(i, cells=12) for i in range(30)]
     overrated = Correlation(network=0.6, kind=0.0, near=0.3, reach=1.0)
-    settled = settle(networks, overrated)
+    settled = tune_network_correlation(networks, overrated)
     assert settled.network < overrated.network
     assert settled.near == overrated.near
-    assert settle([], overrated) == overrated
+    assert tune_network_correlation([], overrated) == overrated
 
 
 def test_no_networks_leave_a_wide_plain_sum() -> None:
@@ -153,9 +158,9 @@ def test_a_damaged_composition_is_refused(change: dict[str, object]) -> None:
 )
 def test_the_surer_the_wider(seed: int, confidences: list[float], networks: int) -> None:
     composition = _fitted(networks)
-    belief = composition.start(make_network(seed, cells=7).cells)
+    posterior = composition.start(make_network(seed, cells=7).cells)
     widths = [
-        composition.at(c).interval(belief).half_width_share for c in sorted(confidences)
+        composition.at(c).interval(posterior).half_width_share for c in sorted(confidences)
     ]  # fmt: skip
     assert all(low < high for low, high in itertools.pairwise(widths))
 
@@ -193,7 +198,7 @@ def test_a_composition_of_the_first_format_is_still_read() -> None:
     del body["levels"]
     old = Composition.from_json({**body, "format": 1})
     assert old.quantiles == _fitted(12).quantiles
-    belief = old.start(make_network(99).cells)
-    widths = [old.at(c).interval(belief).half_width_share for c in LEVELS]
+    posterior = old.start(make_network(99).cells)
+    widths = [old.at(c).interval(posterior).half_width_share for c in LEVELS]
     assert widths == sorted(set(widths))
-    assert widths[2] == _fitted(12).interval(belief).half_width_share
+    assert widths[2] == _fitted(12).interval(posterior).half_width_share

@@ -17,9 +17,9 @@ from rich.console import Console
 from hybridlat.cli.main import run
 from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate, leaderboard
-from hybridlat.evaluation.cross_fitting import Setting, cross_fit, fit_without
-from hybridlat.evaluation.dataset import Records, kernel_hashes, load
-from hybridlat.evaluation.network_level import judge_networks
+from hybridlat.evaluation.cross_fitting import FitConfig, cross_fit, fit_without
+from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
+from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -89,7 +89,7 @@ def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation
 def test_gate_pays_for_what_it_measures(judged: evaluate.Evaluation) -> None:
     found = judged.reports[0].find("gated_cells@20%")
     assert found is not None
-    for item in found.answers:
+    for item in found.predictions:
         assert item.cells_measured == math.ceil(0.2 * item.cells - 1e-9)
         assert item.device_s >= 0.1 * item.cells_measured
 
@@ -98,8 +98,8 @@ def test_nothing_of_a_held_out_network_is_learned_from(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(store_url) as store:
-        records = load(TARGET, [store])
-    setting = Setting(DEVICE, "fp32")
+        dataset = load(TARGET, [store])
+    config = FitConfig(DEVICE, "fp32")
     seen: list[set[str]] = []
 
     def spy(texts: list[str], *rest: object, **options: object) -> object:
@@ -107,9 +107,9 @@ def test_nothing_of_a_held_out_network_is_learned_from(
         return FlatModel()
 
     monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
-    networks = records.complete_networks
+    networks = dataset.complete_networks
     place = {n.name: i % 3 for i, n in enumerate(networks)}
-    fitted = cross_fit(records, networks, setting, place)
+    fitted = cross_fit(dataset, networks, config, place)
     assert len(seen) == 3
     for fold, trained_on in zip(sorted(fitted.folds), seen, strict=True):
         for network in fitted.folds[fold]:
@@ -121,9 +121,9 @@ def test_judging_repeats_itself_but_for_the_clock(
 ) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     with Store(store_url) as store:
-        records = load(TARGET, [store])
+        dataset = load(TARGET, [store])
     reports = [
-        judge_networks(records, Setting(DEVICE, "fp32"), (0.05,), FAST, lambda _: None)
+        evaluate_networks(dataset, FitConfig(DEVICE, "fp32"), (0.05,), FAST, lambda _: None)
         for _ in range(2)
     ]
     rows = [
@@ -270,14 +270,14 @@ def test_where_no_target_can_be_judged_every_reason_is_given(two_targets: str) -
 def test_what_was_judged_before_an_interruption_is_printed(
     two_targets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judge = evaluate.judge
+    evaluate_target = evaluate.evaluate_target
 
-    def interrupted(records: Records, *rest: Any) -> Any:
-        if records.target == FEW:
+    def interrupted(dataset: Dataset, *rest: Any) -> Any:
+        if dataset.target == FEW:
             raise KeyboardInterrupt
-        return judge(records, *rest)
+        return evaluate_target(dataset, *rest)
 
-    monkeypatch.setattr(evaluate, "judge", interrupted)
+    monkeypatch.setattr(evaluate, "evaluate_target", interrupted)
     monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
     words = ["evaluate", "--target", str(TARGET), "--target", str(FEW), "--store", two_targets,
              "--baseline", "no", "--no-track"]  # fmt: skip
@@ -320,12 +320,12 @@ def test_too_few_networks_named(store_url: str) -> None:
 
 def test_the_real_model_learns_the_formula(store_url: str) -> None:
     with Store(store_url) as store:
-        records = load(TARGET, [store])
-    held = sorted(records.cells)[::5]
-    model = fit_without(records, held, Setting(DEVICE, "fp32"))
-    said = model.predict([records.cells[h].text for h in held])
+        dataset = load(TARGET, [store])
+    held = sorted(dataset.cells)[::5]
+    model = fit_without(dataset, held, FitConfig(DEVICE, "fp32"))
+    said = model.predict([dataset.cells[h].text for h in held])
     errors = [
-        abs(p.latency_us / records.cells[h].latency_us - 1)
+        abs(p.latency_us / dataset.cells[h].latency_us - 1)
         for h, p in zip(held, said, strict=True)
         if p.latency_us is not None
     ]

@@ -106,7 +106,8 @@ class FamilyModel:
         own = np.array([self.embedding.hyper.sharing.between([t], [t])[0, 0] for t in tasks])
         half = ((equations @ self.anchors.T) * between) @ self.anchor_factor.T
         prior = (equations.astype(np.float64) ** 2).sum(axis=1) * own
-        return np.sqrt(np.maximum(prior - (half.astype(np.float64) ** 2).sum(axis=1), 1e-6))
+        left = prior - (half.astype(np.float64) ** 2).sum(axis=1)
+        return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
 
     def _between(self, tasks: Sequence[Task]) -> Array:
         """What tasks share with those of the anchors."""
