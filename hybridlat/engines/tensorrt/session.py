@@ -141,10 +141,12 @@ class TensorRtSession(Session):
         self._warm_s = _WARM_S
         self._process = backend.worker()
         self.key = f"{id(self)}-{seed}"
+        from hybridlat.onnx_io.opset_downgrade import readable
+
         with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
             path = Path(folder) / "model.onnx"
             try:
-                path.write_bytes(_readable(onnx_io.to_onnx(network, seed)))
+                path.write_bytes(readable(onnx_io.to_onnx(network, seed)))
             except (HybridlatError, KeyError, ValueError) as error:
                 raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
@@ -182,23 +184,12 @@ class TensorRtSession(Session):
             raise MeasurementError("the worker process that held this engine was lost: build again")
 
 
-def _readable(data: bytes) -> bytes:
-    """The model in an operator set that every supported version of TensorRT understands."""
-    from hybridlat.board import opset
-    from hybridlat.board.onnx_graph import Model
-
-    model = Model(data)
-    return model.to_bytes() if model.opset > opset.NEWEST and opset.lower(model) else data
-
-
 def _write_typed(path: Path) -> Path:
     """The same model with half-precision tensors, for versions that want the types in the file."""
-    from hybridlat.board.onnx_graph import Model
+    from hybridlat.onnx_io.external_weights import in_half_precision
 
-    model = Model(path.read_bytes())
-    model.retype("float16")
     typed = path.with_name("typed.onnx")
-    typed.write_bytes(model.to_bytes())
+    typed.write_bytes(in_half_precision(path.read_bytes()))
     return typed
 
 
