@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.graph.operators import kind_of
 from hybridlat.model import features
 from hybridlat.model.geometry import Geometry, geometry, problem_of
 from hybridlat.model.parts import (
@@ -38,7 +38,6 @@ from hybridlat.schema.estimate import CellPrediction
 
 MODEL_FORMAT = 2
 """1 knew no combinations of sizes and no lean; it is still read."""
-_FAMILY = {number: name for name, number in KINDS.items()}
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 

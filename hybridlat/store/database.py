@@ -83,8 +83,9 @@ class Database:
         found = self.target_id(connection, target)
         if found is None:
             made = connection.execute(sa.insert(TARGET).values(name=str(target)))
-            assert made.inserted_primary_key is not None
-            found = int(made.inserted_primary_key[0])
+            found = None if made.inserted_primary_key is None else made.inserted_primary_key[0]
+            if found is None:
+                raise StoreError(f"the store {shown(self.url)} gave the target {target} no number")
         return found
 
 
@@ -154,7 +155,7 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
-        with suppress(sqlite3.OperationalError):  # what cannot be written can still be read
+        with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
             cursor.execute("PRAGMA journal_mode = WAL")
         # With WAL this survives a killed process; only a power cut may take the last commits.
         cursor.execute("PRAGMA synchronous = NORMAL")

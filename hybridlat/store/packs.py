@@ -67,7 +67,7 @@ class PackLookup:
     def _read_info(self) -> dict[str, Any]:
         path = self.folder / INFO_FILE
         try:
-            info = json.loads(path.read_text(encoding="utf-8"))
+            info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise StoreError(f"{self.folder} is not a pack: {INFO_FILE} cannot be read") from error
         except ValueError as error:
@@ -88,7 +88,6 @@ class PackLookup:
             raise self.damaged(INFO_FILE, "it does not list the pack's files")
         if any(Path(name).name != name for name in files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
-        assert isinstance(info, dict)
         return info
 
     def _target(self) -> Target:
@@ -133,11 +132,12 @@ class PackLookup:
             for kind, failures in body["failures"].items():
                 tables["failures " + kind] = {h: [str(reason)] for h, reason in failures.items()}
             for kind in ("cell", "network", "layer"):
-                assert "failures " + kind in tables
+                if "failures " + kind not in tables:
+                    raise ValueError(f"it lists no failures of {kind}s")
                 for latency, spread, records in tables[kind].values():
                     if not (latency > 0 and spread >= 0 and records >= 1):
                         raise ValueError("a latency is out of range")
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
         return tables
 
@@ -205,10 +205,10 @@ class PackLookup:
         for number, row in enumerate(self.rows("signatures"), 1):
             try:
                 hash_, text = row["hash"], row["text"]
-                assert isinstance(hash_, str)
-                assert isinstance(text, str)
-            except (AssertionError, KeyError, TypeError) as error:
-                raise self.damaged(f"signature {number}", "it has no hash and text") from error
+            except (KeyError, TypeError):
+                hash_ = text = None
+            if not isinstance(hash_, str) or not isinstance(text, str):
+                raise self.damaged(f"signature {number}", "it has no hash and text")
             yield hash_, text
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ that was being built or run; the next build starts a new worker.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import re
 import tempfile
@@ -225,8 +224,3 @@ def _cache_folder() -> Path:
 def _timing_cache() -> Path:
     """One cache for this machine: TensorRT itself refuses one of another device or version."""
     return _cache_folder() / "timing.cache"
-
-
-def layers_text(layers: Mapping[str, Any]) -> str:
-    """A layer dump as one line, to be kept with a record."""
-    return json.dumps(layers, separators=(",", ":"), sort_keys=True)
