@@ -19,14 +19,18 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import Known
+
+if TYPE_CHECKING:
+    from hybridlat.schema.wire import Lookup
 
 PACK_FORMAT = 1
 INFO_FILE = "pack.json"
@@ -62,7 +66,6 @@ class PackLookup:
         self.folder = Path(folder)
         self.info = self._read_info()
         self.target = self._target()
-        self._known: dict[str, dict[str, list[Any]]] | None = None
 
     def _read_info(self) -> dict[str, Any]:
         path = self.folder / INFO_FILE
@@ -108,48 +111,42 @@ class PackLookup:
         """What is known of each hash; a hash without a record is left out."""
         if target != self.target:
             return {}
-        if self._known is None:
-            self._known = self._read_lookup()
-        good, failed = self._known[kind], self._known["failures " + kind]
+        good, failed = getattr(self._lookup, kind), getattr(self._lookup.failures, kind)
         found = {}
         for h in hashes:
             if h in good:
                 found[h] = Known(*good[h])
             elif h in failed:
-                found[h] = Known(None, 0.0, 0, *failed[h])
+                found[h] = Known(None, 0.0, 0, str(failed[h]))
         return found
 
     def counts(self) -> dict[str, int]:
         """How many things of each kind (cell, network, layer) have a latency."""
-        if self._known is None:
-            self._known = self._read_lookup()
-        return {kind: len(self._known[kind]) for kind in ("cell", "network", "layer")}
+        return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
 
-    def _read_lookup(self) -> dict[str, dict[str, list[Any]]]:
-        body = self.lookup_table()
+    @cached_property
+    def _lookup(self) -> Lookup:
+        from hybridlat.schema import wire
+
         try:
-            tables = {k: dict(body[k]) for k in ("cell", "network", "layer")}
-            for kind, failures in body["failures"].items():
-                tables["failures " + kind] = {h: [str(reason)] for h, reason in failures.items()}
-            for kind in ("cell", "network", "layer"):
-                if "failures " + kind not in tables:
-                    raise ValueError(f"it lists no failures of {kind}s")
-                for latency, spread, records in tables[kind].values():
-                    if not (latency > 0 and spread >= 0 and records >= 1):
-                        raise ValueError("a latency is out of range")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return wire.decode(self._lookup_bytes(), wire.Lookup)
+        except ValueError as error:
             raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
-        return tables
 
     def lookup_table(self) -> Any:
         """The JSON of the look-up file as it stands."""
-        name = LOOKUP_FILE
         try:
-            return json.loads(gzip.decompress((self.folder / name).read_bytes()))
+            return json.loads(self._lookup_bytes())
+        except ValueError as error:
+            raise self.damaged(LOOKUP_FILE, str(error)) from error
+
+    def _lookup_bytes(self) -> bytes:
+        try:
+            return gzip.decompress((self.folder / LOOKUP_FILE).read_bytes())
         except FileNotFoundError as error:
-            raise self.damaged(name, "it is missing") from error
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(name, str(error)) from error
+            raise self.damaged(LOOKUP_FILE, "it is missing") from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise self.damaged(LOOKUP_FILE, str(error)) from error
 
     # ---- everything else -----------------------------------------------------------------------
 
