@@ -48,7 +48,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     them, and copying the network's inputs and outputs from and to the host.
     """
     count = len(table.values)
-    v = View(Geometry(table.values, np.arange(count), count), device, precision)
+    v = View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
     convolves = (table.classes <= 3).astype(np.float64)
     group_width = np.maximum(v.c_in / np.maximum(v.groups, 1), 1)
     ratio = np.log2(np.maximum(v.compute_us, 1e-5) / np.maximum(v.memory_us, 1e-5))

@@ -16,7 +16,6 @@ from hybridlat.model.geometry import (
     Geometry,
     geometry,
     network_geometry,
-    op_name,
 )
 
 Array = NDArray[np.float64]
@@ -104,7 +103,7 @@ def _table(found: Geometry, counts: Array, copied_bytes: float) -> KernelTable:
 
 def class_of(found: Geometry) -> NDArray[np.intp]:
     """Index into ``CLASSES`` of every kernel."""
-    names = [op_name(int(number)) for number in found.column("op")]
+    names = [found.ops[int(number)] for number in found.column("op")]
     kinds, groups, c_in = (found.column(c) for c in ("kind", "groups", "c_in"))
     taps = found.column("k_h") * found.column("k_w")
     rows = zip(names, kinds, groups, c_in, taps, strict=True)
