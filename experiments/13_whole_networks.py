@@ -13,7 +13,7 @@ import statistics
 import tarfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +24,10 @@ from whole_networks_data import FAMILIES, Lowerer, Row, family_of, fold_of, read
 from hybridlat.engines import device_sheets
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.dataset import SumData, collect
-from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
 from hybridlat.model.family.intervals import calibrate
 from hybridlat.model.family.posterior import embedded, fit
-from hybridlat.model.family.served import FamilyModel, serve
+from hybridlat.model.family.served import FamilyModel, relative_point, serve
 
 Array = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +37,11 @@ NAMED = (
 )  # fmt: skip
 """Targets that baselines are run on."""
 WAVES = {"tensorrt": 300, "torch": 160, "torch-compile": 240}
+HYPER = {
+    "tensorrt": Hyper(),
+    "torch": across_devices(),
+    "torch-compile": of_many_networks(),
+}
 FEW = (5, 10, 30, 100)
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
 _DRAWS = 5
@@ -54,7 +59,7 @@ class World:
     def __post_init__(self) -> None:
         self.truth = np.exp(self.data.log_us)
         self.counted = self.data.weights > 0
-        self.embedding = Embedding(Hyper(), WAVES[self.name])
+        self.embedding = Embedding(HYPER[self.name], WAVES[self.name])
         self.clouds = embedded(self.data, self.embedding)
         self.labels = [f"{r.target} {r.layout}".strip() for r in self.rows]
 
@@ -103,7 +108,7 @@ def cross_validate(
     """Five folds by a group of rows; intervals by the errors of the other folds."""
     folds = fold_of([group(row) for row in world.rows])
     fold = np.array([folds[group(row)] for row in world.rows])
-    predicted, spread = np.zeros(len(fold)), np.zeros(len(fold))
+    predicted, spread = np.zeros(len(fold)), np.zeros(len(fold))  # medians
     for one in range(5):
         model = world.learn(fold != one)
         mine = np.flatnonzero(fold == one)
@@ -116,7 +121,7 @@ def cross_validate(
         calibration = calibrate(errors[others], spread[others], names)
         for i in np.flatnonzero(fold == one):
             half[i] = calibration.half_width(spread[i], world.labels[i])
-    return _lines(world, regime, predicted, errors, half), fold
+    return _lines(world, regime, predicted * relative_point(spread), errors, half), fold
 
 
 def _lines(world: World, regime: str, predicted: Array, errors: Array, half: Array) -> list[Line]:
@@ -213,8 +218,25 @@ def _adapted(
         model, world.rows[rows[0]].task,
         [(sets[world.data.of_set[i]], world.truth[i]) for i in measured],
     )  # fmt: skip
-    predicted = [np.exp(adapted.log_latency(sets[world.data.of_set[i]])[0]) for i in rest]
-    return np.array(predicted), world.truth[rest]
+    places = [world.data.of_set[i] for i in rest]
+    found = [adapted.equation(sets[p], world.clouds[p])[0] for p in places]
+    return np.exp(found), world.truth[rest]
+
+
+def save(world: World, folder: Path) -> None:
+    """The model of all rows, with intervals by the errors of folds."""
+    folds = fold_of([row.architecture for row in world.rows])
+    fold = np.array([folds[row.architecture] for row in world.rows])
+    predicted, spread = np.ones(len(fold)), np.ones(len(fold))
+    for one in range(5):
+        mine = np.flatnonzero(fold == one)
+        predicted[mine], spread[mine] = world.predict(world.learn(fold != one), mine)
+    errors = world.data.log_us - np.log(predicted)
+    kept = world.counted
+    names = [world.labels[i] for i in np.flatnonzero(kept)]
+    calibration = calibrate(errors[kept], spread[kept], names)
+    folder.mkdir(parents=True, exist_ok=True)
+    replace(world.learn(kept), calibration=calibration).save(folder)
 
 
 def markdown(lines: Sequence[Line]) -> str:
@@ -251,6 +273,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--no-baselines", action="store_true")
+    parser.add_argument("--models", type=Path, help="a folder to write the models to")
     parser.add_argument("--write", action="store_true", help="write experiments/whole_networks.md")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
@@ -267,13 +290,16 @@ def main() -> None:
             found, fold = cross_validate(world, regime, group)
             parts += found
             print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
-            if not given.no_baselines:
+            if regime == "unseen" and not given.no_baselines:
                 found = baselines(world, regime, fold)
                 parts += found
                 print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
         found = other_devices(world)
+        parts += found
         print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
-        lines += parts + found
+        lines += parts
+        if given.models:
+            save(world, given.models / name)
     if given.write:
         head = (
             "# Kernel latencies learned from whole networks\n\n"

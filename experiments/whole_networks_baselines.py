@@ -87,7 +87,7 @@ def kernel_forest(nets: Networks, truth: Array, learn: NDArray[np.bool_]) -> Arr
             if taught.sum() < 5:
                 continue
             forest = RandomForestRegressor(
-                30, min_samples_leaf=2, max_features=0.6, max_samples=0.7, random_state=0, n_jobs=1
+                30, min_samples_leaf=2, max_features=0.6, random_state=0, n_jobs=1
             )
             forest.fit(nets.plain[taught], part[taught])
             renewed[mine] = np.exp(forest.predict(nets.plain[mine]))

@@ -40,13 +40,18 @@ class AdaptedTask:
     equations: Float32
     factor: Array
 
-    def log_latency(self, kernels: KernelSet) -> tuple[float, float]:
-        """(logarithm of the latency in us, its standard deviation) of a network."""
-        points = self.model.embedding(kernels.descriptors, kernels.classes)
+    def equation(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, Float32]:
+        """(log latency in us, linear equation) of a network; ``points`` where they are at hand."""
+        if points is None:
+            points = self.model.embedding(kernels.descriptors, kernels.classes)
         ratios = (points @ self.coefficients).astype(np.float64)
         logarithm, share = log_sum(kernels, task_base(kernels, self.task), ratios)
-        equation = (share.astype(np.float32) @ points)[None]
-        both = np.vstack([equation, self.equations])
+        return logarithm, share.astype(np.float32) @ points
+
+    def log_latency(self, kernels: KernelSet) -> tuple[float, float]:
+        """(logarithm of the latency in us, its standard deviation) of a network."""
+        logarithm, equation = self.equation(kernels)
+        both = np.vstack([equation[None], self.equations])
         covariance = self.model.covariance(both, [self.task] * len(both))
         half = self.factor @ covariance[0, 1:]
         return logarithm, float(np.sqrt(max(covariance[0, 0] - half @ half, 1e-6)))

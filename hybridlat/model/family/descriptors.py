@@ -19,7 +19,8 @@ DESCRIPTORS: tuple[str, ...] = (
     "m", "n", "k", "groups", "group_width", "size", "roofline", "intensity", "taps", "asymmetric",
     "stride", "dilated", "activation", "adds", "batch", "height", "c_in", "c_out", "fill_64",
     "fill_128", "outputs_per_unit", "align_in", "align_out", "align_group", "weight_share",
-    "to_last_cache", "inputs", "run", "length", "balance", "units",
+    "to_last_cache", "inputs", "run", "length", "balance",
+    "units", "wide",
 )  # fmt: skip
 """Columns of ``describe``, in order."""
 _LAUNCH_US = 4.0
@@ -90,6 +91,8 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
         "run": _octaves(v.run) / 4,
         "length": _octaves(v.length) / 3,
         "balance": np.full(count, np.log2(balance) / 3),
+        # Libraries' ready-made depthwise kernels end at 7x7: wider ones are another matter.
+        "wide": 3.0 * (np.maximum(v.k_h, v.k_w) > 7) * convolves,
         "units": np.full(count, np.log2(device.units) / 3),
     }
     rows = np.zeros((count + 2, len(DESCRIPTORS)))

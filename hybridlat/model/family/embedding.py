@@ -45,6 +45,25 @@ class Hyper:
     sharing: Sharing = field(default_factory=Sharing)
 
 
+ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
+                  "outputs_per_unit": 0.5}  # fmt: skip
+"""Descriptors that tell devices apart count less where few devices tell of another."""
+
+
+def of_many_networks() -> Hyper:
+    """What is assumed where hundreds of networks tell kernels apart that dozens do not."""
+    return Hyper(lengths=Hyper().lengths * 1.4)
+
+
+def across_devices() -> Hyper:
+    """What is assumed where devices of one engine differ by little but their data sheets."""
+    lengths = Hyper().lengths.copy()
+    for name, factor in ACROSS_DEVICES.items():
+        lengths[DESCRIPTORS.index(name)] *= factor
+    sharing = Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05)
+    return Hyper(lengths=lengths, sharing=sharing)
+
+
 class Embedding:
     """Maps kernels to points; the same seed and hyper-parameters give the same map.
 

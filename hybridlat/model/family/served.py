@@ -27,18 +27,36 @@ _ARRAYS = "family.npz"
 _HEAD = "family.json"
 
 
+_MOST_VARIANCE = 0.3
+"""Beyond this the normal law of log-errors says nothing any more."""
+
+
+def relative_point(spread: Array, known: bool = True) -> Array:
+    """Factor from the median of a latency to the point of least expected squared relative error.
+
+    For a normal logarithm that point, E[1/m] / E[1/m²], is ``exp(-3/2 spread²)`` times the median:
+    too high by half costs more than too low by half. A task that was never seen has an error of its
+    own which all its networks have in common, and which the point must not lean on: factor 1.
+    """
+    if not known:
+        return np.ones(np.shape(spread))
+    return np.asarray(np.exp(-1.5 * np.minimum(np.square(spread), _MOST_VARIANCE)), np.float64)
+
+
 @dataclass(frozen=True)
 class Prediction:
     """A network's latency by kernel.
 
     ``kernels_us`` is of one run of each distinct kernel of the table given; ``beside_us`` what the
-    run costs beside its kernels (host and copies); ``network_us`` the sum over all counts and that.
-    ``spread`` is the standard deviation of the logarithm of ``network_us``.
+    run costs beside its kernels (host and copies); ``network_us`` the sum over all counts and that,
+    the point of least expected squared relative error; ``median_us`` the centre of its interval.
+    ``spread`` is the standard deviation of the logarithm of the latency.
     """
 
     kernels_us: Array
     beside_us: float
     network_us: float
+    median_us: float
     spread: float
 
 
@@ -78,12 +96,17 @@ class FamilyModel:
         each = base * np.exp(np.clip(ratios, LOWEST, HIGHEST))
         logarithm, share = log_sum(kernels, base, ratios)
         equation = share.astype(np.float32) @ points
+        spread = self.spreads(equation[None], [task])
+        factor = float(relative_point(spread, task in self.tasks)[0])
+        each *= factor
         beside = kernels.classes >= min(HOST, COPY)
+        median = float(np.exp(logarithm))
         return Prediction(
             each[: len(table.values)],
             float((each * beside) @ kernels.counts),
-            float(np.exp(logarithm)),
-            float(self.spreads(equation[None], [task])[0]),
+            median * factor,
+            median,
+            float(spread[0]),
         )
 
     def equation(

@@ -12,7 +12,7 @@ from hybridlat.model.family.dataset import collect
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.intervals import calibrate
 from hybridlat.model.family.posterior import fit
-from hybridlat.model.family.served import FamilyModel, serve
+from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.tasks import Sharing, Task
 from tests.model.family.worlds import DEVICES, GPU, HERE, OTHER, THERE, observations, table
 
@@ -30,6 +30,17 @@ def test_the_network_is_the_sum_of_what_is_shown(model: FamilyModel) -> None:
     assert answer.network_us == pytest.approx(total)
     assert (answer.kernels_us > 0).all()
     assert answer.spread > 0
+
+
+def test_the_point_has_the_least_squared_relative_error() -> None:
+    latencies = np.exp(0.4 * np.random.default_rng(0).standard_normal(200_000))
+
+    def loss(point: float) -> float:
+        return float(np.mean((point / latencies - 1) ** 2))
+
+    best = float(relative_point(np.array([0.4]))[0])
+    assert loss(best) < min(loss(best * 1.05), loss(best / 1.05), loss(1.0))
+    assert relative_point(np.array([0.4]), known=False)[0] == 1.0
 
 
 def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None:
