@@ -97,18 +97,18 @@ class Backend(abc.ABC):
         """
         raise NotImplementedError(f"{self.name} measures no plans")
 
-    def build_twins(
+    def build_replicas(
         self, network: Network, *, count: int, seed: int, lowered: bool
     ) -> list[Session]:
         """``count`` sessions of the same network, to be run in turn; weights apart.
 
-        An engine overrides this where twins can share what the cells of a network share: the
+        An engine overrides this where replicas can share what the cells of a network share: the
         memory that activations live in.
         """
         sessions: list[Session] = []
         try:
-            for twin in range(count):
-                sessions.append(self.build(network, seed=seed + twin, lowered=lowered))
+            for replica in range(count):
+                sessions.append(self.build(network, seed=seed + replica, lowered=lowered))
         except BaseException:
             for session in sessions:
                 session.close()

@@ -33,8 +33,8 @@ from hybridlat.measuring.differential_tasks import (
     whole,
     working_bytes,
 )
-from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
-from hybridlat.measuring.worker import NULL_CHAINS, References
+from hybridlat.measuring.statistics import NULL_CHAINS, combine, entry_cost_us, level_us
+from hybridlat.measuring.visiting import References
 from hybridlat.schema.measurement import Measurement, Visit
 
 __all__ = [

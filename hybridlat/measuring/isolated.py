@@ -21,9 +21,9 @@ from hybridlat.engines import registry
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.messages import Report, Task
 from hybridlat.measuring.process import MeasuringProcess
-from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
-from hybridlat.measuring.worker import NULL_CHAINS, Report, Task
+from hybridlat.measuring.statistics import NULL_CHAINS, combine, entry_cost_us, level_us
 from hybridlat.schema.measurement import Kind, Measurement, Visit
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ class Settings:
 
 
 HEAVY_BYTES = 24_000_000
-# By the context of a cell: at most and at least so many twins, and in between as many as hold
+# By the context of a cell: at most and at least so many replicas, and in between as many as hold
 # these bytes of weights together.
-TWINS = {"small": (4, 4, 0), "medium": (14, 6, 24_000_000), "": (28, 8, 64_000_000)}
+REPLICAS = {"small": (4, 4, 0), "medium": (14, 6, 24_000_000), "": (28, 8, 64_000_000)}
 
 
-def twins_for(network: Network) -> int:
+def replicas_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 
     A network comes back to a cell after all the others, whose weights, operators and bookkeeping
@@ -97,7 +97,7 @@ def twins_for(network: Network) -> int:
     weight_bytes = max(network.weight_bytes, 1)
     if weight_bytes > HEAVY_BYTES:
         return 3
-    most, least, together = TWINS.get(network.context, TWINS[""])
+    most, least, together = REPLICAS.get(network.context, REPLICAS[""])
     return max(least, min(most, math.ceil(together / weight_bytes)))
 
 
@@ -208,15 +208,18 @@ class _Run:
                 report = worker.ask(task)
                 if report is None:
                     self.failures[task.key] = worker.last_words()
-                    worker.stop()
+                    worker.kill()
                     worker = None
                     continue
                 self._take(process, task, report)
                 done += 1
                 self._tell(process, done, len(todo), began, task)
-        finally:
+        except BaseException:
             if worker is not None:
-                worker.stop()
+                worker.kill()
+            raise
+        if worker is not None:
+            worker.stop()
 
     def _tasks(self, process: int, wanted: list[str]) -> Iterator[Task]:
         """The visits of one process that are not kept from before, in the order to make them."""
@@ -239,8 +242,8 @@ class _Run:
         job, settings = self.jobs[key], self.settings
         if job.kind == "network":
             return Task(key, job.network, False, settings.network_visit_ms, 1, seed)
-        twins = twins_for(job.network)
-        return Task(key, job.network, job.lowered, settings.visit_ms, twins, seed)
+        replicas = replicas_for(job.network)
+        return Task(key, job.network, job.lowered, settings.visit_ms, replicas, seed)
 
     def _recalled(self, key: str, process: int, seed: int) -> bool:
         """Take up a visit that an earlier run, cut off since, has made."""

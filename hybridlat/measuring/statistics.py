@@ -12,6 +12,7 @@ from hybridlat.schema.measurement import Visit
 # A visit's level is this quantile of its kept samples. Disturbance only ever adds time, and on a
 # shared machine it comes and goes within a visit, so the lower part is what repeats.
 LEVEL_QUANTILE = 0.2
+NULL_CHAINS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)

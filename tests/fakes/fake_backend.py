@@ -9,7 +9,10 @@ ones, so its device is called ``fake`` unless a test says otherwise.
 from __future__ import annotations
 
 import math
+import os
 import random
+import sys
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -21,6 +24,11 @@ from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
+
+# What tests ask of a fake engine in a process of its own: seconds that a run lasts, and networks
+# (by name) whose run takes the process down.
+SLEEP_VARIABLE = "FAKE_ENGINE_SLEEP_S"
+DIES_VARIABLE = "FAKE_ENGINE_DIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,10 @@ class FakeSession(Session):
         self._random = random.Random(f"{sign(network).hash} {seed}")
 
     def run_us(self, count: int) -> list[float]:
+        time.sleep(float(os.environ.get(SLEEP_VARIABLE, "0")))
+        if self._network in os.environ.get(DIES_VARIABLE, "").split():
+            sys.stderr.write("the fake engine lost its head\n")
+            os.abort()
         if self._crashes:
             raise MeasurementError(f"the fake engine crashed while it ran {self._network}")
         noise = self._backend.machine.noise_share

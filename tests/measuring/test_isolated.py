@@ -10,9 +10,10 @@ from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, Progress, Settings, measure, twins_for
+from hybridlat.measuring.isolated import Job, Progress, Settings, measure, replicas_for
+from hybridlat.measuring.messages import Task
 from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
-from hybridlat.measuring.worker import References, Task, visit
+from hybridlat.measuring.visiting import References, visit
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
@@ -106,7 +107,7 @@ def test_a_visit_stands_between_references() -> None:
     backend = FakeBackend()
     report = visit(backend, References(backend), Task("k", conv(8), True, 1.0, 4, 1))
     assert report.failure is None and report.reference_us > 0
-    assert len(report.samples_us) % 3 == 0  # three of four twins, the first left out
+    assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
 
 
 def test_levels_and_entry_cost() -> None:
@@ -124,7 +125,7 @@ def test_spread_counts_processes_not_visits_when_those_differ() -> None:
     assert combine(apart).spread_share > 0.04
 
 
-def test_heavier_cells_get_fewer_twins_but_never_one() -> None:
-    counts = [twins_for(conv(c)) for c in (64, 256, 1024)]
+def test_heavier_cells_get_fewer_replicas_but_never_one() -> None:
+    counts = [replicas_for(conv(c)) for c in (64, 256, 1024)]
     assert counts == sorted(counts, reverse=True) and counts[-1] >= 2
     assert null_network(8).weight_bytes == 0

@@ -33,7 +33,7 @@ _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _BUILD_S = 600.0
 _RUN_S = 120.0
 _WARM_S = 0.05
-_MOST_TWINS = 4  # each is an engine of its own, and takes its time to load
+_MOST_REPLICAS = 4  # each is an engine of its own, and takes its time to load
 
 StartWorker = Callable[[], Worker]
 
@@ -84,7 +84,7 @@ class TensorRtBackend(Backend):
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         return TensorRtSession(self, unfuse(network) if lowered else network, seed, alone=lowered)
 
-    def build_twins(
+    def build_replicas(
         self, network: Network, *, count: int, seed: int, lowered: bool
     ) -> list[Session]:
         """One session that replays ``count`` copies (4 at most) in turn, weights apart.
@@ -92,7 +92,7 @@ class TensorRtBackend(Backend):
         One build serves them all: two builds may choose different kernels.
         """
         graph = unfuse(network) if lowered else network
-        copies = min(count, _MOST_TWINS)
+        copies = min(count, _MOST_REPLICAS)
         return [TensorRtSession(self, graph, seed, alone=lowered, copies=copies)]
 
     def run_plan(
