@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
-SPLIT_FORMAT = 1
+SPLIT_FORMAT = 2
 MAX_REMEMBERED = 2048
 
 

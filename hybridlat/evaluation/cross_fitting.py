@@ -49,8 +49,7 @@ def device_of(target: Target, store: Store) -> Device:
         body = asdict(device_sheets.of_target(target))
         store.cache_put(key, json.dumps(body, sort_keys=True))
         kept = store.cache_get(key) or json.dumps(body)
-    found = json.loads(kept)
-    return Device(**{**found, "cache_bytes": tuple(found["cache_bytes"])})
+    return Device.from_mapping(json.loads(kept))
 
 
 def fit_without(records: Records, forbidden: Collection[str], setting: Setting) -> CellModel:

@@ -276,8 +276,7 @@ def read_device(folder: Path | str) -> Device | None:
 
 
 def _device(head: Mapping[str, Any]) -> Device:
-    stated = head["device"]
-    return Device(**{**stated, "cache_bytes": tuple(stated["cache_bytes"])})
+    return Device.from_mapping(head["device"])
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:
