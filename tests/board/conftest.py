@@ -71,9 +71,8 @@ def make_plan(tmp_path: Path):
     ) -> Path:
         folder = tmp_path / "plan"
         networks = [(n.name, n) for n in map(small_network, range(8, 8 + count))]
-        plans.write(
-            networks, Target("board", runtime, precision), folder, lower=lower, rounds=rounds
-        )
+        target = Target("board", runtime, precision)
+        plans.write(plans.PlanRequest(networks, target, lower=lower, rounds=rounds), folder)
         return folder
 
     return make

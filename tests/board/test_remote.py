@@ -12,7 +12,7 @@ from hybridlat.measuring.ssh import Board
 def test_copy_run_fetch_and_again(far, make_plan):
     folder = make_plan()
     said: list[str] = []
-    results = Board("user@board", folder).measure("trtexec", report=said.append)
+    results = Board("user@board", folder).measure("trtexec", say=said.append)
     assert results == folder / "results.jsonl"
     _, records = plans.read_results(folder)
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
@@ -20,7 +20,7 @@ def test_copy_run_fetch_and_again(far, make_plan):
     assert all(r.environment["engine_layers"] for r in records)
     before = results.read_bytes()
     said.clear()
-    Board("user@board", folder).measure("trtexec", report=said.append)
+    Board("user@board", folder).measure("trtexec", say=said.append)
     assert results.read_bytes() == before
     assert any("0 measured now" in line for line in said)
     assert not any("copying" in line for line in said)
@@ -28,7 +28,7 @@ def test_copy_run_fetch_and_again(far, make_plan):
 
 def test_auto_takes_run_sh_where_the_worker_has_no_engine(far, make_plan):
     said: list[str] = []
-    Board("user@board", make_plan()).measure(report=said.append)
+    Board("user@board", make_plan()).measure(say=said.append)
     assert "user@board: measuring with trtexec" in said
 
 

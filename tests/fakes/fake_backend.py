@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hybridlat.engines.base import Backend, Protocol, Session
+from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network, Node
@@ -59,7 +59,7 @@ class FakeBackend(Backend):
     """
 
     name = "fake"
-    protocol: ClassVar[Protocol] = "twins"
+    method: ClassVar[Method] = Method.REPLICAS
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class FakeBackend(Backend):
 class FakeDifferentialBackend(FakeBackend):
     """The same machine behind an engine whose cells can only be timed behind their predecessor."""
 
-    protocol: ClassVar[Protocol] = "differential"
+    method: ClassVar[Method] = Method.DIFFERENTIAL
 
 
 class FakeSession(Session):

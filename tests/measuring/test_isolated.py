@@ -12,7 +12,8 @@ from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.isolated import Job, Progress, Settings, measure, replicas_for
 from hybridlat.measuring.messages import Task
-from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
+from hybridlat.measuring.statistics import combine, level_us
+from hybridlat.measuring.target_constants import fit_dispatch_overhead_us
 from hybridlat.measuring.visiting import References, visit
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
@@ -46,7 +47,7 @@ def test_records_keep_raw_samples_protocol_and_environment(store: Store) -> None
     assert store.latencies(backend.target, [record.signature])[record.signature].latency_us
 
 
-def test_the_entry_cost_is_taken_off(store: Store) -> None:
+def test_the_dispatch_overhead_is_taken_off(store: Store) -> None:
     free = FakeBackend(Machine(session_us=0.0, noise_share=0.0))
     with free.build(conv(16), seed=1, lowered=True) as session:
         true_us = min(session.run_us(5))
@@ -110,10 +111,10 @@ def test_a_visit_stands_between_references() -> None:
     assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
 
 
-def test_levels_and_entry_cost() -> None:
+def test_levels_and_the_dispatch_overhead() -> None:
     assert level_us([5.0]) == 5.0
     assert level_us([4.0, 1.0, 2.0, 3.0, 5.0, 6.0], 0.2) == 2.0
-    assert entry_cost_us((1, 2, 4, 8), [3.5, 4.0, 5.0, 7.0]) == pytest.approx(3.0)
+    assert fit_dispatch_overhead_us({1: [3.5], 2: [4.0], 4: [5.0], 8: [7.0]}) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="no level"):
         level_us([])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.engines.base import Session
+from hybridlat.engines.base import Method, Session
 from hybridlat.engines.cpu import CpuBackend
 from hybridlat.engines.onnxruntime import lowering
 from hybridlat.errors import HybridlatError, MeasurementError
@@ -30,7 +30,7 @@ class OnnxRuntimeBackend(CpuBackend):
     """ONNX Runtime's CPU provider with ``threads`` threads, in the file's own precision."""
 
     name = "onnxruntime"
-    protocol = "twins"
+    method = Method.REPLICAS
 
     @staticmethod
     def _version() -> str:
