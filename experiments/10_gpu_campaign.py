@@ -141,7 +141,7 @@ class Campaign:
                     )  # fmt: skip
                     draft.add_isolated_cells(
                         name, network, lowered[name, precision], precision, stage=stage + 1,
-                        title=f"{title} cells alone {precision}",
+                        title=f"{title} cells {precision}",
                     )  # fmt: skip
                     draft.add_breakdown(name, network, lowered[name, precision], precision)
         for precision in self.precisions:

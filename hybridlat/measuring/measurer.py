@@ -24,7 +24,7 @@ LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Request:
+class MeasureRequest:
     """What to measure of one network of a file.
 
     ``cells`` are the wanted cells as the engine runs them, by signature hash; ``whole`` asks for
@@ -53,7 +53,7 @@ class Measurer(Protocol):
 
     def measure(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[MeasureRequest],
         store: Store,
         settings: Settings,
         on_progress: OnProgress | None = None,
@@ -85,7 +85,7 @@ class ReplicaMeasurer:
 
     def measure(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[MeasureRequest],
         store: Store,
         settings: Settings,
         on_progress: OnProgress | None = None,
@@ -116,7 +116,7 @@ class DifferentialMeasurer:
 
     def measure(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[MeasureRequest],
         store: Store,
         settings: Settings,
         on_progress: OnProgress | None = None,
@@ -133,7 +133,7 @@ class DifferentialMeasurer:
 
 def measure_pairs(
     backend: Backend,
-    request: Request,
+    request: MeasureRequest,
     store: Store,
     effort: Effort | None = None,
     on_progress: OnProgress | None = None,
@@ -171,7 +171,7 @@ class PlanMeasurer:
 
     def measure(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[MeasureRequest],
         store: Store,
         settings: Settings,
         on_progress: OnProgress | None = None,
@@ -193,5 +193,5 @@ class PlanMeasurer:
         return list(execution.measure_networks(plan, store, run).records)
 
 
-def _labels(request: Request) -> Mapping[str, str]:
+def _labels(request: MeasureRequest) -> Mapping[str, str]:
     return {"network": request.name} if request.labels is None else request.labels

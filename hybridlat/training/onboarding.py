@@ -16,10 +16,10 @@ from pathlib import Path
 from hybridlat import onnx_io
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
-from hybridlat.estimate.partition import Split, split_network
+from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import read, sign
-from hybridlat.measuring.measurer import Request, measurer_of
+from hybridlat.measuring.measurer import MeasureRequest, measurer_of
 from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.schedule import Settings
 from hybridlat.schema.device import Device
@@ -28,7 +28,7 @@ from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import EVERY, as_read, draw, sweep
-from hybridlat.training.train import Trained, train_target
+from hybridlat.training.train import Trained, TrainingOptions, train_target
 
 NETWORK_SHARE = 0.6
 """Part of the budget that whole networks and their cells may take."""
@@ -95,9 +95,8 @@ def onboard_target(
     trained = None
     if known >= _LEAST_CELLS:
         say(f"{backend.target}: training on {known} cells")
-        trained = train_target(
-            backend.target, store=url, out=out, device=device, seed=seed, track=track, tell=say
-        )
+        chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
+        trained = train_target(backend.target, chosen, store=url, tell=say)
     else:
         work.notes.append(
             f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
@@ -144,12 +143,12 @@ class _Work:
                 break
             self.tell(f"{self.backend.target}: {name}")
             try:
-                split = self._split(network)
+                partition = self._partition(network)
             except HybridlatError as error:
                 self.notes.append(f"{name} is left out: {error}")
                 continue
-            self._measure([self._request(name, network, split)], end)
-            cells = tuple((use.signature, use.count) for use in split.uses)
+            self._measure([self._request(name, network, partition)], end)
+            cells = tuple((use.signature, use.count) for use in partition.uses)
             self.store.add_breakdowns(
                 [Breakdown(self.backend.target, name, sign(network).hash, cells,
                            labels={"network": name})]
@@ -159,7 +158,7 @@ class _Work:
 
     def kernels(self, end: float, seed: int, most: int) -> int:
         """Measure random kernels in portions until ``end``."""
-        portion: list[Request] = []
+        portion: list[MeasureRequest] = []
         done = 0
         for request in self._drawn(seed, most):
             portion.append(request)
@@ -173,38 +172,38 @@ class _Work:
                 return done
         return done + self._measure(portion, end)
 
-    def _drawn(self, seed: int, most: int) -> Iterator[Request]:
+    def _drawn(self, seed: int, most: int) -> Iterator[MeasureRequest]:
         """Random kernels, each alone or in the small network that was drawn around it."""
         if not self.measurer.needs_network:
             for hash_, kernel in sweep(self.backend.lower, most, seed, families=EVERY):
                 cells = self._unknown({hash_: kernel})
-                yield Request("kernel", kernel, cells, labels={"sweep": str(seed)})
+                yield MeasureRequest("kernel", kernel, cells, labels={"sweep": str(seed)})
             return
         for place in range(20 * most):
             try:
                 network = as_read(draw(seed * 1_000_003 + place, EVERY))
-                split = self._split(network)
+                partition = self._partition(network)
             except HybridlatError:
                 continue  # what an engine refuses is passed over, as in every sweep
-            yield Request(f"kernel {place}", network, self._cells(split))
+            yield MeasureRequest(f"kernel {place}", network, self._cells(partition))
 
-    def _split(self, network: Network) -> Split:
+    def _partition(self, network: Network) -> Partition:
         names = (*(node.name for node in network.nodes), *network.folded)
-        found = split_network(network, self.backend.lower(network), names)
+        found = partition_network(network, self.backend.lower(network), names)
         self.store.add_signatures(found.texts)
         return found
 
-    def _request(self, name: str, network: Network, split: Split) -> Request:
+    def _request(self, name: str, network: Network, partition: Partition) -> MeasureRequest:
         """What is not known of a network yet."""
         whole = sign(network).hash
         known = self.store.latencies(self.backend.target, [whole], "network")
-        return Request(name, network, self._cells(split), whole not in known)
+        return MeasureRequest(name, network, self._cells(partition), whole not in known)
 
-    def _cells(self, split: Split) -> dict[str, Network]:
+    def _cells(self, partition: Partition) -> dict[str, Network]:
         return self._unknown(
             {
-                use.signature: read(split.texts[use.signature], " ".join(use.ops)[:60])
-                for use in split.uses
+                use.signature: read(partition.texts[use.signature], " ".join(use.ops)[:60])
+                for use in partition.uses
             }
         )
 
@@ -212,7 +211,7 @@ class _Work:
         known = self.store.latencies(self.backend.target, cells)
         return {hash_: cell for hash_, cell in cells.items() if hash_ not in known}
 
-    def _measure(self, requests: Sequence[Request], end: float) -> int:
+    def _measure(self, requests: Sequence[MeasureRequest], end: float) -> int:
         """Measure what there is time for; how many latencies came of it. Refusals become notes."""
         left_s = end - time.monotonic()
         asked = [request for request in requests if not request.is_empty]

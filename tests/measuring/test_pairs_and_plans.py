@@ -10,7 +10,7 @@ import pytest
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.measurer import Request, measurer_of
+from hybridlat.measuring.measurer import MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import Settings
 from hybridlat.schema.measurement import Measurement
 from hybridlat.store import Store
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(backend: FakeBackend, network: Network, *, whole: bool = True) -> list[Measurement]:
     cells = {sign(cell.network).hash: cell.network for cell in cut(backend.lower(network), network)}
     with Store("sqlite://") as store:
-        request = Request("net", network, cells, whole)
+        request = MeasureRequest("net", network, cells, whole)
         return measurer_of(backend, {}).measure([request], store, SETTINGS)
 
 
