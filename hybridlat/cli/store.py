@@ -175,7 +175,7 @@ class _Pace:
         self.done = 0
 
     def __call__(self, done: int, total: int) -> None:
-        from hybridlat.measuring.isolated import Progress
+        from hybridlat.measuring.progress import Progress
 
         self.done = done
         spent = time.monotonic() - self._began
