@@ -17,10 +17,15 @@ def board_id(facts: Dict[str, str]) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
+def board_model() -> str:
+    """The board's own name where its system has one: a Jetson's, whose GPU has but a chip's."""
+    return _first_line("/proc/device-tree/model")
+
+
 def system_facts() -> Dict[str, str]:
     """What the system tells of the board: model, JetPack's release, power mode, kernel."""
     facts = {"system": "%s %s %s" % (platform.system(), platform.release(), platform.machine())}
-    model = _first_line("/proc/device-tree/model")
+    model = board_model()
     if model:
         facts["model"] = model
     release = _first_line("/etc/nv_tegra_release")

@@ -5,64 +5,78 @@ from __future__ import annotations
 import os
 import platform
 import time
-import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hybridlat.engines.device_toml import read, to_toml
 from hybridlat.errors import TargetError
 from hybridlat.schema.device import Device
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 
-_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+__all__ = [
+    "load", "names", "of_target", "probe_cpu", "read", "to_toml", "user_folder", "with_sheet",
+]  # fmt: skip
+
+_given: ContextVar[tuple[Device, ...]] = ContextVar("_given", default=())
 
 
 def _folder() -> Path:
     return shipped("data", "devices")
 
 
+def user_folder() -> Path:
+    """Where a user's own sheets lie; one of a shipped device's name stands in for that one."""
+    from platformdirs import user_config_path
+
+    return user_config_path("hybridlat") / "devices"
+
+
 def names() -> tuple[str, ...]:
-    """Devices that have a data sheet, in alphabetical order."""
-    return tuple(sorted(file.stem for file in _folder().glob("*.toml")))
+    """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
+    found = {file.stem for folder in (user_folder(), _folder()) for file in folder.glob("*.toml")}
+    return tuple(sorted(found | {device.name for device in _given.get()}))
 
 
-@cache
-def load(name: str) -> Device:
-    """The device of that name (``v100``); TargetError names the choices."""
-    if name not in names():
-        raise TargetError(
-            f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
-            "or add data/devices/<name>.toml"
-        )
-    return read(_folder() / f"{name}.toml")
+def load(name_or_path: str | Path) -> Device:
+    """The device of that name (``v100``), or of a data sheet (``boards/mine.toml``).
+
+    A sheet given by ``with_sheet`` comes before one of the user's own folder, and that before one
+    that is shipped. TargetError names the choices.
+    """
+    name = str(name_or_path)
+    if isinstance(name_or_path, Path) or name.endswith(".toml"):
+        return read(name_or_path)
+    for device in reversed(_given.get()):
+        if device.name == name:
+            return device
+    for folder in (user_folder(), _folder()):
+        # A listing, not a path made of the name: a name is no way out of the folder.
+        if name in {file.stem for file in folder.glob("*.toml")}:
+            return read(folder / f"{name}.toml")
+    raise TargetError(
+        f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
+        f"or write {user_folder() / '<name>.toml'}"
+    )
 
 
-def read(file: Path) -> Device:
-    """A data sheet; TargetError says what it lacks."""
+@contextmanager
+def with_sheet(path: str | Path, name: str | None = None) -> Iterator[Device]:
+    """Let a data sheet stand for its device (its file's stem, or ``name``) while the block runs.
+
+    The block's ``load``, ``names`` and ``of_target`` know it, in this thread and in what it
+    starts with a copied context; nothing is kept afterwards. TargetError where it is no sheet.
+    """
+    device = read(path, name)
+    token = _given.set((*_given.get(), device))
     try:
-        sheet: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        peaks = {str(k): float(v) * 1e12 for k, v in sheet["peak_tflops"].items()}
-        device = Device(
-            name=file.stem,
-            kind=sheet["kind"],
-            peak_flops=peaks,
-            bandwidth_bytes_per_s=float(sheet["bandwidth_gb_per_s"]) * 1e9,
-            units=int(sheet["units"]),
-            clock_hz=float(sheet["clock_mhz"]) * 1e6,
-            cache_bytes=tuple(int(c * 1024) for c in sheet.get("cache_kib", ())),
-            source=str(sheet["source"]),
-            title=str(sheet["title"]),
-        )
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise TargetError(f"{file} is not a data sheet of a device: {error!r}") from None
-    unknown = set(peaks) - set(_PRECISIONS)
-    if unknown or "fp32" not in peaks or device.kind not in ("gpu", "cpu"):
-        raise TargetError(
-            f"{file} is not a data sheet of a device: peak_tflops needs fp32 and knows "
-            f"{', '.join(_PRECISIONS)}; kind is gpu or cpu"
-        )
-    return device
+        yield device
+    finally:
+        _given.reset(token)
 
 
 def of_target(target: Target) -> Device:
@@ -95,18 +109,6 @@ def probe_cpu(threads: int = 1) -> Device:
         cache_bytes=_caches(),
         source="micro-benchmark on this machine",
         title=platform.processor() or host.cpu_device(),
-    )
-
-
-def to_toml(device: Device) -> str:
-    """A device as the text of a data sheet, so that a measured one can be kept."""
-    peaks = "\n".join(f"{k} = {v / 1e12:.6g}" for k, v in sorted(device.peak_flops.items()))
-    caches = ", ".join(f"{size / 1024:g}" for size in device.cache_bytes)
-    return (
-        f'title = "{device.title or device.name}"\nkind = "{device.kind}"\n'
-        f"bandwidth_gb_per_s = {device.bandwidth_bytes_per_s / 1e9:.6g}\n"
-        f"units = {device.units}\nclock_mhz = {device.clock_hz / 1e6:.6g}\n"
-        f'cache_kib = [{caches}]\nsource = "{device.source}"\n\n[peak_tflops]\n{peaks}\n'
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from hybridlat.schema.device_names import cpu_name
 
 
 @functools.cache
@@ -33,12 +34,11 @@ def cpu_device() -> str:
     """
     info = _cpuinfo()
     text = info.get("model name") or platform.processor() or platform.machine() or "cpu"
-    text = re.sub(r"\((r|tm|c)\)|@.*|\b\d+-core\b", " ", text.lower())
-    noise = {"intel", "amd", "cpu", "processor", "platinum", "gold", "silver", "core", "with"}
-    words = [w for w in re.findall(r"[a-z0-9]+", text) if w not in noise]
-    if not any(any(c.isdigit() for c in word) for word in words):
-        words += [info.get("cpu family", ""), info.get("model", "")]
-    return "-".join(word for word in words if word) or "cpu"
+    name = cpu_name(text)
+    if not any(c.isdigit() for c in name):
+        known = (name, info.get("cpu family", ""), info.get("model", ""))
+        name = "-".join(word for word in known if word)
+    return name or "cpu"
 
 
 def cpu_environment() -> Mapping[str, str]:

@@ -227,7 +227,8 @@ class CellModel:
                     f"{folder} has model format {head['format']}, this version reads "
                     f"up to {MODEL_FORMAT}: train it again with `hybridlat train`"
                 )
-            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+            stream = io.BytesIO((folder / "arrays.npz").read_bytes())
+            with np.load(stream, allow_pickle=False) as arrays:
                 a = {name: arrays[name] for name in arrays.files}
             ops = tuple(head["ops"])
             if list(head["features"]) != list(feature_names(ops)):
@@ -280,8 +281,7 @@ def read_device(folder: Path | str) -> Device | None:
 
 
 def _device(head: Mapping[str, Any]) -> Device:
-    stated = head["device"]
-    return Device(**{**stated, "cache_bytes": tuple(stated["cache_bytes"])})
+    return Device.from_mapping(head["device"])
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:

@@ -30,11 +30,11 @@ def check_network(network: Network) -> None:
         )
     for node in network.nodes:
         if node.domain == "":
-            _check_channels(network, node)
+            _check_node(network, node)
 
 
-def _check_channels(network: Network, node: Node) -> None:
-    """The weight of a convolution must fit its input, the scale of a normalisation its channels."""
+def _check_node(network: Network, node: Node) -> None:
+    """What an operator reads must fit together: weights, channels, rows, numbers of elements."""
     where = f"{network.name}: {node.op} {node.name!r}"
     if node.op in ("Conv", "ConvTranspose") and len(node.inputs) >= 2:
         source, weight = network.type_of(node.inputs[0]), network.type_of(node.inputs[1])
@@ -60,6 +60,13 @@ def _check_channels(network: Network, node: Node) -> None:
             found = network.type_of(name)
             if found.elements != channels:
                 raise NetworkError(f"{where} has {channels} channels, but a parameter {found}")
+    if node.op == "Reshape":
+        source, target = network.type_of(node.inputs[0]), network.type_of(node.outputs[0])
+        if source.elements != target.elements:
+            raise NetworkError(
+                f"{where} makes {source.elements} elements ({source}) {target.elements} "
+                f"({target}): if the file was exported for other sizes, give those with --shape"
+            )
     if node.op == "Gemm":
         first, second = (network.type_of(n).shape for n in node.inputs[:2])
         inner_a = first[0] if node.attribute("transA", 0) else first[1]

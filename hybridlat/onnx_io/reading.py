@@ -7,17 +7,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
+from hybridlat.onnx_io.inference import settle
 from hybridlat.onnx_io.values import (
-    Value,
     attributes_of,
     constant_of,
     dtype_name,
-    fold_node,
     keeps_float_values,
     since_version,
 )
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
+# What these give has a size that only the data tell.
+DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
 
@@ -164,16 +165,15 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     names = unique_names(model)
     for node, name in zip(model.graph.node, names, strict=True):
         node.name = name
+        if node.domain == "ai.onnx":
+            node.domain = ""
+    for imported in model.opset_import:
+        if imported.domain == "ai.onnx":
+            imported.domain = ""
     _sort(model, file.name)
     _bind(model, file.name, batch, shapes)
-    folded: list[str] = []
-    for _ in range(8):
-        model = _infer(model, file.name)
-        gone = _fold(model, file.name)
-        folded.extend(gone)
-        if not gone or not _unknown(model):
-            break
-    network = assemble(model, file.name, tuple(folded), _types(model))
+    types, folded = settle(model, file.name)
+    network = assemble(model, file.name, folded, types)
     check_network(network)
     return network
 
@@ -286,64 +286,18 @@ def _bind(model: ModelProto, label: str, batch: int | None, shapes: Shapes) -> N
             info.type.tensor_type.ClearField("shape")
 
 
-def _infer(model: ModelProto, label: str) -> ModelProto:
-    try:
-        inferred: ModelProto = shape_inference.infer_shapes(
-            model, check_type=True, strict_mode=True, data_prop=True
+def _no_shape(node: NodeProto, domain: str, name: str, label: str) -> str:
+    """Why a result has no static shape, and what would help."""
+    if not domain and node.op_type in DATA_DEPENDENT:
+        return (
+            f"{label}: the shape of {name!r} depends on data ({node.op_type} {node.name!r}): "
+            "export the network without what comes after it, its post-processing"
         )
-    except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        detail = lines[-1] if lines else type(error).__name__
-        raise NetworkError(f"{label}: the shapes do not fit together: {detail[:300]}") from error
-    except RuntimeError as error:
-        raise NetworkError(f"{label}: the graph cannot be checked: {str(error)[:300]}") from error
-    return inferred
-
-
-def _types(model: ModelProto) -> dict[str, TensorType]:
-    found: dict[str, TensorType] = {}
-    for info in (*model.graph.input, *model.graph.value_info, *model.graph.output):
-        tensor = info.type.tensor_type
-        if not info.type.HasField("tensor_type") or not tensor.HasField("shape"):
-            continue
-        if all(d.HasField("dim_value") for d in tensor.shape.dim):
-            shape = tuple(d.dim_value for d in tensor.shape.dim)
-            found[info.name] = TensorType(dtype_name(tensor.elem_type), shape)
-    return found
-
-
-def _unknown(model: ModelProto) -> bool:
-    types = _types(model)
-    return any(out and out not in types for node in model.graph.node for out in node.output)
-
-
-def _fold(model: ModelProto, label: str) -> list[str]:
-    """Replace nodes that only compute constants by initializers; names of the nodes that went."""
-    types = _types(model)
-    values: dict[str, Value] = {i.name: Value.of_tensor(i) for i in model.graph.initializer}
-    kept: list[NodeProto] = []
-    gone: list[str] = []
-    made: list[TensorProto] = []
-    for node in model.graph.node:
-        result = fold_node(node, values, types, label)
-        if result is None:
-            kept.append(node)
-            continue
-        gone.append(node.name)
-        for name, value in result.items():
-            values[name] = value
-            made.append(value.to_tensor(name))
-    if gone:
-        copies = [NodeProto.FromString(n.SerializeToString()) for n in kept]
-        del model.graph.node[:]
-        model.graph.node.extend(copies)
-        model.graph.initializer.extend(made)
-        made_names = {t.name for t in made}
-        infos = [v for v in model.graph.value_info if v.name not in made_names]
-        del model.graph.value_info[:]
-        if infos:
-            model.graph.value_info.extend(infos)
-    return gone
+    where = f"{node.op_type} {node.name!r}" + (f" of the domain {domain!r}" if domain else "")
+    return (
+        f"{label}: the shape of {name!r}, made by {where}, cannot be worked out, neither by onnx "
+        "nor by ONNX Runtime: state it in the file's value_info, or export with fixed sizes"
+    )
 
 
 def assemble(
@@ -370,14 +324,7 @@ def assemble(
             if not name:
                 continue
             if name not in types:
-                where = f"{proto.op_type} {proto.name!r}"
-                if domain:
-                    where += f" of the domain {domain!r}"
-                raise NetworkError(
-                    f"{label}: the shape of {name!r}, made by {where}, cannot be worked out: "
-                    "run onnx.shape_inference on the file, or give the sizes it hangs on with "
-                    "--shape"
-                )
+                raise NetworkError(_no_shape(proto, domain, name, label))
             activations[name] = types[name]
         nodes.append(
             Node(

@@ -78,7 +78,7 @@ class Value:
             return TensorProto(
                 name=name, dims=self.type.shape, data_type=data_type(self.type.dtype)
             )
-        return numpy_helper.from_array(np.ascontiguousarray(self.array), name)
+        return numpy_helper.from_array(np.asarray(self.array, order="C"), name)
 
 
 def tensor_array(tensor: TensorProto, type_: TensorType) -> NDArray[Any] | None:
@@ -210,78 +210,3 @@ def attribute_proto(name: str, value: AttributeValue) -> AttributeProto:
     if isinstance(value, tuple) and not value:
         return onnx.helper.make_attribute(name, [], attr_type=AttributeProto.INTS)
     return onnx.helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
-
-
-def fold_node(
-    node: NodeProto, values: Mapping[str, Value], types: Mapping[str, TensorType], label: str
-) -> dict[str, Value] | None:
-    """What ``node`` computes if that is constant (values, or a weight of known type), else None."""
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    if node.op_type == "Constant":
-        return {node.output[0]: _constant_node(node, label)}
-    if node.op_type in ("Shape", "Size") and node.input[0] in types:
-        return _evaluate_shape(node, types[node.input[0]])
-    sources = [values.get(name) for name in node.input if name]
-    if not sources or any(source is None for source in sources):
-        return None
-    known = all(source is not None and source.array is not None for source in sources)
-    if known and all(types[o].elements <= 65_536 for o in node.output if o in types):
-        result = _evaluate(node, [values[n].array if n else None for n in node.input])
-        if result is not None:
-            return result
-    if all(name in types for name in node.output if name):
-        return {name: Value(types[name], None) for name in node.output if name}
-    if node.op_type == "ConstantOfShape" and known:
-        source = sources[0]
-        assert source is not None and source.array is not None
-        shape = tuple(int(d) for d in source.array.reshape(-1))
-        dtype = "float32"
-        for attribute in node.attribute:
-            if attribute.name == "value":
-                dtype = dtype_name(attribute.t.data_type)
-        return {node.output[0]: Value(TensorType(dtype, shape), None)}
-    return None
-
-
-def _constant_node(node: NodeProto, label: str) -> Value:
-    for attribute in node.attribute:
-        if attribute.HasField("t"):
-            return Value.of_tensor(attribute.t)
-        if attribute.name == "value_int":
-            return Value.of_array(np.array(attribute.i, dtype=np.int64))
-        if attribute.name == "value_ints":
-            return Value.of_array(np.array(attribute.ints, dtype=np.int64))
-        if attribute.name == "value_float":
-            return Value.of_array(np.array(attribute.f, dtype=np.float32))
-        if attribute.name == "value_floats":
-            return Value.of_array(np.array(attribute.floats, dtype=np.float32))
-    raise NetworkError(f"{label}: the Constant {node.name!r} has no value that can be read")
-
-
-def _evaluate_shape(node: NodeProto, type_: TensorType) -> dict[str, Value]:
-    if node.op_type == "Size":
-        return {node.output[0]: Value.of_array(np.array(type_.elements, dtype=np.int64))}
-    limits = {a.name: a.i for a in node.attribute}
-    dims = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]
-    return {node.output[0]: Value.of_array(np.array(dims, dtype=np.int64))}
-
-
-def _evaluate(node: NodeProto, inputs: list[NDArray[Any] | None]) -> dict[str, Value] | None:
-    """Run one operator with onnx's reference implementation; None where it cannot."""
-    from onnx.reference import ReferenceEvaluator
-
-    if any(name and array is None for name, array in zip(node.input, inputs, strict=True)):
-        return None
-    feeds = {n: a for n, a in zip(node.input, inputs, strict=True) if n and a is not None}
-    try:
-        results = ReferenceEvaluator(node).run(None, feeds)
-    except Exception:  # noqa: BLE001 - the reference has gaps; the node then stays and the engine folds it
-        return None
-    found: dict[str, Value] = {}
-    for name, array in zip((o for o in node.output if o), results, strict=False):
-        try:
-            found[name] = Value.of_array(np.asarray(array))
-        except (KeyError, ValueError):
-            return None
-    return found

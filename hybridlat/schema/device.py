@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class Device:
     """The few numbers of a data sheet (or of a micro-benchmark) that features are made from.
 
-    ``peak_flops`` is FLOP per second by precision (a multiply-add counts two);
-    ``bandwidth_bytes_per_s`` that of the main memory; ``units`` the streaming multiprocessors of a
-    GPU or the cores of a CPU that one inference may use; ``cache_bytes`` from the nearest cache to
-    the last (per unit, shared last); ``source`` names where the numbers come from.
+    ``peak_flops`` is FLOP per second by precision (a multiply-add counts two), dense: never the
+    doubled figure of structured sparsity; ``bandwidth_bytes_per_s`` that of the main memory;
+    ``units`` the streaming multiprocessors of a GPU or the cores of a CPU that one inference may
+    use; ``clock_hz`` the highest clock; ``cache_bytes`` from the nearest cache to the last (per
+    unit, shared last). ``launch_us`` is what one small kernel of many enqueued ones takes, a
+    typical figure and None where nothing is known of it (a CPU launches nothing).
+
+    ``source`` says in one line where the numbers come from, ``sources`` of each number by the key
+    that it has in a data sheet (``units``, ``peak_tflops.fp16``).
     """
 
     name: str
@@ -26,8 +31,26 @@ class Device:
     cache_bytes: tuple[int, ...] = ()
     source: str = ""
     title: str = ""
-    extras: Mapping[str, float] = field(default_factory=dict)
+    architecture: str = ""
+    compute_capability: str = ""
+    memory_bytes: int | None = None
+    launch_us: float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_mapping(cls, stated: Mapping[str, Any]) -> Device:
+        """The device that ``dataclasses.asdict`` made a mapping of, in this version or another.
+
+        Fields that this version does not know are left out, those it lacks take their defaults;
+        TypeError or KeyError where what every version has is missing.
+        """
+        known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
+        return cls(**{**known, "cache_bytes": tuple(stated["cache_bytes"])})
 
     def peak(self, precision: str) -> float:
-        """FLOP per second at a precision; FP32's where the sheet has none of its own."""
-        return self.peak_flops.get(precision, self.peak_flops["fp32"])
+        """FLOP per second at a precision; FP32's where the sheet has none of its own.
+
+        Automatic mixed precision (``amp``) computes its products in FP16.
+        """
+        unit = "fp16" if precision == "amp" else precision
+        return self.peak_flops.get(unit, self.peak_flops["fp32"])

@@ -15,7 +15,7 @@ from hybridlat.board.engines import Request, open_engine
 from hybridlat.board.errors import DeviceLost, EngineError, NoDevice
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.expand import unfuse
-from hybridlat.engines.tensorrt.session import TensorRtBackend, gpu_name
+from hybridlat.engines.tensorrt.session import TensorRtBackend
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from tests.board import fake_tensorrt
 from tests.board.conftest import lower, small_network
@@ -207,12 +207,3 @@ def test_a_crash_costs_one_model_and_not_the_run(tmp_path):
         assert session.run_us(4)
     assert len(starts) == 2
     backend.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA RTX A6000", "rtx-a6000"),
-     ("NVIDIA GeForce RTX 3090", "rtx-3090"), ("Tesla V100-SXM2-16GB", "v100-sxm2")],
-)  # fmt: skip
-def test_names_of_gpus(text, name):
-    assert gpu_name(text) == name

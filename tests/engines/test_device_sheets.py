@@ -1,11 +1,50 @@
-"""Data sheets and the micro-benchmark."""
+"""Data sheets: what is shipped holds against arithmetic, what is wrong is named, a user has own."""
 
+import tomllib
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
+from hybridlat.schema.device import Device
+from hybridlat.schema.target import Target
+
+SHEETS = Path(__file__).resolve().parents[2] / "data" / "devices"
+GPUS = [name for name in device_sheets.names() if device_sheets.load(name).kind == "gpu"]
+
+# Operations of one multiprocessor in one cycle, a multiply-add counting two: tensor cores with
+# dense operands and FP32 accumulation from Volta on, vector instructions before.
+PER_CYCLE = {
+    "3.5": {"fp32": 384}, "3.7": {"fp32": 384}, "5.2": {"fp32": 256},
+    "5.3": {"fp32": 256, "fp16": 512}, "6.0": {"fp32": 128, "fp16": 256},
+    "6.1": {"fp32": 256, "int8": 1024}, "6.2": {"fp32": 256, "fp16": 512},
+    "7.0": {"fp32": 128, "fp16": 1024}, "7.2": {"fp32": 128, "fp16": 1024, "int8": 2048},
+    "7.5": {"fp32": 128, "fp16": 1024, "int8": 2048},
+    "8.0": {"fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
+    "8.6": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
+    "8.7": {"fp32": 256, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
+    "8.9": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
+    "9.0": {"fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "int8": 8192},
+    "10.0": {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "int8": 16384},
+    "12.0": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
+}  # fmt: skip
+# GeForce boards accumulate in FP32 at half the rate; so do two boards for servers, throughout.
+HALVED = {name: ("tf32", "fp16", "bf16") for name in GPUS if name.startswith("rtx-")}
+HALVED |= {"a10g": ("tf32", "fp16", "bf16", "int8"), "l40": ("tf32", "fp16", "bf16", "int8")}
+HALVED |= {"rtx-6000-ada": (), "rtx-pro-6000": ()}
+ARCHITECTURES = {
+    "3": "kepler", "5": "maxwell", "6": "pascal", "7": "volta", "7.5": "turing", "8": "ampere",
+    "8.9": "ada", "9": "hopper", "10": "blackwell", "12": "blackwell",
+}  # fmt: skip
+
+
+def sheet(name: str) -> dict[str, Any]:
+    return tomllib.loads((SHEETS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", device_sheets.names())
@@ -15,8 +54,52 @@ def test_every_sheet_reads_and_makes_sense(name: str) -> None:
     assert device.peak("fp16") >= device.peak("fp32")
     assert 10e9 < device.bandwidth_bytes_per_s < 10e12
     assert 1 <= device.units <= 200
-    assert device.source
     assert list(device.cache_bytes) == sorted(device.cache_bytes)
+    assert len(device.cache_bytes) >= 2
+
+
+@pytest.mark.parametrize("name", device_sheets.names())
+def test_every_number_has_a_source(name: str) -> None:
+    device, stated = device_sheets.load(name), sheet(name)
+    numbers = {k for k, v in stated.items() if isinstance(v, int | float)}
+    numbers |= {f"peak_tflops.{k}" for k in stated["peak_tflops"]} | {"cache_kib"}
+    assert numbers <= set(device.sources)
+    assert all(len(text) > 5 and text != "not stated" for text in device.sources.values())
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_gpu_s_peaks_are_its_multiprocessors_times_its_clock(name: str) -> None:
+    device, stated = device_sheets.load(name), sheet(name)
+    rates = PER_CYCLE[device.compute_capability]
+    assert stated["cores_per_unit"] * 2 == rates["fp32"]
+    assert set(device.peak_flops) <= set(rates)
+    tensor_hz = stated.get("tensor_clock_mhz", stated["clock_mhz"]) * 1e6
+    assert 0.85 * device.clock_hz <= tensor_hz <= device.clock_hz
+    for precision, flops in device.peak_flops.items():
+        hertz = device.clock_hz if precision == "fp32" else tensor_hz
+        rate = rates[precision] / (2 if precision in HALVED.get(name, ()) else 1)
+        assert flops == pytest.approx(rate * device.units * hertz, rel=0.03), precision
+
+
+@pytest.mark.parametrize("name", device_sheets.names())
+def test_bandwidth_is_bus_width_times_data_rate(name: str) -> None:
+    stated = sheet(name)
+    product = stated["bus_bits"] / 8 * stated["data_rate_gbit_per_s"]
+    assert stated["bandwidth_gb_per_s"] == pytest.approx(product, rel=0.01)
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_gpu_says_all_that_a_model_of_many_devices_asks(name: str) -> None:
+    device = device_sheets.load(name)
+    capability = device.compute_capability
+    assert device.architecture == ARCHITECTURES.get(
+        capability, ARCHITECTURES.get(capability.split(".")[0])
+    )
+    assert device.memory_bytes is not None
+    assert 2**30 <= device.memory_bytes < 2**40
+    assert device.launch_us is not None
+    assert 1 < device.launch_us < 20
+    assert device.sources["launch_us"].startswith("typical, from no data sheet")
 
 
 def test_an_unknown_device_names_the_choices() -> None:
@@ -24,14 +107,161 @@ def test_an_unknown_device_names_the_choices() -> None:
         device_sheets.load("abacus")
 
 
+@pytest.mark.parametrize("name", ["../devices/v100", "", ".", "v100\n"])
+def test_a_name_is_no_way_out_of_the_folder(name: str) -> None:
+    with pytest.raises(TargetError, match="has no data sheet"):
+        device_sheets.load(name)
+
+
+OLD = """
+title = "A board"
+kind = "gpu"
+bandwidth_gb_per_s = 900
+units = 80  # streaming multiprocessors
+clock_mhz = 1530
+cache_kib = [128, 6144]
+source = "its data sheet"
+
+[peak_tflops]
+fp32 = 15.7
+fp16 = 125
+"""
+
+
+def test_a_sheet_of_the_older_shape_still_reads(tmp_path: Path) -> None:
+    (tmp_path / "board.toml").write_text(OLD)
+    device = device_sheets.load(tmp_path / "board.toml")
+    assert (device.name, device.title, device.source) == ("board", "A board", "its data sheet")
+    assert device.peak("fp16") == 125e12
+    assert (device.launch_us, device.memory_bytes, device.architecture) == (None, None, "")
+    assert device.sources["peak_tflops.fp16"] == "its data sheet"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "title = 3", 'kind = "gpu"\n[peak_tflops]\nfp32 = 1', "not toml at all ]["]
-)
-def test_a_broken_sheet_is_named(text: str, tmp_path: Path) -> None:
+    ("old", "new", "says"),
+    [
+        ("units = 80", "", "lacks units"),
+        ("units = 80", "units = 80.5", "whole number"),
+        ("units = 80", "units = -1", "units is -1"),
+        ("units = 80", "units = true", "units is True"),
+        ("units = 80", "unit = 80", "unit is no key"),
+        ("900", "'fast'", "GB per second"),
+        ("900", "nan", "bandwidth_gb_per_s is nan"),
+        ("900", "inf", "bandwidth_gb_per_s is inf"),
+        ("1530", "0", "clock_mhz is 0"),
+        ('"gpu"', '"tpu"', "kind is 'tpu'"),
+        ('"gpu"', "1", "kind is 1"),
+        ("[128, 6144]", "128", "cache_kib is 128"),
+        ("[128, 6144]", "[128, 0]", "cache_kib"),
+        ("fp32 = 15.7", "", r"\[peak_tflops\] with at least fp32"),
+        ("fp32 = 15.7", "fp32 = 0", "peak_tflops.fp32 is 0"),
+        ("fp16 =", "half =", "knows no half"),
+        ("fp16 = 125", "fp16 = 125\n[sources]\nunits = 3", "the source of units is 3"),
+        ("fp16 = 125", "fp16 = 125\n[sources]\nlaunch_us = 'x'", "sources names launch_us"),
+        ("fp16 = 125", "fp16 = 125\n[sources.peak_tflops]\nint8 = 'x'", "peak_tflops.int8"),
+        ("[peak_tflops]", "sources = 'x'\n[peak_tflops]", "sources must be a table"),
+        ("[peak_tflops]", "peak_tflops]", "not TOML"),
+    ],
+)  # fmt: skip
+def test_a_broken_sheet_is_named_in_one_sentence(
+    old: str, new: str, says: str, tmp_path: Path
+) -> None:
     file = tmp_path / "odd.toml"
-    file.write_text(text)
-    with pytest.raises(TargetError, match=r"odd\.toml"):
+    assert old in OLD
+    file.write_text(OLD.replace(old, new))
+    with pytest.raises(TargetError, match=says) as caught:
         device_sheets.read(file)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="cannot be read"):
+        device_sheets.load(tmp_path / "absent.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TargetError, match="not TOML"):
+        device_sheets.load(str(tmp_path / "binary.toml"))
+
+
+@given(st.binary(max_size=80) | st.text(max_size=80).map(str.encode))
+def test_no_file_whatever_raises_anything_else(tmp_path_factory: Any, content: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_bytes(content)
+    with pytest.raises(TargetError):
+        device_sheets.read(file)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user's own sheets, empty."""
+    folder = tmp_path / "config" / "devices"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr("platformdirs.user_config_path", lambda _: tmp_path / "config")
+    return folder
+
+
+SHORT = """
+kind = "gpu"
+bandwidth_gb_per_s = 256
+units = 20
+clock_mhz = 1500
+[peak_tflops]
+fp32 = 7.7
+"""
+
+
+def test_a_user_s_short_sheet_is_a_device(own: Path) -> None:
+    assert device_sheets.user_folder() == own
+    (own / "my-board.toml").write_text(SHORT)
+    assert "my-board" in device_sheets.names()
+    device = device_sheets.of_target(Target.parse("my-board/tensorrt-10.3/fp16"))
+    assert (device.name, device.title, device.units) == ("my-board", "my-board", 20)
+    assert device.peak("fp16") == 7.7e12
+
+
+def test_a_user_s_sheet_comes_before_the_shipped_one_at_once(own: Path) -> None:
+    assert device_sheets.load("v100").units == 80
+    (own / "v100.toml").write_text(SHORT)
+    assert device_sheets.load("v100").units == 20
+    assert device_sheets.names().count("v100") == 1
+
+
+def test_a_given_sheet_stands_for_its_device_inside_the_block_only(
+    own: Path, tmp_path: Path
+) -> None:
+    (own / "v100.toml").write_text(SHORT.replace("20", "21"))
+    (tmp_path / "v100.toml").write_text(SHORT)
+    with device_sheets.with_sheet(tmp_path / "v100.toml") as device:
+        assert device_sheets.load("v100") is device
+        assert device.units == 20
+        with device_sheets.with_sheet(tmp_path / "v100.toml", name="another") as inner:
+            assert inner.name == "another"
+            assert device_sheets.of_target(Target.parse("another/tensorrt/fp16")) is inner
+            assert "another" in device_sheets.names()
+        assert "another" not in device_sheets.names()
+    assert device_sheets.load("v100").units == 21
+
+
+def test_a_given_sheet_that_is_none_changes_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(TargetError, match="cannot be read"),
+        device_sheets.with_sheet(tmp_path / "no"),
+    ):
+        pytest.fail("the block must not run")
+    assert "no" not in device_sheets.names()
+
+
+@pytest.mark.parametrize("name", ["h100", "jetson-nano", "i7-12700h"])
+def test_a_device_survives_its_own_sheet(name: str, tmp_path: Path) -> None:
+    device = device_sheets.load(name)
+    file = tmp_path / f"{name}.toml"
+    file.write_text(device_sheets.to_toml(device))
+    again = device_sheets.read(file)
+    assert again.peak_flops == pytest.approx(device.peak_flops)
+    assert {**asdict(again), "peak_flops": 0, "sources": 0} == {
+        **asdict(device), "peak_flops": 0, "sources": 0,
+    }  # fmt: skip
+    assert {k: device.sources[k] for k in again.sources} == again.sources
 
 
 def test_a_probed_cpu_survives_its_own_sheet(tmp_path: Path) -> None:
@@ -45,3 +275,14 @@ def test_a_probed_cpu_survives_its_own_sheet(tmp_path: Path) -> None:
     again = device_sheets.read(file)
     assert again.peak("fp32") == pytest.approx(probed.peak("fp32"), rel=1e-4)
     assert again.cache_bytes == probed.cache_bytes
+
+
+def test_a_mapping_of_another_version_still_makes_a_device() -> None:
+    device = device_sheets.load("v100")
+    stated = {**asdict(device), "extras": {}, "from_the_future": 3}
+    assert Device.from_mapping(stated) == device
+    for key in ("launch_us", "memory_bytes", "architecture", "compute_capability", "sources"):
+        del stated[key]
+    assert Device.from_mapping({**stated, "cache_bytes": [1, 2]}).cache_bytes == (1, 2)
+    with pytest.raises(KeyError):
+        Device.from_mapping({"name": "v100"})

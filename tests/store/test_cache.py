@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.partition import SPLIT_FORMAT, is_outdated
+from hybridlat.estimate.partition import PARTITION_FORMAT, is_outdated
 from hybridlat.store import Store, cache
 from tests.cli.shell import process
 from tests.store.records import filled
@@ -151,12 +151,12 @@ def test_a_store_without_dates_gets_them_with_the_first_write(path: Path) -> Non
 @pytest.mark.parametrize(
     ("scope", "outdated"),
     [
-        (f"split/{SPLIT_FORMAT}/engine-1/1t/xeon/engine-1/fp32/1t", False),
-        (f"split/{SPLIT_FORMAT}/engine-0/1t/xeon/engine-1/fp32/1t", True),
-        (f"split/{SPLIT_FORMAT + 1}/engine-1/1t/xeon/engine-1/fp32/1t", True),
-        (f"split/{SPLIT_FORMAT}/engine-1/1t/h100/tensorrt-8.6/fp16", False),
-        (f"split/{SPLIT_FORMAT}/engine-2/1t/h100/tensorrt-8.6/fp16", True),
-        (f"split/{SPLIT_FORMAT}/engine-1/1t/h100/absent-8.6/fp16", False),
+        (f"split/{PARTITION_FORMAT}/engine-1/1t/xeon/engine-1/fp32/1t", False),
+        (f"split/{PARTITION_FORMAT}/engine-0/1t/xeon/engine-1/fp32/1t", True),
+        (f"split/{PARTITION_FORMAT + 1}/engine-1/1t/xeon/engine-1/fp32/1t", True),
+        (f"split/{PARTITION_FORMAT}/engine-1/1t/h100/tensorrt-8.6/fp16", False),
+        (f"split/{PARTITION_FORMAT}/engine-2/1t/h100/tensorrt-8.6/fp16", True),
+        (f"split/{PARTITION_FORMAT}/engine-1/1t/h100/absent-8.6/fp16", False),
         ("split/of another time", True),
         ("visit/isolated-1/xeon/engine-1/fp32/1t/cell/0/0", False),
         ("", False),

@@ -11,7 +11,7 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.signature import hash_of, read, sign
 from hybridlat.schema import plugins
 from hybridlat.store import Store, importers
-from hybridlat.store.importers.base import Imported, device_name
+from hybridlat.store.importers.base import Imported
 from tests.cli.shell import process
 
 pandas = pytest.importorskip("pandas")
@@ -205,20 +205,6 @@ def test_what_is_not_the_data_set_is_refused(name: str, tmp_path: Path) -> None:
 def test_an_unknown_name_gives_the_choices() -> None:
     with pytest.raises(InputError, match="nasbench201"):
         importers.load("imagenet")
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("Tesla P100-PCIE-16GB", "p100"), ("GTX1080Ti", "gtx-1080-ti"), ("1080ti", "gtx-1080-ti"),
-        ("2080ti", "rtx-2080-ti"), ("titanx", "titan-x"), ("NVIDIA GeForce RTX 3090", "rtx-3090"),
-        ("NVIDIA TITAN RTX", "titan-rtx"), ("Jetson AGX Xavier", "xavier-agx"),
-        ("Jetson Nano", "jetson-nano"), ("K80", "k80"), ("NVIDIA A100-SXM4-40GB", "a100"),
-        ("Some New Chip", "some-new-chip"),
-    ],
-)  # fmt: skip
-def test_names_of_devices(text: str, name: str) -> None:
-    assert device_name(text) == name
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public data is not beside the repository")

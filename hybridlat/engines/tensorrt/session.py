@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,12 +17,14 @@ from typing import Any, ClassVar
 from hybridlat import board, onnx_io
 from hybridlat.board.client import Worker
 from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
+from hybridlat.board.identity import board_model
 from hybridlat.board.runner import Plan, Runner
 from hybridlat.engines.base import Backend, Protocol, Session
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.tensorrt import lowering
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import Target
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
@@ -62,7 +63,8 @@ class TensorRtBackend(Backend):
         hello = self.worker().hello
         facts: Mapping[str, str] = hello["board"]
         runtime = f"{hello['engine']}-{hello['version']}"
-        self._target = Target(gpu_name(facts.get("gpu", "gpu")), runtime, precision)
+        device = device_name(facts.get("gpu") or "gpu", board_model())
+        self._target = Target(device, runtime, precision)
         self._environment = {
             "engine": f"{hello['engine']} {hello['version']}",
             "python": str(hello["python"]),
@@ -190,15 +192,6 @@ def _write_typed(path: Path) -> Path:
     typed = path.with_name("typed.onnx")
     typed.write_bytes(in_half_precision(path.read_bytes()))
     return typed
-
-
-def gpu_name(text: str) -> str:
-    """A device's name in a target: ``NVIDIA H100 80GB HBM3`` is ``h100``, Orin ``orin-agx``."""
-    words = re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
-    noise = {"nvidia", "tesla", "geforce", "quadro", "graphics", "gpu", "hbm3", "hbm2", "hbm2e",
-             "hbm3e", "pcie", "sxm4", "sxm5", "sxm", "nvl"}  # fmt: skip
-    kept = [w for w in words if w not in noise and not re.fullmatch(r"\d+gb", w)]
-    return "-".join(kept) or "gpu"
 
 
 def _start_worker() -> Worker:

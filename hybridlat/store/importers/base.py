@@ -1,4 +1,4 @@
-"""What an importer gives back, and what importers share: reading tables, naming devices."""
+"""What an importer gives back, and what importers share: reading tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from hybridlat.errors import MissingExtra, StoreError
 from hybridlat.graph.signature import Signature
+from hybridlat.schema.device_names import device_name
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
 
@@ -99,26 +100,6 @@ class Imported:
             )
         )  # fmt: skip
         return True
-
-
-def device_name(text: str) -> str:
-    """A device as targets write it: ``Tesla P100-PCIE-16GB`` is p100, ``GTX1080Ti`` gtx-1080-ti.
-
-    The maker, the product line and the board's memory are dropped; any other name stays, so that
-    a device nobody has met becomes a target too.
-    """
-    name = re.sub(r"nvidia|tesla|geforce|-?pcie.*|-?sxm.*|-?[0-9]+gb", " ", text.lower())
-    name = re.sub(r"\s+", " ", name).strip()
-    aliases = {"jetson agx xavier": "xavier-agx", "jetson tx2": "tx2", "titanx": "titan x"}
-    name = aliases.get(name, name)
-    if re.fullmatch(r"(10[5-8]0|16[56]0|20[678]0|30[5-9]0)( ?ti)?", name):
-        name = ("gtx" if name.startswith("1") else "rtx") + name
-    name = re.sub(r"(gtx|rtx)(?=[0-9])", r"\1 ", name)
-    name = re.sub(r"(?<=[0-9])(ti|super)\b", r" \1", name)
-    slug = re.sub(r"[^a-z0-9.+]+", "-", name).strip("-")
-    if not slug:
-        raise StoreError(f"{text!r} names no device: a device name needs letters or digits")
-    return slug
 
 
 def tables(path: Path, *patterns: str) -> Iterator[tuple[Path, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
 from hybridlat.store.importers._cells import conv_cell, same_pads
@@ -27,7 +28,7 @@ def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
         base.need_columns(file, frame, *_COLUMNS)
         for row in base.rows(frame, *_COLUMNS, watch=watch):
             device, batch, size, c_in, c_out, kernel, stride, padding, bias, act, latency, std = row
-            target = Target(base.device_name(device), "tensorflow-1", "fp32")
+            target = Target(device_name(device), "tensorflow-1", "fp32")
             if padding not in ("same", "valid") or act not in _ACTIVATIONS:
                 result.skipped["padding or activation unknown"] += 1
                 continue

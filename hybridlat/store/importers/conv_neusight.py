@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
 from hybridlat.store.importers._cells import conv_cell
@@ -24,7 +25,7 @@ def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
         base.need_columns(file, frame, *_COLUMNS)
         for row in base.rows(frame, *_COLUMNS, watch=watch):
             device, batch, size, c_in, c_out, kernel, stride, pad, latency = row
-            target = Target(base.device_name(device), "pytorch-2.1", "fp32")
+            target = Target(device_name(device), "pytorch-2.1", "fp32")
             signature = None
             if base.whole(*row[1:8]) and stride > 0:
                 signature = conv_cell(

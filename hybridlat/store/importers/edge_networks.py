@@ -13,6 +13,7 @@ from typing import Any
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import Signature, hash_of
+from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
 from hybridlat.store.importers._networks import Drawing
@@ -64,7 +65,7 @@ def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
             if found is None:
                 result.skipped["a layer makes no sense"] += 1
                 continue
-            target = Target(base.device_name(device), "tensorflow-1", "fp32")
+            target = Target(device_name(device), "tensorflow-1", "fp32")
             name = f"{model}@{width}"
             result.add_network(target, *found, name, latency, protocol="nvprof kernel time")
     return result

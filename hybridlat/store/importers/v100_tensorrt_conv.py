@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hybridlat.errors import StoreError
+from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import PRECISIONS, Target
 from hybridlat.store.importers import base
 from hybridlat.store.importers._cells import conv_cell
@@ -32,7 +33,7 @@ def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
         devices = frame["device"].tolist() if "device" in frame.columns else ["v100"] * len(frame)
         for device, row in zip(devices, base.rows(frame, *_COLUMNS, watch=watch), strict=True):
             conv, batch, c_in, height, width, c_out, kernel, stride, add, latency = row
-            target = Target(base.device_name(device), "tensorrt", precision)
+            target = Target(device_name(device), "tensorrt", precision)
             signature = None
             if base.whole(*row[1:9]) and conv in ("regular", "depthwise"):
                 pad = (int(kernel) - 1) // 2

@@ -1,0 +1,242 @@
+"""A static type for every tensor: onnx's inference with folding in between, in doubt the engine's.
+
+What a size hangs on is evaluated with its values, once, and the operators behind it are inferred
+one by one as it becomes known. onnx's own propagation of sizes (its option data_prop) covers a few
+operators of such arithmetic only, so it would need a pass over the whole graph for every size.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, shape_inference
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import TensorType
+from hybridlat.onnx_io.folding import fold_node
+from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Value, data_type, dtype_name
+
+INFERENCE_ERRORS = (
+    shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
+)  # fmt: skip
+_ORT_DTYPES = {"float": "float32", "double": "float64"}
+
+_log = logging.getLogger(__name__)
+Types = dict[str, TensorType]
+
+
+def settle(model: ModelProto, label: str) -> tuple[Types, tuple[str, ...]]:
+    """Types of the tensors, and names of the nodes folded away; ``model`` loses those nodes.
+
+    Passes of inference and folding end when onnx, asked strictly, agrees with everything. Where it
+    does not, or where it cannot say a shape, ONNX Runtime is asked what it makes of the graph.
+    Raises NetworkError with onnx's words when the engine refuses it too.
+    """
+    opsets = {o.domain: o.version for o in model.opset_import}
+    folded: list[str] = []
+    before = len(model.graph.node) + 1
+    while True:
+        types, doubt = _infer(model, label)
+        settled = doubt is None and not _open(model, types)
+        objections: list[str] = []
+        gone = _fold(model, types, opsets, objections, label)
+        folded.extend(gone)
+        left = _open(model, types)
+        if settled or (not gone and left >= before):
+            break
+        before = left
+    if not settled:
+        _ask_engine(model, types, doubt, objections, label)
+        folded.extend(_fold(model, types, opsets, objections, label))
+    return types, tuple(folded)
+
+
+def _infer(model: ModelProto, label: str) -> tuple[Types, Exception | None]:
+    """onnx's types of the whole graph, and its objection if it has one."""
+    doubt: Exception | None = None
+    try:
+        inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+    except INFERENCE_ERRORS as error:
+        doubt = error
+        _log.debug("%s: strict inference objects: %s", label, error)
+        try:
+            inferred = shape_inference.infer_shapes(model)
+        except INFERENCE_ERRORS as worse:
+            raise NetworkError(
+                f"{label}: the graph cannot be checked: {_last_line(worse)}"
+            ) from worse
+    return static_types(inferred), doubt
+
+
+def static_types(model: ModelProto) -> Types:
+    """The types that the model states, of tensors whose sizes are all numbers."""
+    graph = model.graph
+    found = (_static(i.type) for i in (*graph.input, *graph.value_info, *graph.output))
+    names = (i.name for i in (*graph.input, *graph.value_info, *graph.output))
+    return {name: type_ for name, type_ in zip(names, found, strict=True) if type_ is not None}
+
+
+def _static(proto: TypeProto) -> TensorType | None:
+    tensor = proto.tensor_type
+    if not proto.HasField("tensor_type") or not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    if not all(d.HasField("dim_value") for d in dims):
+        return None
+    return TensorType(dtype_name(tensor.elem_type), tuple(d.dim_value for d in dims))
+
+
+def _open(model: ModelProto, types: Types) -> int:
+    """How many results have no static type."""
+    return sum(bool(out) and out not in types for n in model.graph.node for out in n.output)
+
+
+def _fold(
+    model: ModelProto, types: Types, opsets: dict[str, int], objections: list[str], label: str
+) -> list[str]:
+    """Replace nodes that only compute constants by initializers; names of the nodes that went.
+
+    Types that become known on the way are added to ``types``, what onnx objects to in an operator
+    to ``objections``.
+    """
+    graph = model.graph
+    values: dict[str, Value] = {i.name: Value.of_tensor(i) for i in graph.initializer}
+    kept: list[NodeProto] = []
+    gone: list[str] = []
+    made: list[TensorProto] = []
+    for node in graph.node:
+        result = fold_node(node, values, types, opsets, label)
+        if result is None and any(o and o not in types for o in node.output):
+            types.update(_infer_node(node, values, types, model, objections))
+            result = fold_node(node, values, types, opsets, label)
+        if result is None:
+            kept.append(node)
+            continue
+        gone.append(node.name)
+        for name, value in result.items():
+            values[name] = value
+            types[name] = value.type
+            made.append(value.to_tensor(name))
+    if gone:
+        copies = [NodeProto.FromString(n.SerializeToString()) for n in kept]
+        del graph.node[:]
+        graph.node.extend(copies)
+        graph.initializer.extend(made)
+        made_names = {t.name for t in made}
+        infos = [v for v in graph.value_info if v.name not in made_names]
+        del graph.value_info[:]
+        graph.value_info.extend(infos)
+    return gone
+
+
+def _infer_node(
+    node: NodeProto,
+    values: dict[str, Value],
+    types: Types,
+    model: ModelProto,
+    objections: list[str],
+) -> Types:
+    """onnx's types of one node's results, as far as it can say them from its inputs."""
+    version = next((o.version for o in model.opset_import if o.domain == node.domain), None)
+    if version is None or not onnx.defs.has(node.op_type, node.domain):
+        return {}
+    given: dict[str, TypeProto] = {}
+    data: dict[str, TensorProto] = {}
+    for name in node.input:
+        if not name or name in given:
+            continue
+        value = values.get(name)
+        type_ = value.type if value is not None else types.get(name)
+        if type_ is None:
+            return {}
+        given[name] = onnx.helper.make_tensor_type_proto(data_type(type_.dtype), type_.shape)
+        small = type_.dtype in INTEGERS or type_.elements <= SMALL_ELEMENTS
+        if value is not None and value.array is not None and small:
+            data[name] = value.to_tensor(name)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        found = shape_inference.infer_node_outputs(
+            schema, node, given, data, opset_imports=list(model.opset_import)
+        )
+    except (*INFERENCE_ERRORS, onnx.defs.SchemaError) as error:
+        objections.append(f"{node.op_type} {node.name!r}: {_last_line(error)}")
+        return {}
+    static = {name: _static(proto) for name, proto in found.items()}
+    return {name: type_ for name, type_ in static.items() if name and type_ is not None}
+
+
+def _ask_engine(
+    model: ModelProto, types: Types, doubt: Exception | None, objections: list[str], label: str
+) -> None:
+    """Put ONNX Runtime's types over ours; NetworkError when onnx objects and it cannot say more."""
+    told: Types = {}
+    try:
+        told = _engine_types(model)
+    except _engine_errors() as error:
+        _log.debug("%s: ONNX Runtime refuses it: %s", label, " ".join(str(error).split()))
+    types.update(told)
+    if doubt is None:
+        return
+    if not told or _open(model, types):
+        words = objections[0] if objections else _last_line(doubt)
+        raise NetworkError(
+            f"{label}: the shapes do not fit together: {words}; a file exported for other sizes "
+            "than it is asked with may need those: give them with --shape"
+        ) from doubt
+    _log.info("%s: onnx objects, ONNX Runtime does not: %s", label, _last_line(doubt))
+
+
+def _engine_errors() -> tuple[type[Exception], ...]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    named = ("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
+             "NotImplemented", "NoSuchFile", "RuntimeException")  # fmt: skip
+    found = [getattr(state, name) for name in named if hasattr(state, name)]
+    return (RuntimeError, ValueError, *found)
+
+
+def _engine_types(model: ModelProto) -> Types:
+    """Types of all results that ONNX Runtime can say, without running or optimising anything.
+
+    Weights without values become inputs, which leaves every shape as it is.
+    """
+    import onnxruntime
+
+    asked = ModelProto()
+    asked.CopyFrom(model)
+    graph = asked.graph
+    del graph.value_info[:]
+    del graph.output[:]
+    full: list[TensorProto] = []
+    for tensor in graph.initializer:
+        value = Value.of_tensor(tensor)
+        if value.array is not None:
+            full.append(TensorProto.FromString(tensor.SerializeToString()))
+            continue
+        graph.input.append(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        )
+    del graph.initializer[:]
+    graph.initializer.extend(full)
+    graph.output.extend(ValueInfoProto(name=o) for n in graph.node for o in n.output if o)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    found: Types = {}
+    for info in session.get_outputs():
+        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
+        if match is not None and all(isinstance(size, int) for size in info.shape):
+            dtype = _ORT_DTYPES.get(match[1], match[1])
+            found[info.name] = TensorType(dtype, tuple(info.shape))
+    return found
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

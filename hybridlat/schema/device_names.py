@@ -1,0 +1,197 @@
+"""One name for a device, whatever a driver, an engine or a table calls it."""
+
+from __future__ import annotations
+
+import re
+
+from hybridlat.errors import TargetError
+
+# Makers, product lines and filler that tell no two devices apart.
+_NOISE = frozenset(
+    [
+        "nvidia",
+        "corporation",
+        "tesla",
+        "geforce",
+        "graphics",
+        "gpu",
+        "card",
+        "device",
+        "adapter",
+        "nvgpu",
+        "with",
+        "design",
+        "developer",
+        "kit",
+        "module",
+        "engineering",
+        "reference",
+        "series",
+        "edition",
+        "collectors",
+        "generation",
+        "fhhl",
+        "dgxs",
+        "hgx",
+        "hbm2",
+        "hbm2e",
+        "hbm3",
+        "hbm3e",
+        "gddr5",
+        "gddr5x",
+        "gddr6",
+        "gddr6x",
+        "gddr7",
+        "of",
+    ]
+)
+_FORM = re.compile(r"pcie|pci|sxm[0-9]?|sxm2e")
+_MEMORY = re.compile(r"[0-9]+gb")
+_CPU = frozenset(
+    [
+        "xeon",
+        "epyc",
+        "ryzen",
+        "threadripper",
+        "athlon",
+        "celeron",
+        "pentium",
+        "core",
+        "cpu",
+        "processor",
+    ]
+)
+_CPU_NOISE = frozenset(
+    [
+        "intel",
+        "amd",
+        "cpu",
+        "processor",
+        "platinum",
+        "gold",
+        "silver",
+        "bronze",
+        "core",
+        "gen",
+        "with",
+        "of",
+    ]
+)
+
+# Boards whose memory or form tells them from their namesakes: other clocks, units or bandwidth.
+_MEMORY_TELLS = frozenset(
+    [
+        "a100-80gb",
+        "a100-64gb",
+        "gtx-1060-3gb",
+        "jetson-nano-2gb",
+        "orin-agx-32gb",
+        "orin-nano-4gb",
+        "orin-nx-8gb",
+        "rtx-3050-6gb",
+        "rtx-3060-8gb",
+        "rtx-3080-12gb",
+        "rtx-4080-12gb",
+    ]
+)
+_FORM_TELLS = frozenset(("h100-pcie", "h800-pcie"))
+
+# What is left once the noise is gone -> the name of its data sheet. CUDA calls a Jetson by its
+# chip alone, which several modules share: the commonest is meant.
+_ALIASES = {
+    "gtx-titan-x": "titan-x-maxwell", "gtx-titan-x-maxwell": "titan-x-maxwell",
+    "titan-x-pascal": "titan-x",
+    "rtx-pro-6000-blackwell": "rtx-pro-6000",
+    "rtx-pro-6000-blackwell-workstation": "rtx-pro-6000",
+    "rtx-pro-6000-workstation": "rtx-pro-6000",
+    "rtx-pro-6000-blackwell-server": "rtx-pro-6000-server",
+    "rtx-pro-6000-blackwell-max-q-workstation": "rtx-pro-6000-max-q",
+    "rtx-6000ada": "rtx-6000-ada",
+    "tegra-x1": "jetson-nano", "jetson-nano-b01": "jetson-nano", "nano": "jetson-nano",
+    "tx1": "jetson-tx1",
+    "tegra-x2": "tx2", "jetson-tx2": "tx2", "jetson-tx2-tx2": "tx2",
+    "xavier": "xavier-agx", "agx-xavier": "xavier-agx", "jetson-agx-xavier": "xavier-agx",
+    "jetson-xavier": "xavier-agx", "jetson-agx": "xavier-agx", "tegra-xavier": "xavier-agx",
+    "jetson-xavier-nx": "xavier-nx",
+    "orin": "orin-agx", "agx-orin": "orin-agx", "jetson-agx-orin": "orin-agx",
+    "jetson-orin": "orin-agx", "tegra-orin": "orin-agx",
+    "jetson-orin-nx": "orin-nx", "jetson-orin-nano": "orin-nano",
+    "jetson-orin-nano-super": "orin-nano-super",
+    "thor": "thor-agx", "agx-thor": "thor-agx", "jetson-agx-thor": "thor-agx",
+    "jetson-thor": "thor-agx",
+}  # fmt: skip
+_CHIPS = frozenset(("jetson-nano", "tx2", "xavier-agx", "orin-agx", "thor-agx"))
+
+
+def device_name(raw: str, board: str = "") -> str:
+    """A device as targets write it: ``Tesla V100-SXM2-16GB`` is v100, ``GTX1080Ti`` gtx-1080-ti.
+
+    For what nvidia-smi, CUDA, a board's device tree, frameworks and tables print, GPUs and CPUs.
+    Maker, product line, form and memory are dropped unless the hardware differs with them
+    (``h100-pcie``, ``a100-80gb``); what nobody has met becomes a clean name of its own, and a name
+    made here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
+    "Orin" of every Jetson Orin. TargetError where no letter or digit is left.
+    """
+    name = _cpu(raw) if _is_cpu(raw) else _gpu(raw)
+    if name in _CHIPS and board:
+        told = _gpu(board)
+        if told.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
+            name = told
+    if not name:
+        raise TargetError(f"{raw!r} names no device: a device name needs letters or digits")
+    return name
+
+
+def cpu_name(raw: str) -> str:
+    """A CPU as targets write it: ``Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz`` xeon-8481c.
+
+    Empty where the text holds nothing but makers' words.
+    """
+    return _cpu(raw)
+
+
+def _is_cpu(raw: str) -> bool:
+    return not _CPU.isdisjoint(re.findall(r"[a-z]+", raw.lower()))
+
+
+def _cpu(raw: str) -> str:
+    text = re.sub(r"\((r|tm|c)\)|@.*|\b[0-9]+-core\b|\b[0-9]+th(?= gen\b)", " ", raw.lower())
+    return "-".join(w for w in re.findall(r"[a-z0-9]+", text) if w not in _CPU_NOISE)
+
+
+def _gpu(raw: str) -> str:
+    text = re.sub(r"\((r|tm|c)\)", " ", raw.lower())
+    text = re.sub(r"(?<![a-z0-9.])([0-9]+)[ -]?gi?b\b", r" \1gb ", text)
+    text = re.sub(r"\b(gtx|rtx)(?=[0-9a])", r"\1 ", text)
+    text = re.sub(r"\btitan(?=(x|xp|v|rtx)\b)", "titan ", text)
+    text = re.sub(r"(?<=[0-9])(ti|super)\b", r" \1", text)
+    text = re.sub(r"\bk40[a-z]{1,2}\b", "k40", text)
+    words = [w.strip(".+") for w in re.findall(r"[a-z0-9.+]+", text)]
+    words = [w for w in words if w and w not in _NOISE]
+    memory = [w for w in words if _MEMORY.fullmatch(w)]
+    form = [w for w in words if _FORM.fullmatch(w)]
+    words = _with_line([w for w in words if w not in memory and w not in form])
+    name = "-".join(words)
+    name = _ALIASES.get(name, name)
+    for tell, known in ((memory, _MEMORY_TELLS), (form, _FORM_TELLS)):
+        first = f"{words[0]}-{tell[0]}" if words and tell else ""
+        if tell and f"{name}-{tell[0]}" in known:
+            name = f"{name}-{tell[0]}"
+        elif first in known:  # a part of one: a100-80gb-mig-1g.10gb
+            name = "-".join((first, *words[1:]))
+    return name
+
+
+def _with_line(words: list[str]) -> list[str]:
+    """The product line put before a bare number (1080 ti), and off what needs none (A6000)."""
+    if words and re.fullmatch(r"10[5-8]0|16[3568]0|9[5-8]0", words[0]):
+        return ["gtx", *words]
+    if words and re.fullmatch(r"20[678]0|30[5-9]0|40[5-9]0|50[5-9]0", words[0]):
+        return ["rtx", *words]
+    if words[:1] == ["quadro"] and any(re.fullmatch(r"a[0-9]{4}", w) for w in words):
+        words = words[1:]
+    if words[:1] == ["rtx"] and len(words) > 1 and re.fullmatch(r"a[0-9]{3,4}", words[1]):
+        return words[1:]
+    if words[:1] == ["gh200"]:
+        return ["gh200"]
+    return words

@@ -1,0 +1,163 @@
+"""Shape arithmetic in a file: what an exporter writes down, and what is left of it."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import parser
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Network, TensorType
+from hybridlat.onnx_io import read_network
+
+HEAD = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
+
+
+def model(body: str, opset: int = 17) -> onnx.ModelProto:
+    return parser.parse_model(HEAD.format(opset=opset) + body)
+
+
+def ops(network: Network) -> list[str]:
+    return [node.op for node in network.nodes]
+
+
+# Padding worked out at run time, as TensorFlow's "same" is exported: the sizes are scalars, and
+# the second convolution's are known only once the first one's are.
+SAME = """g (float[{batch},3,9,9] x) => (float[{batch},3,3,3] y)
+  <int64 two = {{2}}, int64[1] axis = {{0}}, int64[6] none = {{0, 0, 0, 0, 0, 0}}>
+  {{ {steps} y = Relu(p1) }}"""
+STEP = """s{i} = Shape({x})  h{i} = Gather<axis=0>(s{i}, two)  f{i} = Cast<to=1>(h{i})
+  by{i} = Cast<to=1>(two)  q{i} = Div(f{i}, by{i})  c{i} = Ceil(q{i})  o{i} = Cast<to=7>(c{i})
+  d{i} = Mul(o{i}, two)  l{i} = Sub(d{i}, h{i})  u{i} = Unsqueeze(l{i}, axis)
+  pads{i} = Concat<axis=0>(none, u{i}, u{i})  w{i} = Pad<mode="constant">({x}, pads{i})
+  p{i} = MaxPool<kernel_shape=[2,2], strides=[2,2]>(w{i}) """
+
+
+def same_padding(batch: str = "1") -> onnx.ModelProto:
+    steps = STEP.format(i=0, x="x") + STEP.format(i=1, x="p0")
+    return model(SAME.format(batch=batch, steps=steps))
+
+
+@pytest.mark.parametrize("batch", ["1", "N"])
+def test_a_folded_scalar_stays_a_scalar(batch: str) -> None:
+    network = read_network(same_padding(batch))
+    assert ops(network) == ["Pad", "MaxPool", "Pad", "MaxPool", "Relu"]
+    assert network.constants["pads0"].values == (0, 0, 0, 0, 0, 0, 1, 1)
+    assert network.types["y"] == TensorType("float32", (1, 3, 3, 3))
+
+
+def test_a_folded_scalar_index_takes_the_axis_away() -> None:
+    """A class token is picked with a scalar index: the axis goes, and a later pass agrees."""
+    made = model("""g (float[2,5,8] x) => (float[2,8] y)
+      <int64 one = {1}, int64 zero = {0}, float steps = {2.0}>
+      { i = Sub(one, one)  t = Gather<axis=1>(x, i)  s = Shape(x)  n = Gather<axis=0>(s, zero)
+        f = Cast<to=1>(n)  q = Div(f, steps)  c = Ceil(q)  k = Cast<to=7>(c)
+        u = Unsqueeze(k, m)  both = Concat<axis=0>(u, w)  e = Expand(t, both)  y = Relu(e) }""")
+    made.graph.initializer.append(onnx.helper.make_tensor("m", 7, [1], [0]))
+    made.graph.initializer.append(onnx.helper.make_tensor("w", 7, [1], [8]))
+    network = read_network(made)
+    assert ops(network) == ["Gather", "Expand", "Relu"]
+    assert network.types["t"] == TensorType("float32", (2, 8))
+    assert network.constants["i"].type.shape == ()
+
+
+def test_sizes_that_hang_on_one_another_are_followed_to_the_end() -> None:
+    """Twelve paddings in a row: each one's sizes are known when the one before has been read."""
+    steps = STEP.format(i=0, x="x") + "".join(STEP.format(i=i, x=f"p{i - 1}") for i in range(1, 12))
+    body = SAME.replace("3,9,9", "3,4000,4000").replace("3,3,3]", "3,1,1]")
+    body = body.replace("Relu(p1)", "Relu(p11)")
+    network = read_network(model(body.format(batch="N", steps=steps)))
+    assert ops(network) == ["Pad", "MaxPool"] * 12 + ["Relu"]
+    assert network.types["y"].shape == (1, 3, 1, 1)
+
+
+def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
+    """Before opset 13 the axes of Unsqueeze were an attribute; the sizes must not get lost."""
+    made = model(
+        """g (float[N,4,6] x) => (float[N,24] y) <int64 zero = {0}, int64[1] rest = {-1}>
+      { s = Shape(x)  n = Gather<axis=0>(s, zero)  u = Unsqueeze<axes=[0]>(n)
+        t = Concat<axis=0>(u, rest)  y = Reshape(x, t) }""",
+        opset=11,
+    )
+    network = read_network(made, batch=3)
+    assert ops(network) == ["Reshape"]
+    assert network.constants["t"].values == (3, -1)
+
+
+def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
+    made = model("""g (float[2,5,8] x) => (float[2,8,5] y)
+      { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }""")
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    weight = onnx.helper.make_tensor("b", onnx.TensorProto.FLOAT, [8], [0.5] * 8)
+    made.graph.initializer.append(weight)
+    network = read_network(made)
+    assert network.types["a"] == TensorType("float32", (2, 5, 8))
+    assert network.types["y"] == TensorType("float32", (2, 8, 5))
+
+
+def test_the_engine_decides_where_onnx_objects(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest = onnx.shape_inference.infer_shapes
+
+    def too_strict(made: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+        if options.get("strict_mode"):
+            raise onnx.shape_inference.InferenceError("a rule of a newer onnx")
+        return honest(made, **options)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", too_strict)
+    with caplog.at_level("INFO", logger="hybridlat"):
+        network = read_network(same_padding("N"))
+    assert network.types["y"] == TensorType("float32", (1, 3, 3, 3))
+    assert "onnx objects, ONNX Runtime does not: a rule of a newer onnx" in caplog.text
+    clash = "g (float[1,3] x, float[1,4] z) => (float[1,3] y) { y = Add(x, z) }"
+    with pytest.raises(NetworkError, match="do not fit together: Add"):
+        read_network(model(clash))
+
+
+def test_sizes_that_only_data_tell_are_refused_with_a_way_out() -> None:
+    made = model("g (float[3,4] x) => (int64[2,N] y) { z = NonZero(x)  y = Neg(z) }")
+    with pytest.raises(NetworkError, match=r"depends on data \(NonZero .*post-processing"):
+        read_network(made)
+
+
+def test_a_clash_behind_evaluated_sizes_names_the_operator() -> None:
+    made = model("""g (float[1,3,H,W] x) => (float[1,6,H,W] y)
+      <int64[1] batch = {1}, int64[3] rest = {3, 16, 16}>
+      { f = Flatten(x)  t = Concat<axis=0>(batch, rest)  r = Reshape(f, t)
+        y = Concat<axis=1>(x, r) }""")
+    assert read_network(made, shapes={"x": (1, 3, 16, 16)}).types["y"].shape == (1, 6, 16, 16)
+    with pytest.raises(NetworkError, match=r"Concat .*give them with --shape"):
+        read_network(made, shapes={"x": (1, 3, 8, 8)})
+
+
+def test_a_reshape_to_another_number_of_elements_is_refused() -> None:
+    """onnx takes the target at its word; no engine runs it."""
+    made = model("""g (float[1,3,H,8] x) => (float[1,48] y) <int64[2] t = {1, 48}>
+      { y = Reshape(x, t) }""")
+    assert read_network(made, shapes={"x": (1, 3, 2, 8)}).types["y"].shape == (1, 48)
+    with pytest.raises(NetworkError, match=r"Reshape .*96 elements .*48.*--shape"):
+        read_network(made, shapes={"x": (1, 3, 4, 8)})
+
+
+def test_what_the_reference_cannot_evaluate_stays_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = model("""g (float[2,3] x) => (float[2,3] y)
+      <int64[2] shape = {2, 3}, int64[1] far = {7}>
+      { i = Gather<axis=0>(shape, far)  e = Expand(x, shape)  y = Add(e, e) }""")
+    with caplog.at_level("DEBUG", logger="hybridlat"):
+        network = read_network(made)
+    assert "Gather" in ops(network)
+    assert "is not folded: IndexError" in caplog.text
+
+
+def test_a_bug_in_folding_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(array: object) -> object:
+        raise ValueError("a bug of ours")
+
+    monkeypatch.setattr("hybridlat.onnx_io.values.Value.of_array", broken)
+    made = model("""g (float[4] x) => (float[4] y) <float a = {1.0}, float b = {2.0}>
+      { c = Add(a, b)  y = Mul(x, c) }""")
+    with pytest.raises(ValueError, match="a bug of ours"):
+        read_network(made)

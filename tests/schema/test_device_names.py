@@ -1,0 +1,156 @@
+"""One name for a device, whatever calls it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat.engines import device_sheets as devices
+from hybridlat.engines import host as machine
+from hybridlat.errors import TargetError
+from hybridlat.schema.device_names import device_name
+from hybridlat.schema.target import Target
+
+NAMES = {
+    # nvidia-smi and CUDA, data centre
+    "Tesla K40c": "k40", "Tesla K40m": "k40", "Tesla K80": "k80", "Tesla M40": "m40",
+    "Tesla M60": "m60", "Tesla P4": "p4", "Tesla P40": "p40",
+    "Tesla P100-PCIE-16GB": "p100", "Tesla P100-SXM2-16GB": "p100", "Tesla P100-PCIE-12GB": "p100",
+    "Tesla V100-SXM2-16GB": "v100", "Tesla V100-SXM2-32GB": "v100", "Tesla V100-PCIE-16GB": "v100",
+    "Tesla V100-DGXS-32GB": "v100", "Tesla V100-FHHL-16GB": "v100", "Tesla V100-SXM3-32GB": "v100",
+    "Tesla V100S-PCIE-32GB": "v100s", "NVIDIA Tesla V100 16GB": "v100", "V100": "v100",
+    "NVIDIA Tesla V100": "v100",
+    "Tesla T4": "t4", "NVIDIA T4": "t4", "NVIDIA Tesla T4": "t4",
+    "A100-SXM4-40GB": "a100", "NVIDIA A100-SXM4-40GB": "a100", "NVIDIA A100-PCIE-40GB": "a100",
+    "NVIDIA A100-SXM4-80GB": "a100-80gb", "NVIDIA A100 80GB PCIe": "a100-80gb",
+    "NVIDIA A100 80GB": "a100-80gb", "NVIDIA A100-SXM-64GB": "a100-64gb", "A100": "a100",
+    "NVIDIA A100-SXM4-80GB MIG 1g.10gb": "a100-80gb-mig-1g.10gb",
+    "NVIDIA A100-SXM4-40GB MIG 3g.20gb": "a100-mig-3g.20gb",
+    "NVIDIA A2": "a2", "NVIDIA A10": "a10", "NVIDIA A10G": "a10g", "NVIDIA A30": "a30",
+    "NVIDIA A40": "a40", "NVIDIA A40-48Q": "a40-48q",
+    "NVIDIA L4": "l4", "NVIDIA L40": "l40", "NVIDIA L40S": "l40s",
+    "NVIDIA H100 80GB HBM3": "h100", "NVIDIA H100": "h100", "NVIDIA H100 SXM5 80GB": "h100",
+    "NVIDIA H100 PCIe": "h100-pcie", "NVIDIA H100 NVL": "h100-nvl",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb": "h100-mig-1g.10gb",
+    "NVIDIA H200": "h200", "NVIDIA H200 NVL": "h200-nvl", "NVIDIA GH200 480GB": "gh200",
+    "NVIDIA B200": "b200", "NVIDIA GB200": "gb200", "NVIDIA H20": "h20", "NVIDIA H800": "h800",
+    # workstations
+    "NVIDIA RTX A6000": "a6000", "RTX A6000": "a6000", "Quadro RTX A6000": "a6000",
+    "NVIDIA RTX A5000": "a5000", "NVIDIA RTX A4000": "a4000",
+    "NVIDIA RTX A5000 Laptop GPU": "a5000-laptop",
+    "Quadro RTX 6000": "quadro-rtx-6000", "Quadro RTX 8000": "quadro-rtx-8000",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada", "Quadro P4000": "quadro-p4000",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "rtx-pro-6000",
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": "rtx-pro-6000-max-q",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-server",
+    # desktops
+    "GeForce GTX 980 Ti": "gtx-980-ti", "GTX1080Ti": "gtx-1080-ti", "1080ti": "gtx-1080-ti",
+    "NVIDIA GeForce GTX 1080": "gtx-1080", "GeForce GTX 1060 6GB": "gtx-1060",
+    "GeForce GTX 1060 3GB": "gtx-1060-3gb", "GeForce GTX 1080 with Max-Q Design": "gtx-1080-max-q",
+    "GeForce GTX TITAN X": "titan-x-maxwell", "TITAN X (Pascal)": "titan-x", "titanx": "titan-x",
+    "NVIDIA TITAN X": "titan-x", "NVIDIA TITAN Xp": "titan-xp", "TITAN Xp": "titan-xp",
+    "NVIDIA TITAN V": "titan-v", "NVIDIA TITAN RTX": "titan-rtx", "TITAN RTX": "titan-rtx",
+    "2080ti": "rtx-2080-ti", "GeForce RTX 2080 Ti": "rtx-2080-ti", "RTX2080Ti": "rtx-2080-ti",
+    "NVIDIA GeForce RTX 2080 SUPER": "rtx-2080-super", "RTX 2070 Super": "rtx-2070-super",
+    "NVIDIA GeForce RTX 3060": "rtx-3060", "NVIDIA GeForce RTX 3060 Ti": "rtx-3060-ti",
+    "NVIDIA GeForce RTX 3080": "rtx-3080", "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "3090": "rtx-3090",
+    "NVIDIA GeForce RTX 3080 Laptop GPU": "rtx-3080-laptop",
+    "NVIDIA GeForce RTX 4060 Ti": "rtx-4060-ti", "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "rtx4090": "rtx-4090", "NVIDIA GeForce RTX 4090 D": "rtx-4090-d",
+    "NVIDIA GeForce RTX 4090 Laptop GPU": "rtx-4090-laptop",
+    "NVIDIA GeForce RTX 4070 Ti SUPER": "rtx-4070-ti-super",
+    "NVIDIA GeForce RTX 5090": "rtx-5090", "NVIDIA GeForce RTX 5070 Ti": "rtx-5070-ti",
+    # Jetsons: CUDA, device trees, tables
+    "NVIDIA Tegra X1": "jetson-nano", "Jetson Nano": "jetson-nano",
+    "NVIDIA Jetson Nano Developer Kit": "jetson-nano", "NVIDIA Jetson Nano 2GB": "jetson-nano-2gb",
+    "NVIDIA Jetson Nano 2GB Developer Kit": "jetson-nano-2gb",
+    "NVIDIA Jetson TX1": "jetson-tx1", "NVIDIA Tegra X2": "tx2", "Jetson TX2": "tx2",
+    "NVIDIA Jetson TX2 Developer Kit": "tx2",
+    "Xavier": "xavier-agx", "Jetson AGX Xavier": "xavier-agx", "Jetson-AGX": "xavier-agx",
+    "NVIDIA Jetson AGX Xavier": "xavier-agx", "NVIDIA Jetson Xavier NX": "xavier-nx",
+    "NVIDIA Jetson Xavier NX Developer Kit": "xavier-nx",
+    "Orin": "orin-agx", "Orin (nvgpu)": "orin-agx", "NVIDIA Orin": "orin-agx",
+    "NVIDIA Jetson AGX Orin Developer Kit": "orin-agx", "Jetson AGX Orin 64GB": "orin-agx",
+    "Jetson AGX Orin 32GB": "orin-agx-32gb", "NVIDIA Orin NX Developer Kit": "orin-nx",
+    "NVIDIA Jetson Orin NX 16GB": "orin-nx", "NVIDIA Jetson Orin NX 8GB": "orin-nx-8gb",
+    "NVIDIA Jetson Orin Nano Developer Kit": "orin-nano",
+    "NVIDIA Jetson Orin Nano Developer Kit Super": "orin-nano-super",
+    "NVIDIA Jetson Orin NX Engineering Reference Developer Kit": "orin-nx",
+    # CPUs
+    "12th Gen Intel(R) Core(TM) i7-12700H": "i7-12700h", "CPU Intel i7-12700H": "i7-12700h",
+    "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz": "xeon-8481c", "AMD EPYC 9B14": "epyc-9b14",
+    "AMD Ryzen 9 7950X 16-Core Processor": "ryzen-9-7950x",
+    "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz": "xeon-e5-2690-v4",
+    # nobody has met them
+    "Some New Chip": "some-new-chip", "NVIDIA Z9000 Ultra 640GB HBM9": "z9000-ultra-hbm9",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_names_of_devices(text: str) -> None:
+    assert device_name(text) == NAMES[text]
+
+
+@pytest.mark.parametrize("name", devices.names())
+def test_a_sheet_s_name_and_title_lead_to_it(name: str) -> None:
+    assert device_name(name) == name
+    title = devices.load(name).title
+    if name not in ("k80", "m60", "orin-nano-super"):  # "one of its two GPUs", a power mode
+        assert device_name(title) == name
+
+
+@pytest.mark.parametrize(
+    ("gpu", "board", "name"),
+    [
+        ("Orin", "NVIDIA Jetson Orin Nano Developer Kit", "orin-nano"),
+        ("Orin", "NVIDIA Orin NX Developer Kit", "orin-nx"),
+        ("Orin", "", "orin-agx"),
+        ("Orin", "Some carrier board", "orin-agx"),
+        ("NVIDIA Tegra X1", "NVIDIA Jetson TX1 Developer Kit", "jetson-tx1"),
+        ("Xavier", "NVIDIA Jetson Xavier NX Developer Kit", "xavier-nx"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA Jetson Orin Nano Developer Kit", "rtx-4090"),
+    ],
+)
+def test_a_jetson_s_board_tells_which_it_is(gpu: str, board: str, name: str) -> None:
+    assert device_name(gpu, board) == name
+
+
+def test_the_driver_s_name_finds_the_shipped_models_of_a_v100() -> None:
+    from hybridlat.estimate.target_data import model_folders
+
+    target = Target(device_name("Tesla V100-SXM2-16GB"), "tensorrt", "fp16")
+    assert model_folders(target)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "NVIDIA", "(R)", "+-."])
+def test_what_names_nothing_is_refused(text: str) -> None:
+    with pytest.raises(TargetError, match="names no device"):
+        device_name(text)
+
+
+@given(st.text(max_size=40) | st.text("NVIDIARTXGe 0123456789-()GB.tisxm+", max_size=40))
+def test_any_name_is_a_target_s_device_and_stays(text: str) -> None:
+    try:
+        name = device_name(text)
+    except TargetError:
+        return
+    assert Target.parse(f"{name}/tensorrt/fp16").device == name
+    assert device_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("12th Gen Intel(R) Core(TM) i7-12700H", "i7-12700h"),
+        ("AMD EPYC", "epyc-26-2"),
+        ("AMD Ryzen 7 5800H with Radeon Graphics", "ryzen-7-5800h-radeon-graphics"),
+    ],
+)
+def test_this_machine_s_cpu(model: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = {"model name": model, "cpu family": "26", "model": "2"}
+    monkeypatch.setattr(machine, "_cpuinfo", lambda: info)
+    machine.cpu_device.cache_clear()
+    try:
+        assert machine.cpu_device() == name
+    finally:
+        machine.cpu_device.cache_clear()
