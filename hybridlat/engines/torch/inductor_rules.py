@@ -16,7 +16,9 @@ COPY = (
     "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
 )
 WINDOW = "MaxPool AveragePool LRN"
-REDUCE = "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
+REDUCE = (
+    "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
+)
 NORM = "Softmax LogSoftmax LayerNormalization InstanceNormalization GroupNormalization"
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 
