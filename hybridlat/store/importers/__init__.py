@@ -16,6 +16,10 @@ from hybridlat.store.importers.base import Imported, Watch
 __all__ = ["Imported", "Importer", "Watch", "load", "names"]
 
 
+_PARTS = ("base", "network_rows", "networks_table", "table_columns", "trtexec_times")
+"""What is no data set of its own: shared reading, and tables whose networks are still to lower."""
+
+
 class Importer(Protocol):
     """What a module of this package offers."""
 
@@ -26,7 +30,7 @@ class Importer(Protocol):
 def names() -> tuple[str, ...]:
     """The data sets that can be imported, in alphabetical order."""
     found = (m.name for m in pkgutil.iter_modules(__path__))
-    return tuple(sorted(n for n in found if n != "base" and not n.startswith("_")))
+    return tuple(sorted(n for n in found if n not in _PARTS and not n.startswith("_")))
 
 
 def load(name: str) -> Importer:
