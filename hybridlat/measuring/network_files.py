@@ -10,8 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from hybridlat.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile
 
 _ENDING = ".onnx"
 Source = Path | Callable[[], bytes]
@@ -31,6 +35,13 @@ class NetworkFile:
             return self.source.read_bytes() if isinstance(self.source, Path) else self.source()
         except OSError as error:
             raise InputError(f"{self.name}{_ENDING} cannot be read: {error.strerror}") from None
+
+    @cached_property
+    def parsed(self) -> OnnxFile:
+        """The file, not yet bound to sizes. Raises NetworkError for what is no ONNX model."""
+        from hybridlat.onnx_io import load
+
+        return load(self.content, self.name)
 
     @cached_property
     def digest(self) -> str:

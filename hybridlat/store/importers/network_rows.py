@@ -93,7 +93,7 @@ def target_of(said: Mapping[str, str], default: Target | None) -> Target:
         )  # fmt: skip
     threads = default.threads if default is not None else None
     if said.get("threads"):
-        threads = whole_number(said["threads"], "threads")
+        threads = whole_number(said["threads"], "thread count")
     return Target(device, engine, precision, threads)
 
 
