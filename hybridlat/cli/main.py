@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Entry] = {
     "measure": Entry("measure", "measure", "Measure networks and their cells on this machine."),
     "compare": Entry("compare", "compare", "Networks side by side, and what makes the difference."),
     "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, and train it."),
-    "train": Entry("train", "train", "Train a target; crowned only if it is not worse."),
+    "train": Entry("train", "train", "Train a target; promoted only if not worse."),
     "evaluate": Entry("evaluate", "evaluate", "How good predictions are, beside the baselines."),
     "targets": Entry("targets", "targets", "The targets that are known, and how well."),
     "store": Entry("store", "store", "Look after the measurements: stats, export, import, check."),
