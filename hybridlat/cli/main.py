@@ -57,7 +57,7 @@ class Commands(click.Group):
         entry = COMMANDS.get(name)
         if entry is None:
             return None
-        module = importlib.import_module(f"hybridlat.cli.main.main.{entry.module}")
+        module = importlib.import_module(f"hybridlat.cli.{entry.module}")
         command: click.Command = getattr(module, entry.attribute)
         return command
 
