@@ -8,7 +8,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.predict import UNTRUSTED, why_untrusted
+from hybridlat.cli.predict import UNTRUSTED
 from hybridlat.cli.progress import ProgressShown
 
 
@@ -37,6 +37,7 @@ def compare(
     """Networks side by side, the first being what the others are held against."""
     from hybridlat.api import Predictor
     from hybridlat.report.compare import comparison, print_comparison
+    from hybridlat.report.doubt import why_untrusted
 
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")
