@@ -48,6 +48,9 @@ ONNXRUNTIME = EngineEntry(
 OPENVINO = EngineEntry(f"{_ROOM}.openvino.lowering", f"{_ROOM}.openvino.session:OpenVinoBackend")
 TENSORRT = EngineEntry(f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend")
 TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx.lowering")
+TORCH = EngineEntry(f"{_ROOM}.torch.eager")
+TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch.compiled")
+PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.paddle_tensorrt.lowering")
 
 ENGINES = Plugins(
     _ROOM,
@@ -56,6 +59,9 @@ ENGINES = Plugins(
         "openvino": f"{__name__}:OPENVINO",
         "tensorrt": f"{__name__}:TENSORRT",
         "tensorrt-rtx": f"{__name__}:TENSORRT_RTX",
+        "torch": f"{__name__}:TORCH",
+        "torch-compile": f"{__name__}:TORCH_COMPILE",
+        "paddle-tensorrt": f"{__name__}:PADDLE_TENSORRT",
     },
 )
 

@@ -48,5 +48,9 @@ class Device:
         return cls(**{**known, "cache_bytes": tuple(stated["cache_bytes"])})
 
     def peak(self, precision: str) -> float:
-        """FLOP per second at a precision; FP32's where the sheet has none of its own."""
-        return self.peak_flops.get(precision, self.peak_flops["fp32"])
+        """FLOP per second at a precision; FP32's where the sheet has none of its own.
+
+        Automatic mixed precision (``amp``) computes its products in FP16.
+        """
+        unit = "fp16" if precision == "amp" else precision
+        return self.peak_flops.get(unit, self.peak_flops["fp32"])

@@ -110,7 +110,7 @@ def test_killed_in_the_middle_and_run_again(far, net, capsys, tmp_path):
     log = tmp_path / "calls"
     command = [sys.executable, "-m", "hybridlat", "measure", str(net), "--target", TARGET,
                "--host", "user@board", "--runner", "trtexec"]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_TRTEXEC_LOG": str(log)}
+    environment = {**os.environ, "FAKE_TRTEXEC_LOG": str(log)}
     process = subprocess.Popen(
         command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -22,7 +22,7 @@ HEAVY = ("onnx", "onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "numpy
 
 def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
     shell = (
-        f"{sys.executable} -m hybridlat.cli --help | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+        f"{sys.executable} -m hybridlat --help | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
     )
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False,
                           timeout=60, cwd=ROOT)  # fmt: skip
@@ -33,7 +33,8 @@ def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
 def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
     script = (
         # A test run in the background of a shell inherits that interrupts are ignored.
-        "import signal, sys, time; from hybridlat import api, cli\n"
+        "import signal, sys, time; from hybridlat import api\n"
+        "from hybridlat.cli import main as cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
         "api.Predictor.predict = wait\n"

@@ -99,12 +99,13 @@ def test_an_evaluation_is_kept_as_nested_runs(
 
 def test_tracking_is_quiet(tracked: str) -> None:
     code = (
-        "import sys; from hybridlat import tracking; t = tracking.open_tracker(sys.argv[1])\n"
+        "import sys; from hybridlat.evaluation.tracking import open_tracker\n"
+        "t = open_tracker(sys.argv[1])\n"
         "with t.run('a') as r: r.metrics({'x': 1.0}); r.text('a.md', 'x')"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", code, tracked], capture_output=True, text=True, check=False,
-        cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
+        cwd=root, env=dict(os.environ),
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -210,7 +210,8 @@ def test_predicting_imports_nothing_heavy(model: CellModel, tmp_path: Path) -> N
     model.save(tmp_path)
     (tmp_path / "cell.txt").write_text(TEST[0])
     script = (
-        "import sys; from pathlib import Path; from hybridlat.model import CellModel, read_device\n"
+        "import sys; from pathlib import Path\n"
+        "from hybridlat.model.cell_model import CellModel, read_device\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "made = CellModel.load(folder).predict([(folder / 'cell.txt').read_text()])\n"
         "assert made[0].latency_us > 0\n"

@@ -197,19 +197,25 @@ def _without_loops(network: Network, groups: Groups) -> Groups:
 def _on_a_loop(
     network: Network, kernels: list[tuple[int, ...]], place: dict[int, int]
 ) -> int | None:
-    """The largest kernel among those that can never be first to run, None when all can run."""
+    """The largest kernel among those that can never be first to run, None when all can run.
+
+    A removed operator is looked through: a view between two operators of one kernel is no loop.
+    """
     producers = network.producers()
-    key = [place.get(i, -1 - i) for i in range(len(network.nodes))]
-    waits: dict[int, set[int]] = {k: set() for k in key}
+    makers: list[set[int]] = []  # kernels that make what each operator gives out
+    waits: dict[int, set[int]] = {k: set() for k in range(len(kernels))}
     for i, node in enumerate(network.nodes):
-        made_by = {key[producers[name]] for name in node.inputs if name in producers}
-        waits[key[i]] |= made_by - {key[i]}
+        read = [makers[producers[name]] for name in node.inputs if name in producers]
+        made_by = set().union(*read)
+        if i in place:
+            waits[place[i]] |= made_by - {place[i]}
+        makers.append({place[i]} if i in place else made_by)
     while free := [k for k, needs in waits.items() if not needs]:
         for k in free:
             del waits[k]
         for needs in waits.values():
             needs.difference_update(free)
-    joined = [k for k in waits if k >= 0 and len(kernels[k]) > 1]
+    joined = [k for k in waits if len(kernels[k]) > 1]
     return max(joined, key=lambda k: len(kernels[k])) if joined else None
 
 

@@ -1,0 +1,138 @@
+"""Types under PyTorch's automatic mixed precision: which kernel computes in FP16, which in FP32.
+
+The model's weights stay FP32 and are cast for every inference: a kernel's weights are left FP32
+here, which says that their FP32 bytes are read. Activations are cast where an operator asks for
+another type, in a kernel of its own (eager) or on the way (compiled). The lists of operators are
+those of PyTorch's page on automatic mixed precision.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from hybridlat.engines.fusion.groups import Groups
+from hybridlat.engines.torch.module import Module
+from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.schema.target import Target
+
+HALF, FULL = "float16", "float32"
+_HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
+_FULL_OPS = frozenset({
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
+    "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
+})  # fmt: skip
+_OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
+_CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
+
+
+def is_cpu(target: Target) -> bool:
+    """Whether the target's device is a CPU, by its threads or its name."""
+    return target.threads is not None or _CPU.match(target.device) is not None
+
+
+def in_precision(
+    module: Module, groups: Groups, precision: str, casts_apart: bool
+) -> tuple[Module, Groups]:
+    """The module with the types that it computes in at ``precision``, and the same kernels.
+
+    Only ``amp`` (autocast) mixes types; at any other precision everything is of one, and the file's
+    types are left, so that a cell is the same cell. With ``casts_apart`` a cast of an activation is
+    a kernel.
+    """
+    if precision != "amp":
+        return module, groups
+    types = _types(module.network, groups)
+    if casts_apart:
+        return _with_casts(module, groups, types)
+    _narrow(module.network, groups, types)
+    return replace(module, network=replace(module.network, types=types)), groups
+
+
+def _types(network: Network, groups: Groups) -> dict[str, TensorType]:
+    """What each tensor is stored as under autocast."""
+    wanted = _wanted(network, groups)
+    types = dict(network.types)
+    for position, node in enumerate(network.nodes):
+        for out in node.outputs:
+            if out and types[out].dtype == FULL:
+                found = wanted.get(position) or _widest(network, node, types)
+                types[out] = replace(types[out], dtype=found)
+    return types
+
+
+def _wanted(network: Network, groups: Groups) -> dict[int, str]:
+    """The type that autocast demands of an operator, by what its kernel stands for."""
+    found: dict[int, str] = {}
+    for kernel in groups.kernels:
+        ops = {network.nodes[i].op for i in kernel}
+        if ops & _HALF_OPS:
+            found.update(dict.fromkeys(kernel, HALF))
+        elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:
+            found.update(dict.fromkeys(kernel, FULL))
+    return found
+
+
+def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
+    """The type that PyTorch promotes to: a parameter of the module counts, a number does not."""
+    read = [types[name].dtype for name in node.inputs if name in types]
+    if node.op not in _OWN_PARAMETERS and not node.name.endswith("__bias"):
+        constants = [network.constants[n].type for n in node.inputs if n in network.constants]
+        read += [c.dtype for c in constants if c.elements > 1]
+    return FULL if FULL in read or HALF not in read else HALF
+
+
+def _narrow(network: Network, groups: Groups, types: dict[str, TensorType]) -> None:
+    """A tensor that only FP16 operators read is stored so: the cast is done on the way out."""
+    wanted = _wanted(network, groups)
+    removed, readers = set(groups.removed), network.consumers()
+    half: dict[int, bool] = {}
+    for position in range(len(network.nodes) - 1, -1, -1):
+        node = network.nodes[position]
+        half[position] = wanted.get(position) == HALF
+        for out in node.outputs:
+            found = readers.get(out, []) if out not in network.outputs else []
+            narrow = bool(found) and all(half[r] for r in found)
+            if narrow and types[out].dtype == FULL:
+                types[out] = replace(types[out], dtype=HALF)
+            if position in removed:
+                half[position] = narrow
+
+
+def _with_casts(
+    module: Module, groups: Groups, types: dict[str, TensorType]
+) -> tuple[Module, Groups]:
+    """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
+    network = module.network
+    wanted = _wanted(network, groups)
+    made_in = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
+    kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
+    nodes: list[Node] = []
+    origins: list[int | None] = []
+    place: list[int] = []
+    casts: list[tuple[int, ...]] = []
+    for position, node in enumerate(network.nodes):
+        inputs = list(node.inputs)
+        dtype = wanted.get(position)
+        for k, name in enumerate(inputs):
+            own = kernel_of.get(made_in.get(name, -1)) == kernel_of.get(position)
+            other = (
+                name in types
+                and types[name].dtype in (HALF, FULL)
+                and not (own and name in made_in)
+            )
+            if dtype and other and types[name].dtype != dtype:
+                inputs[k] = f"{name}__{position}_{dtype}"
+                types[inputs[k]] = replace(types[name], dtype=dtype)
+                casts.append((len(nodes),))
+                to = 10 if dtype == HALF else 1
+                cast = Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), (("to", to),))
+                nodes.append(replace(cast, version=13))
+                origins.append(None)
+        place.append(len(nodes))
+        nodes.append(replace(node, inputs=tuple(inputs)))
+        origins.append(module.origins[position])
+    kernels = [tuple(place[i] for i in kernel) for kernel in groups.kernels]
+    removed = tuple(place[i] for i in groups.removed)
+    made = replace(network, nodes=tuple(nodes), types=types)
+    return Module(made, tuple(origins)), Groups((*kernels, *casts), removed)

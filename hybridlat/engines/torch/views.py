@@ -1,0 +1,172 @@
+"""Which views of an exported PyTorch network copy: strides, followed through the network.
+
+A view is free as long as its result can be told by strides over the bytes that are there. It copies
+where a reshape cannot be (a channel shuffle), and where its reader wants dense memory (a
+convolution reads a slice). Strides are followed as ATen does: convolutions and poolings keep the
+layout of what they read, element-wise operators that of their first operand.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from hybridlat.graph.network import Network, Node
+
+Strides = tuple[int, ...]
+_CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
+_WANT_DENSE = frozenset({
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize",
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization",
+})  # fmt: skip
+_VIEWS = frozenset({
+    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Expand",
+})  # fmt: skip
+
+
+def dense(shape: tuple[int, ...], channels_last: bool = False) -> Strides:
+    """Strides of a tensor without gaps, in elements; channels last where it has four axes."""
+    order = list(range(len(shape)))
+    if channels_last and len(shape) == 4:
+        order = [0, 2, 3, 1]
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def is_dense(shape: tuple[int, ...], strides: Strides) -> bool:
+    """Whether the elements fill a stretch of memory in some order."""
+    step = 1
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
+    """Whether channels are innermost, as ATen asks it before it chooses a kernel's layout."""
+    wanted = dense(shape, channels_last=True)
+    told = [a for a in range(len(shape)) if shape[a] > 1]
+    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
+        return False
+    return all(strides[a] == wanted[a] for a in told)
+
+
+def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:
+    """Strides of another shape over the same bytes, None where there are none.
+
+    Axes that follow each other without a gap are one stretch; a new shape must cut stretches, never
+    join two.
+    """
+    stretches: list[list[int]] = []  # [elements, innermost stride]
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if stretches and stretches[-1][1] == stride * size:
+            stretches[-1] = [stretches[-1][0] * size, stride]
+        else:
+            stretches.append([size, stride])
+    found: list[int] = []
+    left = 1  # elements of the stretch at hand that axes to the right do not yet cover
+    step = 1
+    for size in reversed(to):
+        if left == 1 and size > 1:
+            if not stretches:
+                return None
+            left, step = stretches.pop()
+        if size > 1 and left % size:
+            return None
+        found.append(step)
+        if size > 1:
+            left //= size
+            step *= size
+    return tuple(reversed(found)) if left == 1 and not stretches else None
+
+
+def copying(network: Network, channels_last: bool = False) -> frozenset[int]:
+    """Positions of the views that copy; ``channels_last`` is the layout of the network's inputs."""
+    strides: dict[str, Strides] = {
+        name: dense(network.types[name].shape, channels_last) for name in network.inputs
+    }
+    producers = network.producers()
+    copies: set[int] = set()
+    for position, node in enumerate(network.nodes):
+        if node.op in _VIEWS and not node.domain and node.inputs[0] in strides:
+            made = _viewed(network, node, strides)
+            if made is None:
+                # The copy is done where the order is changed, if that is what lies before it.
+                before = producers.get(node.inputs[0], -1)
+                moved = before >= 0 and network.nodes[before].op in ("Transpose", "Expand")
+                copies.add(before if moved else position)
+                made = [dense(network.types[out].shape) for out in node.outputs]
+            strides.update(zip(node.outputs, made, strict=True))
+            continue
+        if node.op in _WANT_DENSE:
+            _densify(network, node, strides, producers, copies)
+        for out in node.outputs:
+            if out:
+                strides[out] = _made(network, node, out, strides)
+    return frozenset(copies)
+
+
+def _densify(
+    network: Network,
+    node: Node,
+    strides: dict[str, Strides],
+    producers: dict[str, int],
+    copies: set[int],
+) -> None:
+    """What the node reads is copied unless it is dense, in an order that the node can read."""
+    name = node.inputs[0]
+    if name not in strides or producers.get(name) is None:
+        return
+    shape, found = network.types[name].shape, strides[name]
+    plain = all(s == d or n == 1 for s, d, n in zip(found, dense(shape), shape, strict=True))
+    if plain or (node.op in _CHANNELS_LAST and is_channels_last(shape, found)):
+        return
+    maker = producers[name]
+    while network.nodes[maker].op not in _VIEWS:
+        return  # made in this order by an element-wise operator: the reader's own copy, not a view
+    copies.add(maker)
+    strides[name] = dense(shape)
+
+
+def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[Strides] | None:
+    """Strides of what a view makes, None where it has to copy."""
+    shape, found = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
+    if node.op == "Transpose":
+        order = node.attribute("perm")
+        axes = order if isinstance(order, tuple) else tuple(range(len(shape)))[::-1]
+        return [tuple(found[int(axis)] for axis in axes)]
+    if node.op in ("Slice", "Split"):
+        return [found for _ in node.outputs]
+    to = network.types[node.outputs[0]].shape
+    if node.op == "Expand":
+        padded = (0,) * (len(to) - len(shape)) + found
+        sizes = (1,) * (len(to) - len(shape)) + shape
+        return [tuple(s if n == m else 0 for s, n, m in zip(padded, sizes, to, strict=True))]
+    made = reshaped(shape, found, to)
+    return None if made is None else [made]
+
+
+def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -> Strides:
+    """Strides of what an operator that is no view makes."""
+    shape = network.types[out].shape
+    read = [name for name in node.inputs if name in strides]
+    same = [name for name in read if network.types[name].shape == shape]
+    if node.op in _CHANNELS_LAST or node.op in ("Concat", "Pad"):
+        last = [is_channels_last(network.types[n].shape, strides[n]) for n in read]
+        return dense(shape, channels_last=bool(last) and all(last))
+    if node.op in ("MatMul", "Gemm", "LayerNormalization") or not same:
+        return dense(shape)
+    found = strides[same[0]]
+    if is_dense(shape, found) and prod(shape) > 1:
+        return found
+    order = sorted(range(len(shape)), key=lambda axis: (-found[axis], axis))
+    made, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        made[axis] = step
+        step *= shape[axis]
+    return tuple(made)

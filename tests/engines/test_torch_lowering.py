@@ -1,0 +1,243 @@
+"""What PyTorch runs: modules put back together, views, composites, inductor's fusion, autocast."""
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat.engines import registry
+from hybridlat.engines.torch import compiled, eager
+from hybridlat.engines.torch.module import as_module, folded_norms
+from hybridlat.engines.torch.views import dense, reshaped
+from hybridlat.graph.cells import cut_positions
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted((ROOT / "data" / "nets").glob("*.onnx"))
+PUBLIC = ROOT.parent / "shared" / "data" / "whole_networks" / "nets.tar.gz"
+TARGETS = (
+    "rtx-3090/torch-1.12/amp",
+    "v100/torch-ngc/fp32",
+    "rtx-4090/torch-compile-2.9/amp",
+    "i7-12700h/torch-compile-2.4/fp32",
+    "t4/paddle-tensorrt-2020/fp16",
+    "v100/paddle-tensorrt-8.0/fp32",
+)
+CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
+
+
+def network(body, inputs="float[2,64,28,28] x", outputs="y", **weights):
+    lines = []
+    for name, shape in weights.items():
+        dims = ",".join(map(str, shape))
+        lines.append(f"{name}_s = Constant<value = int64[{len(shape)}] {{{dims}}}>()")
+        lines.append(f"{name} = ConstantOfShape<value = float[1] {{0.5}}>({name}_s)")
+    text = f'<ir_version: 8, opset_import: ["": 18]> g ({inputs}) => (float[] {outputs})'
+    model = onnx.parser.parse_model(f"{text} {{ {' '.join(lines)} {body} }}")
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return read_network(model)
+
+
+def named(found, **names):
+    """The network with the tensors of other names: the parser takes no dots and colons."""
+    from dataclasses import replace
+
+    nodes = tuple(
+        replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)) for node in found.nodes
+    )
+    constants = {names.get(name, name): c for name, c in found.constants.items()}
+    return replace(found, nodes=nodes, constants=constants)
+
+
+def ops(lowered):
+    return [node.op for node in lowered.network.nodes]
+
+
+def conv_relu(bias):
+    found = network(f"c = {CONV}(x, w, b) y = Relu(c)", w=(64, 64, 3, 3), b=(64,))
+    return named(found, b=bias)
+
+
+@pytest.mark.parametrize("bias", ["onnx::Conv_17", "layer1.0.conv1.weight_bias"])
+def test_a_folded_normalisation_is_a_kernel_again(bias):
+    found = conv_relu(bias)
+    assert ops(eager.lower_with(found)) == ["Conv", "BatchNormalization", "Relu"]
+    assert ops(compiled.lower_with(found)) == ["Conv", "BatchNormalization+Relu"]
+    assert ops(eager.lower_with(found, norms="none")) == ["Conv", "Add", "Relu"]
+
+
+def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone():
+    found = conv_relu("features.0.bias")
+    gpu = registry.lower(found, Target.parse("v100/torch-1.6/fp32"))
+    cpu = registry.lower(found, Target.parse("i7-12700h/torch-2.4/fp32"))
+    assert ops(gpu) == ["Conv", "Add", "Relu"]
+    assert ops(cpu) == ["Conv", "Relu"]
+    assert gpu.origins == ((0,), (), (1,))
+
+
+def test_without_names_the_kind_of_network_tells_whether_it_was_normalised():
+    plain = conv_relu("w_2")
+    residual = network(f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)", w=(64, 64, 3, 3), b=(64,))
+    assert folded_norms(plain) == frozenset()
+    assert folded_norms(residual) == {0}
+
+
+def test_what_is_put_back_keeps_the_types_of_the_file():
+    found = conv_relu("onnx::Conv_17")
+    module = as_module(found)
+    assert module.origins == (0, None, 1)
+    raw = module.network.nodes[0].outputs[0]
+    assert module.network.types[raw] == found.types[found.nodes[0].outputs[0]]
+
+
+def test_composites_are_one_call():
+    found = network("s = Sigmoid(x) y = Mul(x, s)")
+    assert ops(eager.lower_with(found)) == ["Sigmoid+Mul"]
+    gate = network("s = Sigmoid(x) y = Mul(z, s)", "float[2,64,28,28] x, float[2,64,28,28] z")
+    assert ops(eager.lower_with(gate)) == ["Sigmoid", "Mul"]
+
+
+def test_a_gain_behind_gelu_is_a_call_of_its_own():
+    body = (
+        "r = Constant<value = float {1.414}>() o = Constant<value = float {1.0}>() "
+        "h = Constant<value = float {0.5}>() k = Constant<value = float {1.7}>() "
+        "d = Div(x, r) e = Erf(d) a = Add(e, o) m = Mul(x, a) g = Mul(m, h) y = Mul(g, k)"
+    )
+    assert ops(eager.lower_with(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
+
+
+def test_views_are_free_and_a_channel_shuffle_copies():
+    body = (
+        "a = Constant<value = int64[5] {2,2,32,28,28}>() b = Constant<value = int64[4] "
+        "{2,64,28,28}>() s = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(s) u = Reshape(t, b) "
+    )
+    shuffle = network(body + "y = Relu(u)")
+    assert ops(eager.lower_with(shuffle)) == ["Transpose", "Relu"]
+    flat = network("p = GlobalAveragePool(x) f = Flatten(p) y = Gemm(f, w)", w=(64, 10))
+    assert ops(eager.lower_with(flat)) == ["GlobalAveragePool", "Gemm"]
+
+
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_a_reshape_is_a_view_where_numpy_makes_one(shape, data):
+    """numpy decides by the same question: are there strides for the new shape."""
+    order = data.draw(st.permutations(range(len(shape))))
+    array = np.zeros([shape[i] for i in np.argsort(order)]).transpose(order)
+    left, to = prod(array.shape), []
+    while left > 1:
+        to.append(data.draw(st.sampled_from([d for d in range(2, left + 1) if left % d == 0])))
+        left //= to[-1]
+    to = tuple(to) or (1,)
+    strides = tuple(s // array.itemsize for s in array.strides)
+    view = array.view()
+    try:
+        view.shape = to
+    except AttributeError:
+        view = None
+    found = reshaped(array.shape, strides, to)
+    assert (found is None) == (view is None)
+    if found is not None:
+        wanted = [s // array.itemsize for s in view.strides]
+        assert all(f == w for f, w, n in zip(found, wanted, to, strict=True) if n > 1)
+
+
+def test_channels_last_has_channels_innermost():
+    assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
+
+
+def test_autocast_casts_where_an_operator_asks_for_it():
+    found = named(
+        network(
+            f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, v)",
+            w=(64, 64, 3, 3),
+            v=(64, 64, 3, 3),
+        )
+    )
+    amp = eager.lower_with(found, precision="amp")
+    assert ops(amp) == ["Cast", "Conv", "Cast", "Softmax", "Cast", "Conv"]
+    made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
+    assert made == ["float16", "float16", "float32", "float32", "float16", "float16"]
+    weights = [c.type.dtype for c in amp.network.constants.values()]
+    assert weights == ["float32", "float32"]
+    compiled_amp = compiled.lower_with(found, precision="amp")
+    assert ops(compiled_amp) == ["Conv", "Softmax", "Conv"]
+    made = [compiled_amp.network.types[n.outputs[0]].dtype for n in compiled_amp.network.nodes]
+    assert made == ["float16", "float16", "float16"]
+
+
+def test_inductor_adds_a_residual_where_it_normalises():
+    body = f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)"
+    found = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
+    assert ops(compiled.lower_with(found)) == ["Conv", "BatchNormalization+Add+Relu"]
+
+
+def test_a_reduction_takes_what_nobody_else_reads():
+    alone = network("r = Relu(x) y = GlobalAveragePool(r)")
+    assert ops(compiled.lower_with(alone)) == ["Relu+GlobalAveragePool"]
+    gated = network("r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, w) y = Mul(r, g)",
+                    w=(64, 64, 1, 1))  # fmt: skip
+    assert ops(compiled.lower_with(gated)) == ["Relu", "GlobalAveragePool", "Conv", "Mul"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "engine", "version"),
+    [
+        ("torch-compile-2.9", "torch-compile", "2.9"),
+        ("torch-compile", "torch-compile", ""),
+        ("torch-1.12", "torch", "1.12"),
+        ("torch-ngc", "torch", "ngc"),
+        ("torch", "torch", ""),
+        ("paddle-tensorrt-8.0", "paddle-tensorrt", "8.0"),
+        ("paddle-tensorrt-2020", "paddle-tensorrt", "2020"),
+        ("paddle-tensorrt-ngc", "paddle-tensorrt", "ngc"),
+        ("tensorrt-rtx", "tensorrt-rtx", ""),
+        ("tensorrt-8.6.1", "tensorrt", "8.6.1"),
+    ],
+)
+def test_a_runtime_comes_apart_into_engine_and_version(runtime, engine, version):
+    target = Target.parse(f"t4/{runtime}/amp")
+    assert (target.engine, target.version) == (engine, version)
+
+
+def assert_partition(found, target):
+    lowered = registry.lower(found, Target.parse(target))
+    held = sorted(i for part in (*lowered.origins, lowered.removed) for i in part)
+    assert held == list(range(len(found.nodes)))
+    cells = cut_positions(lowered.network)
+    assert sorted(p for cell in cells for p in cell) == list(range(len(lowered.network.nodes)))
+    made = set(lowered.network.inputs)
+    for node in lowered.network.nodes:
+        read = {name for name in node.inputs if name and name not in lowered.network.constants}
+        assert read <= made, node.name
+        made.update(node.outputs)
+    assert set(lowered.network.outputs) <= made
+
+
+@pytest.mark.parametrize("file", SHIPPED[::3], ids=lambda file: file.stem)
+def test_every_operator_of_the_shipped_networks_has_one_place(file):
+    found = read_network(file)
+    for target in TARGETS:
+        assert_partition(found, target)
+
+
+def test_every_operator_of_public_networks_has_one_place(tmp_path):
+    if not PUBLIC.is_file():
+        pytest.skip(f"the public networks are not at {PUBLIC.name} of ../shared/data")
+    import tarfile
+
+    with tarfile.open(PUBLIC) as archive:
+        members = sorted((m for m in archive if m.name.endswith(".onnx")), key=lambda m: m.name)
+        for member in members[::20]:
+            content = archive.extractfile(member)
+            assert content is not None
+            found = read_network(content.read())
+            for target in TARGETS:
+                assert_partition(found, target)
