@@ -134,7 +134,9 @@ def _known(regime: dict[str, Any]) -> list[dict[str, Any]]:
 def main() -> None:
     """Judge and draw, or draw what was judged before."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--target", action="append", help=f"may be repeated; {DEFAULT} unless given")
+    parser.add_argument(
+        "--target", action="append", help=f"may be repeated; {DEFAULT} unless given"
+    )
     parser.add_argument("--draw", action="store_true", help="only draw the answers kept before")
     arguments = parser.parse_args()
     if arguments.draw:

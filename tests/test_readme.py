@@ -1,6 +1,6 @@
 """Every command and every piece of Python on the pages runs as it stands there.
 
-The pages are the README, CONTRIBUTING and those of ``docs/``. Of each ``sh`` block every line counts:
+The pages are the README, CONTRIBUTING and those of ``docs/``. Every line of an ``sh`` block counts:
 
 - ``hybridlat …`` is run, and ends with 0. Where another end is right too, a comment at the end of
   the line says so: ``# may end with 3: why``.
@@ -50,7 +50,6 @@ def blocks(language: str) -> list[Block]:
     return [
         Block(page.name, number, body)
         for page in PAGES
-        if page.exists()
         for number, (skipped, kind, body) in enumerate(
             BLOCK.findall(page.read_text(encoding="utf-8"))
         )
@@ -64,7 +63,13 @@ def lines(block: Block) -> list[str]:
     return [line.removeprefix("$ ") for line in joined if line.strip()]
 
 
-LINES = [(str(block), line) for block in blocks("sh") for line in lines(block)]
+# A line that several pages have is tried once.
+LINES = [
+    (page, line)
+    for line, page in {
+        line: str(block) for block in reversed(blocks("sh")) for line in lines(block)
+    }.items()
+]
 COMMANDS = [(page, line) for page, line in LINES if line.startswith("hybridlat ")]
 OTHERS = [(page, line) for page, line in LINES if not line.startswith("hybridlat ")]
 
@@ -122,7 +127,9 @@ def test_other_lines_of_shell_blocks(page: str, line: str) -> None:
     assert words[:2] == ["pip", "install"], f"{page}: say in a `not run` comment why not"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = re.findall(r"\[([a-z,]+)\]", words[-1])
-    assert {e for group in extras for e in group.split(",")} <= project["optional-dependencies"].keys()
+    assert {e for group in extras for e in group.split(",")} <= project[
+        "optional-dependencies"
+    ].keys()
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
