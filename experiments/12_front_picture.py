@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 FIGURES = ROOT / "experiments" / "figures"
 ANSWERS = FIGURES / "predicted_measured.json"
 PICTURE = FIGURES / "predicted_measured.png"
+NAMED_PERCENT = 12  # networks that are further off are named
 DEFAULT = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 REGIMES = {"unseen": ("nothing measured", "#c8553d"), "gated@5%": ("gate at 5 %", "#0b6e4f")}
 
@@ -116,6 +117,13 @@ def _errors(axes: Any, said: dict[str, Any]) -> None:
             s=14, color=colour, alpha=0.75, linewidths=0,
             label=f"{words}{spent}: RMSPE {error:.1f} %",
         )  # fmt: skip
+        for answer in answers:
+            percent = 100 * (answer["predicted_us"] / answer["measured_us"] - 1)
+            if abs(percent) > NAMED_PERCENT:
+                axes.annotate(
+                    answer["name"], (answer["measured_us"] / 1e3, percent), xytext=(5, -3),
+                    textcoords="offset points", fontsize=7, color=colour,
+                )  # fmt: skip
     floor = said["noise_floor"]
     if floor is not None:
         for sign in (-1, 1):

@@ -6,6 +6,7 @@ predict             the same for one network, with everything at its default
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2)
 MeasureMode = Literal["auto", "never", "always"]
 What = Literal["cells", "network", "both"]
+_log = logging.getLogger(__name__)
 
 __all__ = ["MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict"]
 
@@ -133,7 +135,7 @@ class Predictor:
         started = time.perf_counter()
         file = onnx_io.load(source, name)
         split = self._split(file, batch, shapes)
-        return answer(
+        estimate = answer(
             file,
             split,
             self._knowledge,
@@ -144,6 +146,12 @@ class Predictor:
             why_not=self._why_not if self.mode != "never" else "measuring is switched off",
             started=started,
         )
+        _log.info(
+            "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
+            estimate.network, estimate.target, _rounded(estimate.latency_us), len(estimate.cells),
+            100 * estimate.measured_share, estimate.measured_now, estimate.elapsed_s,
+        )  # fmt: skip
+        return estimate
 
     @property
     def _may_measure(self) -> bool:
@@ -264,6 +272,10 @@ class Predictor:
             self.backend, name, network, hashes, self.store, whole=whole, rounds=rounds,
             progress=self.progress,
         )  # fmt: skip
+
+
+def _rounded(latency_us: float | None) -> str:
+    return "no" if latency_us is None else f"{latency_us:.1f}"
 
 
 def predict(source: Source, target: str | Target | None = None, **options: object) -> Estimate:

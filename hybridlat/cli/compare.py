@@ -34,7 +34,10 @@ def compare(
     as_json: bool,
     every_cell: bool,
 ) -> None:
-    """Networks side by side, the first being what the others are held against."""
+    """Compare networks: which is faster, by how much, and which cells make the difference.
+
+    The first network is what the others are compared with.
+    """
     from hybridlat.api import Predictor
     from hybridlat.report.compare import comparison, print_comparison
     from hybridlat.report.doubt import why_untrusted

@@ -48,7 +48,7 @@ def predict(
     html: str | None,
     every_cell: bool,
 ) -> None:
-    """The latency of networks, and where the time goes.
+    """Predict the latency of networks, and where the time goes.
 
     Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
     """

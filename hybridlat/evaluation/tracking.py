@@ -102,7 +102,7 @@ class Tracker:
         del target
         return None
 
-    def crown(self, version: Version) -> None:
+    def promote(self, version: Version) -> None:
         """Move the alias ``champion`` to this version."""
 
     def download(self, version: Version, folder: Path) -> Path | None:
@@ -309,7 +309,7 @@ class _MlflowTracker(Tracker):
             return None  # no such model, or nobody carries the alias
         return self._version(found)
 
-    def crown(self, version: Version) -> None:
+    def promote(self, version: Version) -> None:
         with _calling("move the alias champion"):
             self._client.set_registered_model_alias(version.name, CHAMPION, version.number)
 

@@ -1,4 +1,4 @@
-"""Train one target: fit, calibrate, judge on held-out networks, and crown only what is not worse.
+"""Train one target: fit, calibrate, judge on held-out networks, and promote only what is not worse.
 
 Held out are the networks of one fold, decided by their names, so that they stay the same while
 records are added; the champion is judged on those of them that it was not trained on either. The
@@ -109,7 +109,7 @@ def train_target(
             _keep(kept, records, setting, found, error, old_error, accepted, reason)
             version = tracker.register(wanted, kept, folder, setting.device.title)
             if accepted and version is not None:
-                tracker.crown(version)
+                tracker.promote(version)
             installed = _install(folder, root / wanted.folder) if accepted else None
             return Trained(
                 wanted, accepted, reason, error, old_error, found.held_out, found.scores,

@@ -21,9 +21,7 @@ HEAVY = ("onnx", "onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "numpy
 
 
 def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
-    shell = (
-        f"{sys.executable} -m hybridlat --help | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
-    )
+    shell = f"{sys.executable} -m hybridlat --help | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False,
                           timeout=60, cwd=ROOT)  # fmt: skip
     assert done.stderr == ""

@@ -1,4 +1,4 @@
-"""Training: the same records give the same model, and only what is not worse is crowned."""
+"""Training: the same records give the same model, and only what is not worse is promoted."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert tracker.champion(TARGET) is None
 
     first = _train(tracked, out, track=True)
-    crowned = tracker.champion(TARGET)
-    assert crowned is not None
-    assert (crowned.number, crowned.run_id) == (first.version, first.mlflow_run)
-    assert crowned.metrics["held_out_rmspe"] == pytest.approx(first.error)
+    promoted = tracker.champion(TARGET)
+    assert promoted is not None
+    assert (promoted.number, promoted.run_id) == (first.version, first.mlflow_run)
+    assert promoted.metrics["held_out_rmspe"] == pytest.approx(first.error)
 
     made["model"] = worse
     second = _train(tracked, out, track=True)
