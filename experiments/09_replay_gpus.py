@@ -66,10 +66,13 @@ def filled(data: Path, folder: Path) -> str:
 
 def judge(url: str, what: Judged, seeds: int) -> Rows:
     """The rows of one target, as ``evaluate --json`` prints them."""
+    options = evaluate.EvaluationOptions(
+        where=what.where, baselines=BASELINES, track=False, trials=seeds,
+        packs_folder=Path("no packs"),
+    )  # fmt: skip
     return evaluate.evaluate_targets(
-        [what.target], store=url, where=what.where, baselines=BASELINES, track=False,
-        trials=seeds, packs_folder=Path("no packs"), tell=lambda line: print(line, file=sys.stderr),
-    ).to_json()  # fmt: skip
+        [what.target], options, store=url, tell=lambda line: print(line, file=sys.stderr)
+    ).to_json()
 
 
 def known(keep: Path | None, what: Judged) -> Path | None:

@@ -33,13 +33,15 @@ REGIMES = {"unseen": ("nothing measured", "#c8553d"), "gated@5%": ("gate at 5 %"
 
 def judge(targets: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Target → its noise floor, and per regime the RMSPE and every network's answer."""
-    from hybridlat.evaluation.evaluate import evaluate_targets
+    from hybridlat.evaluation.evaluate import EvaluationOptions, evaluate_targets
 
     # A store of its own, so that only committed records count.
     found = evaluate_targets(
-        targets, store="sqlite://", baselines=(), track=False,
+        targets,
+        EvaluationOptions(baselines=(), track=False),
+        store="sqlite://",
         tell=lambda sentence: print(sentence, file=sys.stderr),
-    )  # fmt: skip
+    )
     kept: dict[str, dict[str, Any]] = {}
     for report in found.reports:
         regimes = {
@@ -48,10 +50,10 @@ def judge(targets: Sequence[str]) -> dict[str, dict[str, Any]]:
                 "networks": [
                     {"name": a.name, "measured_us": a.true_us, "predicted_us": a.predicted_us,
                      "interval_us": a.interval_us, "measured_share": a.measured_share}
-                    for a in sorted(j.answers, key=lambda answer: answer.name)
+                    for a in sorted(j.predictions, key=lambda prediction: prediction.name)
                 ],
             }
-            for j in report.judgements
+            for j in report.results
             if j.method == "hybridlat" and j.regime in REGIMES
         }  # fmt: skip
         kept[str(report.target)] = {"noise_floor": report.noise_floor, "regimes": regimes}

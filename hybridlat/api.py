@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal
 from hybridlat import onnx_io
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, InputError
-from hybridlat.estimate.network_estimate import answer
-from hybridlat.estimate.partition import Split, Splitter
-from hybridlat.estimate.target_data import Knowledge, model_folders
+from hybridlat.estimate.network_estimate import Request, estimate_network
+from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.target_list import TargetInfo, list_targets
 from hybridlat.measuring.isolated import Job, Progress, Settings
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
@@ -49,21 +50,6 @@ class MeasureReport:
     sum_of_cells_us: float | None
     elapsed_s: float
     failures: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TargetInfo:
-    """One target that can be predicted for, and what there is of it.
-
-    ``noise_floor`` is that of the networks that its model was trained with, RMSPE in percent.
-    """
-
-    target: str
-    source: str
-    cells: int
-    networks: int
-    model: bool
-    noise_floor: float | None = None
 
 
 class Predictor:
@@ -103,8 +89,8 @@ class Predictor:
         if measure == "always" and self.backend is None:
             raise BackendUnavailable(engine.why_not)
         self._why_not = engine.why_not
-        self._splitter = Splitter(self.target, self.store)
-        self._knowledge = Knowledge(self.target, self.store)
+        self._partitioner = Partitioner(self.target, self.store)
+        self._data = TargetData(self.target, self.store)
 
     def __enter__(self) -> Predictor:
         return self
@@ -134,11 +120,10 @@ class Predictor:
         """
         started = time.perf_counter()
         file = onnx_io.load(source, name)
-        split = self._split(file, batch, shapes)
-        estimate = answer(
+        partition = self._partition(file, batch, shapes)
+        request = Request(
             file,
-            split,
-            self._knowledge,
+            partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
             measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
@@ -146,6 +131,7 @@ class Predictor:
             why_not=self._why_not if self.mode != "never" else "measuring is switched off",
             started=started,
         )
+        estimate = estimate_network(request, self._data)
         _log.info(
             "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
             estimate.network, estimate.target, _rounded(estimate.latency_us), len(estimate.cells),
@@ -191,13 +177,13 @@ class Predictor:
         started = time.perf_counter()
         file = onnx_io.load(source)
         network = file.network(batch, shapes)
-        split = self._split(file, batch, shapes)
+        partition = self._partition(file, batch, shapes)
         labels = {"network": file.label}
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
-            hashes = [use.signature for use in split.uses]
-            have = {} if anew else self._knowledge.known(hashes)
+            hashes = [use.signature for use in partition.uses]
+            have = {} if anew else self._data.known(hashes)
             known = len(have)
             missing = [h for h in hashes if h not in have]
         whole = sign(network)
@@ -206,18 +192,18 @@ class Predictor:
                 file.label, network, missing, whole=what != "cells", rounds=3
             )
         else:
-            jobs = self._jobs(split, missing, labels)
+            jobs = self._jobs(partition, missing, labels)
             if what in ("network", "both"):
                 jobs.append(Job(whole.hash, network, "network", labels))
             records = isolated.measure(
                 self.backend, self.options, jobs, self.store, self.settings, self.progress
             )
-        cells = tuple((use.signature, use.count) for use in split.uses)
+        cells = tuple((use.signature, use.count) for use in partition.uses)
         breakdown = Breakdown(self.target, file.label, whole.hash, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
-        self._knowledge.forget([r.signature for r in records])
-        latencies = self._knowledge.known([h for h, _ in cells])
-        total: float | None = self._knowledge.entry_cost_us
+        self._data.forget([r.signature for r in records])
+        latencies = self._data.known([h for h, _ in cells])
+        total: float | None = self._data.entry_cost_us
         for hash_, count in cells:
             value = latencies[hash_].latency_us if hash_ in latencies else None
             total = None if total is None or value is None else total + count * value
@@ -232,18 +218,20 @@ class Predictor:
             failures={r.signature: r.failure for r in records if r.failure is not None},
         )
 
-    def _split(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Split:
-        return self._splitter.split(file, batch, shapes)
+    def _partition(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
+        return self._partitioner.partition(file, batch, shapes)
 
-    def _jobs(self, split: Split, hashes: Sequence[str], labels: Mapping[str, str]) -> list[Job]:
+    def _jobs(
+        self, partition: Partition, hashes: Sequence[str], labels: Mapping[str, str]
+    ) -> list[Job]:
         from hybridlat.graph import signature
 
-        texts = self._knowledge.texts(split, hashes)
-        ops = {use.signature: " → ".join(use.ops) for use in split.uses}
+        texts = self._data.texts(partition, hashes)
+        ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
         return [Job(h, signature.read(texts[h], ops[h][:60]), "cell", labels) for h in hashes]
 
     def _measure_cells(
-        self, batch: int | None, shapes: Shapes | None, file: OnnxFile, split: Split,
+        self, batch: int | None, shapes: Shapes | None, file: OnnxFile, partition: Partition,
         hashes: Sequence[str],
     ) -> None:  # fmt: skip
         """Measure these cells now and keep the records; the knowledge sees them afterwards."""
@@ -254,12 +242,12 @@ class Predictor:
             network = file.network(batch, shapes)
             self._measure_behind(file.label, network, hashes, whole=False, rounds=1)
         else:
-            jobs = self._jobs(split, hashes, {"network": file.label})
+            jobs = self._jobs(partition, hashes, {"network": file.label})
             isolated.measure(
                 self.backend, self.options, jobs, self.store, self.settings or ON_DEMAND,
                 self.progress,
             )  # fmt: skip
-        self._knowledge.forget(hashes)
+        self._data.forget(hashes)
 
     def _measure_behind(
         self, name: str, network: Network, hashes: Sequence[str], *, whole: bool, rounds: int
@@ -278,49 +266,30 @@ def _rounded(latency_us: float | None) -> str:
     return "no" if latency_us is None else f"{latency_us:.1f}"
 
 
-def predict(source: Source, target: str | Target | None = None, **options: object) -> Estimate:
-    """The latency of one network; ``options`` are those of Predictor and of its ``predict``."""
-    own = {key: options.pop(key) for key in ("batch", "shapes", "name") if key in options}
-    with Predictor(target, **options) as predictor:  # type: ignore[arg-type]
-        return predictor.predict(source, **own)  # type: ignore[arg-type]
-
-
-def list_targets(store: str | None = None) -> list[TargetInfo]:
-    """Every target that the store, the shipped packs or models know, and this machine."""
-    from hybridlat.store import Store, packs
-
-    found: dict[str, TargetInfo] = {}
-
-    def add(
-        target: Target, source: str, cells: int, networks: int, noise: float | None = None
-    ) -> None:
-        name = str(target)
-        old = found.get(name)
-        sources = source if old is None else f"{old.source}, {source}"
-        found[name] = TargetInfo(
-            name,
-            sources,
-            max(cells, old.cells if old else 0),
-            max(networks, old.networks if old else 0),
-            bool(model_folders(target)),
-            noise if noise is not None else old.noise_floor if old else None,
-        )
-
-    with Store(store) as opened:
-        for stats in opened.stats():
-            add(stats.target, "store", stats.cells, stats.networks)
-    for pack in packs.shipped_packs():
-        counts = pack.counts()
-        add(pack.target, "pack", counts["cell"], counts["network"])
-    for folder in model_folders(None):
-        import json
-
-        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-        add(Target.parse(str(card["target"])), "model", 0, 0, card.get("noise_floor"))
-    try:
-        engine = resolve(None)
-        if engine.backend is not None:
-            add(engine.target, "this machine", 0, 0)
-    except BackendUnavailable:
-        pass
-    return sorted(found.values(), key=lambda info: info.target)
+def predict(
+    source: Source,
+    target: str | Target | None = None,
+    *,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+    tolerance: float = 0.05,
+    confidence: float = 0.9,
+    measure: MeasureMode = "auto",
+    store: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    settings: Settings | None = None,
+) -> Estimate:
+    """The latency of one network: ``Predictor(...).predict(...)``, with their keywords."""
+    with Predictor(
+        target,
+        store=store,
+        threads=threads,
+        measure=measure,
+        tolerance=tolerance,
+        confidence=confidence,
+        progress=progress,
+        settings=settings,
+    ) as predictor:
+        return predictor.predict(source, batch=batch, shapes=shapes, name=name)

@@ -28,11 +28,11 @@ OFFENCES = {
     LAYERS: ("store/store.py", "hybridlat.api"),
     "Boards have the standard library alone": ("board/visits.py", "hybridlat.errors"),
     "Values are pure: no engine, file format, database or clock": ("graph/cells.py", "time"),
-    "Belief, gate and composition are arithmetic on what they are given":
+    "Posterior, gate and composition are arithmetic on what they are given":
         ("estimate/gate.py", "os"),
     "Reports show what they are given": ("report/units.py", "hybridlat.store.codec"),
     "Only onnx_io imports onnx": ("engines/host.py", "onnx"),
-    "Only tracking imports mlflow": ("evaluation/figures.py", "mlflow"),
+    "Only the tracker imports mlflow": ("evaluation/figures.py", "mlflow"),
     "Only the store speaks SQL": ("training/train.py", "sqlalchemy"),
     "Only models import xgboost and scikit-learn": ("training/train.py", "xgboost"),
     "Only the command line imports click": ("api.py", "click"),

@@ -28,7 +28,7 @@ FORMATS = {
     "measurement record": measurement.RECORD_FORMAT,
     "pack": packs.PACK_FORMAT,
     "store": tables.SCHEMA,
-    "split": partition.SPLIT_FORMAT,
+    "partition": partition.PARTITION_FORMAT,
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "plan": builder.PLAN_FORMAT,

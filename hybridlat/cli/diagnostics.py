@@ -25,15 +25,16 @@ class Diagnostics:
     _level_before: int = logging.NOTSET
 
     def show(self, *, debug: bool, verbose: bool) -> None:
-        """Log messages from here on: all of them with ``debug``, informative ones otherwise."""
+        """Log messages from here on: warnings, what is done (``verbose``) or all (``debug``)."""
         self.debug = self.debug or debug
-        if not (self.debug or verbose) or self._handler is not None:
+        if self._handler is not None:
             return
         self._handler = logging.StreamHandler(sys.stderr)
-        form = "%(name)s: %(levelname)s: %(message)s" if self.debug else "%(name)s: %(message)s"
+        form = "%(name)s: %(message)s" if self.debug or verbose else "hybridlat: %(message)s"
         self._handler.setFormatter(logging.Formatter(form))
         self._level_before = _LOGGER.level
-        _LOGGER.setLevel(logging.DEBUG if self.debug else logging.INFO)
+        quiet = logging.INFO if verbose else logging.WARNING
+        _LOGGER.setLevel(logging.DEBUG if self.debug else quiet)
         _LOGGER.addHandler(self._handler)
 
     def traceback(self) -> None:

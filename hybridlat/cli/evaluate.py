@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json, tell
 from hybridlat.cli.param_types import SHARE
+
+if TYPE_CHECKING:
+    from hybridlat.evaluation.results import Row, TargetReport
 
 
 @click.command()
@@ -90,12 +94,9 @@ def evaluate(
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
     hybridlat evaluate --regime unseen --baseline no --json
     """
-    from hybridlat.evaluation import leaderboard
-    from hybridlat.evaluation.evaluate import evaluate_targets
+    from hybridlat.evaluation import evaluate as evaluation
 
-    found = evaluate_targets(
-        targets,
-        store=store,
+    chosen = evaluation.EvaluationOptions(
         regimes=regimes,
         tolerances=tolerances,
         baselines=None if not baselines else [b for b in baselines if b != "no"],
@@ -103,28 +104,54 @@ def evaluate(
         where=_pairs(where),
         seed=seed,
         track=not no_track,
-        tell=tell(as_json),
     )
-    if markdown is not None:
-        markdown.write_text(found.markdown() + "\n", encoding="utf-8")
-    if as_json:
-        print_json(found.to_json())
-        return
+    rows: list[Row] = []
+
+    def judged(new: Sequence[Row], report: TargetReport | None) -> None:
+        rows.extend(new)
+        if not as_json:
+            _show(new, report)
+
+    try:
+        evaluation.evaluate_targets(
+            targets, chosen, store=store, tell=tell(as_json), on_judged=judged
+        )
+    finally:
+        # What was judged before an interruption or a failure is not lost.
+        if rows and markdown is not None:
+            markdown.write_text(_markdown(rows) + "\n", encoding="utf-8")
+        if rows and as_json:
+            print_json([row.to_json() for row in rows])
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    """The leaderboard as Markdown."""
+    from hybridlat.evaluation import leaderboard
+
+    return leaderboard.markdown(rows)
+
+
+def _show(rows: Sequence[Row], report: TargetReport | None) -> None:
+    """One target's figures, for people."""
+    from hybridlat.evaluation import leaderboard
+
     out = console()
-    leaderboard.show(found.rows, out)
-    for report in found.reports:
-        for regime, share in report.device_time_share.items():
-            out.print(
-                f"{report.target} {regime}: {100 * share:.0f} % of the device time that "
-                "measuring everything takes"
-            )
-        if report.noise_within_5 is not None:
-            out.print(
-                f"{report.target}: the same network measured again is within 5 % in "
-                f"{100 * report.noise_within_5:.0f} % of cases"
-            )
-        for note in report.notes:
-            aside(note)
+    leaderboard.show(rows, out)
+    leaderboard.show_calibration(rows, out)
+    if report is None:
+        return
+    for regime, share in report.device_time_share.items():
+        out.print(
+            f"{report.target} {regime}: {100 * share:.0f} % of the device time that "
+            "measuring everything takes"
+        )
+    if report.noise_within_5 is not None:
+        out.print(
+            f"{report.target}: the same network measured again is within 5 % in "
+            f"{100 * report.noise_within_5:.0f} % of cases"
+        )
+    for note in report.notes:
+        aside(note)
 
 
 def _pairs(texts: Sequence[str]) -> Mapping[str, str]:

@@ -44,11 +44,10 @@ def train(
     Both are judged on the same held-out networks. A model that is refused is kept in MLflow, and
     the command ends with 3.
     """
-    from hybridlat.training.train import train_target
+    from hybridlat.training.train import TrainingOptions, train_target
 
-    found = train_target(
-        target, store=store, out=out, seed=seed, track=not no_track, tell=tell(as_json)
-    )
+    chosen = TrainingOptions(out=out, seed=seed, track=not no_track)
+    found = train_target(target, chosen, store=store, tell=tell(as_json))
     if as_json:
         print_json(trained_json(found))
     else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hybridlat.estimate.composition import (
+    CALIBRATED_AT,
     Composition,
     conformal_quantile,
     fit_constants,
@@ -19,7 +20,7 @@ from hybridlat.estimate.composition import (
 )
 from hybridlat.estimate.correlation import fit_correlation
 from hybridlat.estimate.gate import ranking
-from hybridlat.estimate.posterior import Belief, CellFacts, Correlation
+from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
@@ -29,7 +30,7 @@ _SETTLING_SHARES = (0.05, 0.1, 0.2, 0.3)
 
 
 @dataclass(frozen=True)
-class JudgedNetwork:
+class HeldOutNetwork:
     """A network whose truth is known: what training and judging work on.
 
     ``cells`` are as a model that has not seen the network states them; ``measured`` is (latency in
@@ -38,7 +39,7 @@ class JudgedNetwork:
 
     name: str
     latency_us: float
-    cells: tuple[CellFacts, ...]
+    cells: tuple[CellPrior, ...]
     measured: tuple[tuple[float, float], ...]
 
     @property
@@ -55,20 +56,24 @@ def cells_at(share: float, cells: int) -> int:
     return math.ceil(share * cells - 1e-9)
 
 
-def advance(belief: Belief, network: JudgedNetwork, measured: int) -> Belief:
+def measure_greedily(
+    posterior: ErrorPosterior, network: HeldOutNetwork, measured: int
+) -> ErrorPosterior:
     """Measure in the order of worth, one cell at a time, until that many are measured.
 
     Cells without a latency come first. This is how a share of the cells is best spent; where a
     tolerance is to be reached, the gate also insists on cells that are not trusted.
     """
-    while len(belief.measured) < measured and belief.unmeasured:
-        unknown = [i for i in belief.required if belief.facts[i].latency_us is None]
-        best = unknown[0] if unknown else next(ranking(belief))
-        belief = belief.observe(network.truth([best]))
-    return belief
+    while len(posterior.measured) < measured and posterior.unmeasured:
+        unknown = [i for i in posterior.required if posterior.priors[i].latency_us is None]
+        best = unknown[0] if unknown else next(ranking(posterior))
+        posterior = posterior.observe(network.truth([best]))
+    return posterior
 
 
-def settle(networks: Sequence[JudgedNetwork], fitted: Correlation) -> Correlation:
+def tune_network_correlation(
+    networks: Sequence[HeldOutNetwork], fitted: Correlation
+) -> Correlation:
     """The fitted correlation with as much shared by whole networks as serves the networks best.
 
     Likelihood counts all cells alike and gives the part shared by a whole network more than it
@@ -88,19 +93,19 @@ def settle(networks: Sequence[JudgedNetwork], fitted: Correlation) -> Correlatio
     return best
 
 
-def _error_left(networks: Sequence[JudgedNetwork], correlation: Correlation) -> float:
+def _error_left(networks: Sequence[HeldOutNetwork], correlation: Correlation) -> float:
     """Sum over shares of the RMS error of the networks' sums, single errors capped at 20 %."""
     squares = np.zeros(len(_SETTLING_SHARES))
     for network in networks:
-        belief = Belief.start(network.cells, correlation)
+        posterior = ErrorPosterior.start(network.cells, correlation)
         for place, share in enumerate(_SETTLING_SHARES):
-            belief = advance(belief, network, cells_at(share, len(network.cells)))
-            error = belief.sum_us / network.sum_of_measured_us - 1.0
+            posterior = measure_greedily(posterior, network, cells_at(share, len(network.cells)))
+            error = posterior.sum_us / network.sum_of_measured_us - 1.0
             squares[place] += min(abs(error), 0.2) ** 2
     return float(np.sqrt(squares / max(len(networks), 1)).sum())
 
 
-def fit_composition(networks: Sequence[JudgedNetwork], confidence: float = 0.9) -> Composition:
+def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9) -> Composition:
     """Constants, correlation of errors and interval of a target.
 
     Every network is judged by constants fitted without it; its cells' predictions must come from a
@@ -115,7 +120,7 @@ def fit_composition(networks: Sequence[JudgedNetwork], confidence: float = 0.9) 
             for n in ordered
         ]
     )  # fmt: skip
-    correlation = settle(ordered, correlation)
+    correlation = tune_network_correlation(ordered, correlation)
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
     overhead, scale = fit_constants(sums, latencies)
@@ -131,23 +136,24 @@ def fit_composition(networks: Sequence[JudgedNetwork], confidence: float = 0.9) 
         networks=len(ordered),
         correlation=correlation,
     )
-    return replace(base, quantiles=_quantiles(ordered, base, without))
+    return _calibrated(ordered, base, without)
 
 
-def _quantiles(
-    networks: Sequence[JudgedNetwork], base: Composition, without: Sequence[tuple[float, float]]
-) -> tuple[tuple[float, float], ...]:
+def _calibrated(
+    networks: Sequence[HeldOutNetwork], base: Composition, without: Sequence[tuple[float, float]]
+) -> Composition:
+    """The composition with its multipliers and levels, from networks left out of its constants."""
     parts: dict[float, list[float]] = {stage: [] for stage in STAGES}
     scores: dict[float, list[float]] = {stage: [] for stage in STAGES}
     for network, (overhead, scale) in zip(networks, without, strict=True):
         alone = replace(base, overhead_us=overhead, scale=scale)
-        belief = alone.start(network.cells)
+        posterior = alone.start(network.cells)
         for stage in STAGES:
-            belief = advance(belief, network, cells_at(stage, len(network.cells)))
-            if not belief.complete:
+            posterior = measure_greedily(posterior, network, cells_at(stage, len(network.cells)))
+            if not posterior.complete:
                 continue  # no latency yet: such a network is never judged in this state
-            total = belief.sum_us
-            spread, part = alone.spread_share(belief.variance_share, total)
+            total = posterior.sum_us
+            spread, part = alone.spread_share(posterior.variance_share, total)
             error = abs(math.log(network.latency_us / alone.latency_us(total)))
             parts[stage].append(part)
             scores[stage].append(error / spread)
@@ -156,16 +162,33 @@ def _quantiles(
     # Sixty networks fix a 90 % quantile only to within 4 points of coverage. The stages measure
     # standardised errors of the same networks, so each is drawn half-way to what they say together.
     together = _multiplier([s for stage in STAGES for s in scores[stage]], base.confidence)
-    return tuple(
-        sorted(
-            (
-                float(np.mean(parts[stage])),
-                fitted * (_multiplier(scores[stage], base.confidence) + together) / 2,
-            )
-            for stage in STAGES
-            if scores[stage]
-        )
-    )
+    multipliers = {
+        stage: fitted * (_multiplier(scores[stage], base.confidence) + together) / 2
+        for stage in STAGES
+        if scores[stage]
+    }
+    quantiles = sorted((float(np.mean(parts[stage])), q) for stage, q in multipliers.items())
+    relative = [s / q for stage, q in multipliers.items() for s in scores[stage]]
+    levels = _levels(relative, base.confidence, len(networks))
+    return replace(base, quantiles=tuple(quantiles), levels=levels)
+
+
+def _levels(
+    relative: Sequence[float], confidence: float, networks: int
+) -> tuple[tuple[float, float], ...]:
+    """(confidence, reach) at every level that so many networks can promise.
+
+    ``relative`` are the errors of all stages in multipliers. One ratio serves all stages: it makes
+    the interval widen at the same pace in every state of a network, without which a surer answer
+    could cost less to measure, and the tail of each stage alone is known from too few networks.
+    """
+    found: list[tuple[float, float]] = []
+    for level in sorted({*CALIBRATED_AT, confidence}):
+        promised = math.ceil((networks + 1) * level - 1e-9) <= networks
+        reach = conformal_quantile(relative, level) if promised else None
+        if reach is not None and reach > (found[-1][1] if found else 0.0):
+            found.append((level, reach))
+    return tuple(found)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:

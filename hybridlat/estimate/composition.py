@@ -2,13 +2,16 @@
 
 The two constants are fitted per target on whole networks that were measured, to the relative error,
 and pulled towards 0 and 1 where there are few of them. The interval joins two sources: the cells'
-errors, whose shared part does not average out (see belief.py), and what the composition itself gets
-wrong, known from networks left out of the fit. Its multiplier is a conformal quantile of held-out
-networks, so that it holds what it says whatever the shape of the errors.
+errors, whose shared part does not average out (see posterior.py), and what the composition itself
+gets wrong, known from networks left out of the fit. How many standard errors it reaches is read
+off the errors of held-out networks (see calibration.py). It starts from conformal quantiles; as
+they are smoothed and widened, their guarantee for errors of any shape is lost. Whether intervals
+hold what they say is therefore measured: ``evaluate`` reports it at each of ``CALIBRATED_AT``.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,9 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.posterior import Belief, CellFacts, Correlation, variance_of
+from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior, variance_of
 
-COMPOSITION_FORMAT = 1
+COMPOSITION_FORMAT = 2
+"""1 knew one confidence only; it is still read."""
+CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""Confidences at which held-out networks are asked how far the interval must reach."""
 _PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
 _PRIOR_NETWORKS = 4
 _PRIOR_SCALE_SPREAD = 0.1
@@ -46,8 +52,10 @@ class Composition:
     """The constants and the calibration of one target; ``networks`` were used to fit them.
 
     ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit, all
-    cells measured. ``quantiles`` are (x, q): the interval is exp(±q·σ) where x, 0..1, is the
-    cells' part of σ²; between the given x, q is interpolated.
+    cells measured. ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where
+    x, 0..1, is the cells' part of σ²; between the given x, q is interpolated. ``levels`` are
+    (confidence, reach) with both rising: how far the interval must reach at one confidence against
+    another, as ``at`` needs it.
     """
 
     overhead_us: float = 0.0
@@ -57,14 +65,15 @@ class Composition:
     networks: int = 0
     correlation: Correlation = field(default_factory=Correlation)
     quantiles: tuple[tuple[float, float], ...] = ()
+    levels: tuple[tuple[float, float], ...] = ()
 
     def latency_us(self, sum_of_cells_us: float) -> float:
         """Latency of a network whose cells sum to that."""
         return self.overhead_us + self.scale * sum_of_cells_us
 
-    def start(self, facts: Sequence[CellFacts]) -> Belief:
-        """The belief about the cells of a network, with this target's correlation."""
-        return Belief.start(facts, self.correlation)
+    def start(self, priors: Sequence[CellPrior]) -> ErrorPosterior:
+        """The posterior about the cells of a network, with this target's correlation."""
+        return ErrorPosterior.start(priors, self.correlation)
 
     def spread_share(self, cells_variance: float, sum_of_cells_us: float) -> tuple[float, float]:
         """Standard error of ln(latency), and the cells' part of its square."""
@@ -82,30 +91,48 @@ class Composition:
         return float(np.interp(cells_part, points, values))
 
     def at(self, confidence: float) -> Composition:
-        """The same composition with intervals of another confidence.
+        """The same composition with intervals of another confidence: the surer, the wider.
 
-        Its multipliers are scaled as a normal distribution's would be: between 0.5 and 0.99 that
-        is close, and no held-out network has been asked about it.
+        Multipliers grow by the ratio of the two confidences' ``reach``.
         """
         if confidence == self.confidence:
             return self
-        ratio = normal_quantile(confidence) / normal_quantile(self.confidence)
+        ratio = self.reach(confidence) / self.reach(self.confidence)
         scaled = tuple((x, q * ratio) for x, q in self.quantiles)
         return replace(self, confidence=confidence, quantiles=scaled)
+
+    def reach(self, confidence: float) -> float:
+        """How far an interval of that confidence reaches, in a unit of its own.
+
+        Between two ``levels`` by linear interpolation over the quantile of the normal distribution.
+        Beyond them, and where there are none (format 1, or too few networks), as the quantiles of
+        Student's distribution with the degrees of freedom of the cells' errors: no network left out
+        has been asked about that. Rises strictly with the confidence.
+        """
+        degrees = self.correlation.degrees
+        if not self.levels:
+            return student_quantile(confidence, degrees)
+        known, reaches = zip(*self.levels, strict=True)
+        nearest = min(max(confidence, known[0]), known[-1])
+        if nearest != confidence:
+            outer = student_quantile(confidence, degrees) / student_quantile(nearest, degrees)
+            return float(reaches[known.index(nearest)] * outer)
+        points = [normal_quantile(level) for level in known]
+        return float(np.interp(normal_quantile(confidence), points, reaches))
 
     def half_width_share(self, cells_variance: float, sum_of_cells_us: float) -> float:
         """Relative half-width of the interval, upper side (the larger one)."""
         spread, part = self.spread_share(cells_variance, sum_of_cells_us)
         return math.expm1(min(self.multiplier(part) * spread, 50.0))
 
-    def interval(self, belief: Belief) -> NetworkInterval:
-        """Latency and interval of the network that a belief describes.
+    def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
+        """Latency and interval of the network that a posterior describes.
 
-        Cells of which nothing is known count nothing: ask ``belief.complete`` before trusting it.
+        Cells of which nothing is known count nothing: ask ``posterior.complete`` first.
         """
-        total = belief.sum_us
+        total = posterior.sum_us
         latency = self.latency_us(total)
-        variance = variance_of(belief.uses_us, belief.covariance)
+        variance = variance_of(posterior.uses_us, posterior.covariance)
         half = self.half_width_share(variance, total)
         return NetworkInterval(latency, (latency / (1 + half), latency * (1 + half)), half, total)
 
@@ -119,19 +146,23 @@ class Composition:
             "networks": self.networks,
             "correlation": self.correlation.to_json(),
             "quantiles": [list(pair) for pair in self.quantiles],
+            "levels": [list(pair) for pair in self.levels],
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Composition:
-        """Read back ``to_json``; InputError for another format or a missing value."""
-        if body.get("format") != COMPOSITION_FORMAT:
+        """Read back ``to_json``, of this format or of 1; InputError for another or a lost value."""
+        if body.get("format") not in (1, COMPOSITION_FORMAT):
             raise InputError(
-                f"composition format {body.get('format')!r} is not {COMPOSITION_FORMAT}: "
-                "train the target again with this version"
+                f"composition format {body.get('format')!r} is none that this version reads "
+                f"(1 to {COMPOSITION_FORMAT}): train the target again with this version"
             )
         try:
             pairs: list[list[float]] = body["quantiles"]  # type: ignore[assignment]
             shared: dict[str, float] = body["correlation"]  # type: ignore[assignment]
+            levels: list[list[float]] = (
+                [] if body["format"] == 1 else body["levels"]  # type: ignore[assignment]
+            )
             return cls(
                 overhead_us=_number(body["overhead_us"]),
                 scale=_number(body["scale"]),
@@ -140,6 +171,7 @@ class Composition:
                 networks=int(_number(body["networks"])),
                 correlation=Correlation.from_json(shared),
                 quantiles=tuple((float(x), float(q)) for x, q in pairs),
+                levels=_rising(levels),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error
@@ -151,9 +183,32 @@ def _number(value: object) -> float:
     return float(value)
 
 
+def _rising(levels: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
+    found = tuple((float(level), float(reach)) for level, reach in levels)
+    if any(not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]) for a, b in itertools.pairwise(found)):
+        raise ValueError(f"levels {levels} do not rise")
+    return found
+
+
 def normal_quantile(confidence: float) -> float:
     """Two-sided quantile of the normal distribution: 1.645 at 0.9."""
     return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def student_quantile(confidence: float, degrees: float) -> float:
+    """Two-sided quantile of Student's distribution: 1.812 at 0.9 with 10 degrees of freedom.
+
+    From 4 degrees on within 0.3 % up to 0.99. Source: Abramowitz & Stegun, "Handbook of
+    Mathematical Functions", 1964, formula 26.7.5.
+    """
+    z = normal_quantile(confidence)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / degrees ** (i + 1) for i, term in enumerate(terms))
 
 
 def conformal_quantile(scores: Sequence[float], confidence: float) -> float | None:

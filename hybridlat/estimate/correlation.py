@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from hybridlat.estimate.posterior import (
-    CellFacts,
+    CellPrior,
     Correlation,
     Matrix,
     kind_similarity,
@@ -44,11 +44,11 @@ _SWEEPS = 4
 class _Sample:
     """Standardised errors of one network with what the correlation needs of its cells."""
 
-    def __init__(self, facts: Sequence[CellFacts], errors: Matrix) -> None:
+    def __init__(self, priors: Sequence[CellPrior], errors: Matrix) -> None:
         self.errors = errors
-        self.strange = np.array([not f.trusted for f in facts], dtype=bool)
-        self.kinds = kind_similarity(facts)
-        self.squared = squared_distances(facts)
+        self.strange = np.array([not f.trusted for f in priors], dtype=bool)
+        self.kinds = kind_similarity(priors)
+        self.squared = squared_distances(priors)
 
     def log_likelihood(self, chosen: Correlation) -> float:
         shared = chosen.network + self.kinds * (
@@ -72,7 +72,7 @@ class _Sample:
 
 
 def fit_correlation(
-    networks: Sequence[Sequence[tuple[CellFacts, float]]], start: Correlation | None = None
+    networks: Sequence[Sequence[tuple[CellPrior, float]]], start: Correlation | None = None
 ) -> Correlation:
     """The correlation under which the errors of held-out networks are most likely.
 
@@ -110,11 +110,11 @@ def fit_correlation(
     return best
 
 
-def _sample(cells: Sequence[tuple[CellFacts, float]]) -> _Sample | None:
+def _sample(cells: Sequence[tuple[CellPrior, float]]) -> _Sample | None:
     usable = [
-        (fact, true_us)
-        for fact, true_us in cells
-        if fact.latency_us is not None and fact.source == "predicted" and fact.spread_share > 0
+        (prior, true_us)
+        for prior, true_us in cells
+        if prior.latency_us is not None and prior.source == "predicted" and prior.spread_share > 0
     ]
     usable.sort(key=lambda item: (-item[0].count * item[1], item[0].signature))
     usable = usable[:_MOST_CELLS]

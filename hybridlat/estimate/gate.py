@@ -6,9 +6,9 @@ network's variance, (K·w)ᵢ² / Kᵢᵢ with K the covariance of the cells' er
 the time: a cell counts for its own error and for what it teaches about cells like it. Unknown cells
 and cells outside what the model was trained on are always measured, or the estimate is refused.
 
-The gate measures nothing itself. The caller goes round: ``choose`` → measure → ``belief.observe``,
-until nothing is left to choose; after each round the remaining predictions have moved and the plan
-is made afresh.
+The gate measures nothing itself. The caller goes round: ``choose`` → measure →
+``posterior.observe``, until nothing is left to choose; after each round the remaining predictions
+have moved and the plan is made afresh.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import Belief, Matrix
+from hybridlat.estimate.posterior import ErrorPosterior, Matrix
 
 EXPECTED_NOISE_SHARE = 0.01
 """Relative noise that a cell is expected to have once measured."""
@@ -33,7 +33,7 @@ _CLOSE_ENOUGH = 1.02
 class Plan:
     """What the gate would measure, in the order of what it is worth.
 
-    ``positions`` index the belief's cells, ``cost_s`` is their device time, ``half_width_share``
+    ``positions`` index the posterior's cells, ``cost_s`` is their device time, ``half_width_share``
     what the interval is expected to be afterwards. Where not even all cells would be enough
     ``reachable`` is False, and the plan comes within 2 % of the best interval there is.
     """
@@ -45,7 +45,10 @@ class Plan:
 
 
 def plan(
-    belief: Belief, composition: Composition, tolerance: float, refused: Collection[int] = ()
+    posterior: ErrorPosterior,
+    composition: Composition,
+    tolerance: float,
+    refused: Collection[int] = (),
 ) -> Plan:
     """The cheapest set of cells found that brings the interval within ``tolerance``.
 
@@ -53,9 +56,9 @@ def plan(
     nine candidates the set is the cheapest of all; with more, the best of two greedy orders, each
     ended by the single cell that suffices cheapest. A wider tolerance never costs more.
     """
-    required = tuple(i for i in belief.required if i not in refused)
-    candidates = [i for i in belief.unmeasured if i not in refused and i not in required]
-    state = _State(belief, composition).after(required)
+    required = tuple(i for i in posterior.required if i not in refused)
+    candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
+    state = _State(posterior, composition).after(required)
     everything = state.after(tuple(candidates)).half_width
     aim = max(tolerance, everything * _CLOSE_ENOUGH)
     chosen: tuple[int, ...] = ()
@@ -63,12 +66,12 @@ def plan(
         search = _exact if len(candidates) <= _EXACT_CELLS else _greedy
         chosen = search(state, candidates, aim)
     positions = (*required, *_by_worth(state, chosen))
-    cost = math.fsum(belief.facts[i].cost_s for i in positions)
+    cost = math.fsum(posterior.priors[i].cost_s for i in positions)
     return Plan(positions, cost, state.after(chosen).half_width, everything <= tolerance)
 
 
 def choose(
-    belief: Belief,
+    posterior: ErrorPosterior,
     composition: Composition,
     tolerance: float,
     refused: Collection[int] = (),
@@ -80,24 +83,24 @@ def choose(
     ``fraction`` of the plan (at least one cell), since what it teaches may make the rest needless.
     """
     unknown = tuple(
-        i for i in belief.required if i not in refused and belief.facts[i].latency_us is None
+        i for i in posterior.required if i not in refused and posterior.priors[i].latency_us is None
     )
     if unknown:
         return unknown
-    found = plan(belief, composition, tolerance, refused)
-    must = sum(1 for i in found.positions if i in belief.required)
+    found = plan(posterior, composition, tolerance, refused)
+    must = sum(1 for i in found.positions if i in posterior.required)
     rest = found.positions[must:]
     return found.positions[:must] + rest[: max(1, math.ceil(fraction * len(rest)))]
 
 
-def ranking(belief: Belief, per_cost: bool = False) -> Iterator[int]:
+def ranking(posterior: ErrorPosterior, per_cost: bool = False) -> Iterator[int]:
     """The unmeasured cells, the most worthwhile first, given what is known now."""
-    state = _State(belief, Composition())
-    left = list(belief.unmeasured)
+    state = _State(posterior, Composition())
+    left = list(posterior.unmeasured)
     while left:
         worth = state.gains(left)
         if per_cost:
-            worth = worth / np.array([belief.facts[i].cost_s for i in left])
+            worth = worth / np.array([posterior.priors[i].cost_s for i in left])
         best = left[int(np.argmax(worth))]
         yield best
         left.remove(best)
@@ -108,13 +111,13 @@ class _State:
     """Covariance of a network's cells with some of them taken as measured."""
 
     def __init__(
-        self, belief: Belief, composition: Composition, covariance: Matrix | None = None
+        self, posterior: ErrorPosterior, composition: Composition, covariance: Matrix | None = None
     ) -> None:
-        self.belief = belief
+        self.posterior = posterior
         self.composition = composition
-        self.covariance = belief.covariance if covariance is None else covariance
-        total = belief.sum_us
-        self.weights = belief.uses_us / total if total > 0 else belief.uses_us
+        self.covariance = posterior.covariance if covariance is None else covariance
+        total = posterior.sum_us
+        self.weights = posterior.uses_us / total if total > 0 else posterior.uses_us
 
     @property
     def variance(self) -> float:
@@ -125,7 +128,7 @@ class _State:
         return self.width_of(self.variance)
 
     def width_of(self, variance: float) -> float:
-        return self.composition.half_width_share(max(variance, 0.0), self.belief.sum_us)
+        return self.composition.half_width_share(max(variance, 0.0), self.posterior.sum_us)
 
     def after(self, positions: tuple[int, ...]) -> _State:
         """The state once these cells are measured with the usual noise."""
@@ -137,7 +140,7 @@ class _State:
         covariance = self.covariance - self.covariance[:, seen] @ np.linalg.solve(
             block, self.covariance[seen]
         )
-        return _State(self.belief, self.composition, covariance)
+        return _State(self.posterior, self.composition, covariance)
 
     def gains(self, positions: list[int]) -> Matrix:
         """By how much measuring each alone would lower the variance."""
@@ -147,7 +150,7 @@ class _State:
 
 
 def _exact(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
-    costs = [state.belief.facts[i].cost_s for i in candidates]
+    costs = [state.posterior.priors[i].cost_s for i in candidates]
     sets = sorted(
         (math.fsum(costs[i] for i in chosen), chosen)
         for size in range(len(candidates) + 1)
@@ -168,7 +171,7 @@ def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]
         taken: tuple[int, ...] = ()
         now, left, spent = state, list(candidates), 0.0
         while left:
-            costs = np.array([state.belief.facts[i].cost_s for i in left])
+            costs = np.array([state.posterior.priors[i].cost_s for i in left])
             gains = now.gains(left)
             for place in np.argsort(costs, kind="stable"):
                 cost = spent + float(costs[place])

@@ -5,90 +5,114 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
-from hybridlat.estimate.posterior import Belief, CellFacts
+from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Split
-    from hybridlat.estimate.target_data import Knowledge
+    from hybridlat.estimate.partition import Partition
+    from hybridlat.estimate.target_data import TargetData
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import Known
 
-MeasureCells = Callable[["OnnxFile", "Split", Sequence[str]], None]
+MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
 
 
-def answer(
-    file: OnnxFile,
-    split: Split,
-    knowledge: Knowledge,
-    *,
-    tolerance: float,
-    confidence: float,
-    measure: MeasureCells | None,
-    anew: bool,
-    why_not: str,
-    started: float,
-) -> Estimate:
-    """The estimate of one network; ``measure`` None means that nothing may be measured.
+@dataclass(frozen=True)
+class Request:
+    """One network to be answered for, and what the answer has to be like.
 
-    ``why_not`` says why in the warnings; ``anew`` measures every cell, known or not. ``started``
-    is the ``time.perf_counter()`` at which the call began.
+    ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
+    ``anew`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at which
+    the call began.
     """
-    hashes = [use.signature for use in split.uses]
+
+    file: OnnxFile
+    partition: Partition
+    tolerance: float
+    confidence: float
+    measure: MeasureCells | None = None
+    anew: bool = False
+    why_not: str = ""
+    started: float = 0.0
+
+
+@dataclass
+class _State:
+    """How far an answer has got: what is believed of the cells, and what measuring came to."""
+
+    composition: Composition
+    posterior: ErrorPosterior
+    predicted: Mapping[str, CellPrediction]
+    failures: dict[int, str]
+    fresh: set[str] = field(default_factory=set)
+
+
+def estimate_network(request: Request, data: TargetData) -> Estimate:
+    """The estimate of one network from what is known of its target."""
+    hashes = [use.signature for use in request.partition.uses]
     fresh: set[str] = set()
-    if anew and measure is not None:
-        measure(file, split, hashes)
+    if request.anew and request.measure is not None:
+        request.measure(request.file, request.partition, hashes)
         fresh.update(hashes)
-    known = knowledge.known(hashes)
-    rows, predicted = _facts(split, knowledge, known, confidence)
-    composition = knowledge.composition
-    belief = composition.start(rows)
-    refused = {i for i, h in enumerate(hashes) if h in known and known[h].latency_us is None}
-    failures = {i: known[hashes[i]].failure or "it could not be measured" for i in refused}
-    while measure is not None:
-        chosen = gate.choose(belief, composition, tolerance, refused)
-        if not chosen:
-            break
+    known = data.known(hashes)
+    rows, predicted = _priors(request.partition, data, known)
+    composition = data.composition.at(request.confidence)
+    failures = {
+        i: known[h].failure or "it could not be measured"
+        for i, h in enumerate(hashes)
+        if h in known and known[h].latency_us is None
+    }
+    state = _State(composition, composition.start(rows), predicted, failures, fresh)
+    if request.measure is not None:
+        _let_the_gate_measure(request, request.measure, data, state)
+    return _estimate(request, data, state)
+
+
+def _let_the_gate_measure(
+    request: Request, measure: MeasureCells, data: TargetData, state: _State
+) -> None:
+    """Measure what the gate asks for until it asks no more."""
+    hashes = [use.signature for use in request.partition.uses]
+    while chosen := gate.choose(
+        state.posterior, state.composition, request.tolerance, state.failures.keys()
+    ):
         wanted = [hashes[i] for i in chosen]
-        measure(file, split, wanted)
-        fresh.update(wanted)
-        found = knowledge.known(wanted)
+        measure(request.file, request.partition, wanted)
+        # The first measurement on a machine also tells what entering its engine costs.
+        state.composition = data.composition.at(request.confidence)
+        state.fresh.update(wanted)
+        found = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
         for i in chosen:
             record = found.get(hashes[i])
             if record is None or record.latency_us is None:
-                refused.add(i)
-                failures[i] = (record.failure if record else None) or "it was not measured in time"
+                reason = record.failure if record else None
+                state.failures[i] = reason or "it was not measured in time"
             else:
                 news[i] = (record.latency_us, record.spread_share)
-        belief = belief.observe(news)
-    return _estimate(
-        file, split, belief, composition, predicted, failures, fresh,
-        tolerance=tolerance, confidence=confidence, why_not=why_not,
-        refused=refused, started=started, may_measure=measure is not None,
-        target=str(knowledge.target),
-        borrowed=knowledge.borrowed[0] if knowledge.borrowed else None,
-    )  # fmt: skip
+        state.posterior = state.posterior.observe(news)
 
 
-def _facts(
-    split: Split, knowledge: Knowledge, known: Mapping[str, Known], confidence: float
-) -> tuple[list[CellFacts], dict[str, CellPrediction]]:
+def _priors(
+    partition: Partition, data: TargetData, known: Mapping[str, Known]
+) -> tuple[list[CellPrior], dict[str, CellPrediction]]:
     """What the gate starts from: records, and for the rest what the model says."""
-    missing = [use.signature for use in split.uses if use.signature not in known]
+    missing = [use.signature for use in partition.uses if use.signature not in known]
     predicted: dict[str, CellPrediction] = {}
     texts: Mapping[str, str] = {}
-    if missing and knowledge.model is not None:
+    model = data.model if missing else None
+    if model is not None:
         # A measured cell's text matters only beside predicted ones, which it teaches about.
-        texts = knowledge.texts(split, [use.signature for use in split.uses])
-        found = knowledge.model.predict([texts[h] for h in missing])
+        texts = data.texts(partition, [use.signature for use in partition.uses])
+        found = model.predict([texts[h] for h in missing])
         predicted = dict(zip(missing, found, strict=True))
     rows = []
-    for use in split.uses:
+    for use in partition.uses:
         record, guess = known.get(use.signature), predicted.get(use.signature)
         text = texts.get(use.signature)
         if record is not None and record.latency_us is not None:
@@ -97,108 +121,111 @@ def _facts(
                     use.signature, text, use.count, record.latency_us, record.spread_share
                 )
                 if text is not None
-                else CellFacts(
+                else CellPrior(
                     use.signature, use.count, record.latency_us, record.spread_share,
                     source="measured",
                 )
             )  # fmt: skip
-        elif guess is not None and text is not None:
-            rows.append(priors.predicted(use.signature, text, use.count, guess, confidence))
+        elif guess is not None and text is not None and model is not None:
+            rows.append(priors.predicted(use.signature, text, use.count, guess, model.confidence))
         else:
-            rows.append(CellFacts(use.signature, use.count, None, 1.0, trusted=False))
+            rows.append(CellPrior(use.signature, use.count, None, 1.0, trusted=False))
     return rows, predicted
 
 
-def _estimate(
-    file: OnnxFile,
-    split: Split,
-    belief: Belief,
-    composition: Composition,
-    predicted: dict[str, CellPrediction],
-    failures: dict[int, str],
-    fresh: set[str],
-    *,
-    tolerance: float,
-    confidence: float,
-    why_not: str,
-    refused: set[int],
-    started: float,
-    may_measure: bool,
-    target: str,
-    borrowed: str | None,
-) -> Estimate:
-    interval: NetworkInterval = composition.interval(belief)
-    rows = _rows(file, split, belief, predicted, failures, confidence, why_not)
+def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
+    posterior, partition = state.posterior, request.partition
+    interval = state.composition.interval(posterior)
+    rows = _rows(request, state)
     supported = all(row.source != "unsupported" for row in rows)
-    something = belief.sum_us > 0
-    within = supported and not belief.required and interval.half_width_share <= tolerance
+    something = posterior.sum_us > 0
+    tight = interval.half_width_share <= request.tolerance
+    within = supported and not posterior.required and tight
     to_measure: tuple[str, ...] = ()
-    warnings = list(split.warnings)
-    if not within and not may_measure:
-        plan = gate.plan(belief, composition, tolerance, refused)
-        to_measure = tuple(split.uses[i].signature for i in plan.positions)
-        if to_measure:
-            warnings.append(f"{len(to_measure)} cells would have to be measured, but {why_not}")
-    elif not within and supported:
-        warnings.append(
-            f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
-            f"measured, wider than the tolerance of {100 * tolerance:.1f} %"
-        )
-    if not supported:
-        count = sum(row.count for row in rows if row.source == "unsupported")
-        warnings.append(f"{count} cells have no latency: the latency given is that of the others")
-    if borrowed is not None:
-        warnings.append(
-            f"the interval is that of {borrowed}: whole networks were not measured on {target} yet"
-        )
-    elif not composition.networks:
-        warnings.append("the interval is not calibrated on whole networks of this target yet")
-    if split.gone:
-        names = ", ".join(file.node_names[i] for i in split.gone)
-        warnings.append(f"removed by the engine or folded to constants: {names}")
+    if not within and request.measure is None:
+        plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
+        to_measure = tuple(partition.uses[i].signature for i in plan.positions)
     return Estimate(
-        network=file.name,
-        target=target,
-        batch=split.batch,
+        network=request.file.name,
+        target=str(data.target),
+        batch=partition.batch,
         latency_us=interval.latency_us if something else None,
         interval_us=interval.interval_us if something else None,
-        confidence=confidence,
+        confidence=request.confidence,
         within_tolerance=within,
-        sum_of_cells_us=belief.sum_us,
-        measured_share=belief.measured_share,
-        measured_now=len(fresh),
-        elapsed_s=time.perf_counter() - started,
+        sum_of_cells_us=posterior.sum_us,
+        measured_share=posterior.measured_share,
+        measured_now=len(state.fresh),
+        elapsed_s=time.perf_counter() - request.started,
         cells=rows,
         to_measure=to_measure,
-        warnings=tuple(warnings),
+        warnings=(
+            *data.warnings,
+            *partition.warnings,
+            *_about_cells(request, rows, interval, within, len(to_measure)),
+            *_about_interval(data),
+            *_about_removed(request),
+        ),
     )
 
 
-def _rows(
-    file: OnnxFile,
-    split: Split,
-    belief: Belief,
-    predicted: dict[str, CellPrediction],
-    failures: dict[int, str],
-    confidence: float,
-    why_not: str,
-) -> tuple[CellEstimate, ...]:
-    total = belief.sum_us
-    reach = normal_quantile(confidence)
+def _about_cells(
+    request: Request,
+    rows: Sequence[CellEstimate],
+    interval: NetworkInterval,
+    within: bool,
+    to_measure: int,
+) -> list[str]:
+    """What keeps the estimate from its tolerance, and what its latency leaves out."""
+    missing = sum(row.count for row in rows if row.source == "unsupported")
+    found = []
+    if to_measure:
+        found.append(f"{to_measure} cells would have to be measured, but {request.why_not}")
+    if not within and request.measure is not None and not missing:
+        found.append(
+            f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
+            f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
+        )
+    if any(row.source == "unsupported" for row in rows):
+        found.append(f"{missing} cells have no latency: the latency given is that of the others")
+    return found
+
+
+def _about_interval(data: TargetData) -> list[str]:
+    """Where the interval comes from, unless it is from whole networks of this target."""
+    if data.borrowed is not None:
+        return [
+            f"the interval is that of {data.borrowed[0]}: whole networks were not measured on "
+            f"{data.target} yet"
+        ]
+    if not data.composition.networks:
+        return ["the interval is not calibrated on whole networks of this target yet"]
+    return []
+
+
+def _about_removed(request: Request) -> list[str]:
+    names = ", ".join(request.file.node_names[i] for i in request.partition.removed)
+    return [f"removed by the engine or folded to constants: {names}"] if names else []
+
+
+def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
+    posterior, file, why_not = state.posterior, request.file, request.why_not
+    total = posterior.sum_us
+    reach = normal_quantile(request.confidence)
     rows = []
-    for i, use in enumerate(split.uses):
-        latency: float | None = float(belief.latencies_us[i])
-        source: Source = "measured" if belief.is_measured(i) else "predicted"
+    for i, use in enumerate(request.partition.uses):
+        latency: float | None = float(posterior.latencies_us[i])
+        source: Source = "measured" if posterior.is_measured(i) else "predicted"
         reason = ""
         interval = None
-        guess = predicted.get(use.signature)
+        guess = state.predicted.get(use.signature)
         if latency is None or math.isnan(latency):
             latency, source = None, "unsupported"
-            reason = failures.get(i) or (guess.reason if guess else "") or (
+            reason = state.failures.get(i) or (guess.reason if guess else "") or (
                 f"it was never measured, and {why_not}" if why_not else "it was never measured"
             )  # fmt: skip
         else:
-            spread = math.sqrt(max(float(belief.covariance[i, i]), 0.0))
+            spread = math.sqrt(max(float(posterior.covariance[i, i]), 0.0))
             factor = math.exp(min(reach * spread, 20.0))
             interval = (latency / factor, latency * factor)
             if source == "predicted" and guess is not None and not guess.trusted:
@@ -211,7 +238,7 @@ def _rows(
                 count=use.count,
                 latency_us=latency,
                 interval_us=interval,
-                share=float(belief.uses_us[i]) / total if total > 0 else 0.0,
+                share=float(posterior.uses_us[i]) / total if total > 0 else 0.0,
                 source=source,
                 reason=reason,
             )

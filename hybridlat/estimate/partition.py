@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
-SPLIT_FORMAT = 2
+PARTITION_FORMAT = 2
 MAX_REMEMBERED = 2048
 _log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ class CellUse:
 
 
 @dataclass(frozen=True)
-class Split:
+class Partition:
     """A network as cells: ``gone`` are positions of operators that the engine does not run.
 
     ``texts`` are the signature texts of the cells, where they are at hand.
     """
 
     uses: tuple[CellUse, ...]
-    gone: tuple[int, ...]
+    removed: tuple[int, ...]
     batch: int
     by: str
     warnings: tuple[str, ...] = ()
@@ -57,26 +57,33 @@ class Split:
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""
         uses = [[u.signature, list(u.ops), list(u.nodes), u.count] for u in self.uses]
-        body = [SPLIT_FORMAT, uses, list(self.gone), self.batch, self.by, list(self.warnings)]
+        body = [
+            PARTITION_FORMAT,
+            uses,
+            list(self.removed),
+            self.batch,
+            self.by,
+            list(self.warnings),
+        ]
         return json.dumps(body, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> Split | None:
+    def from_text(cls, text: str) -> Partition | None:
         """Read ``to_text``; None for another format."""
         body = json.loads(text)
-        if not isinstance(body, list) or body[0] != SPLIT_FORMAT:
+        if not isinstance(body, list) or body[0] != PARTITION_FORMAT:
             return None
-        _, uses, gone, batch, by, warnings = body
+        _, uses, removed, batch, by, warnings = body
         return cls(
             tuple(CellUse(s, tuple(ops), tuple(nodes), count) for s, ops, nodes, count in uses),
-            tuple(gone),
+            tuple(removed),
             batch,
             by,
             tuple(warnings),
         )
 
 
-class Splitter:
+class Partitioner:
     """Splits files into cells for one target, as its engine fuses them.
 
     ``lower`` asks the engine or applies its rules; ``identity`` names what its answers depend on,
@@ -92,11 +99,11 @@ class Splitter:
     ) -> None:
         self._target, self._store = target, store
         self._lower, self._identity = lower, identity
-        self._remembered: OrderedDict[str, Split] = OrderedDict()
+        self._remembered: OrderedDict[str, Partition] = OrderedDict()
 
-    def split(
+    def partition(
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
-    ) -> Split:
+    ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = file.key(batch, shapes)
         found = self._remembered.get(key)
@@ -110,32 +117,32 @@ class Splitter:
         return found
 
     def _cache_key(self, key: str) -> str:
-        return f"split/{SPLIT_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
+        return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
 
-    def _recall(self, key: str) -> Split | None:
+    def _recall(self, key: str) -> Partition | None:
         if self._store is None:
             return None
         try:
             text = self._store.cache_get(self._cache_key(key))
         except StoreError as error:
-            _log.warning("a cached split is not used: %s", error)
+            _log.warning("a cached partition is not used: %s", error)
             return None  # a cache that cannot be read is no reason not to answer
-        return Split.from_text(text) if text is not None else None
+        return Partition.from_text(text) if text is not None else None
 
-    def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Split:
+    def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)
-        found = split_network(network, self._lower(network, self._target), file.node_names)
+        found = partition_network(network, self._lower(network, self._target), file.node_names)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(found.uses), found.by)
         if self._store is not None:
             try:
                 self._store.add_signatures(found.texts)
                 self._store.cache_put(self._cache_key(key), found.to_text())
             except StoreError as error:  # the next process asks the engine again
-                _log.warning("a split is not kept: %s", error)
+                _log.warning("a partition is not kept: %s", error)
         return found
 
 
-def split_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Split:
+def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
     place = {name: i for i, name in enumerate(file_names)}
     grouped: dict[str, list[Cell]] = {}
@@ -153,8 +160,8 @@ def split_network(network: Network, lowered: Lowered, file_names: tuple[str, ...
         )
         for hash_, cells in grouped.items()
     )
-    gone = [place[network.nodes[i].name] for i in lowered.removed]
-    gone += [place[name] for name in network.folded]
+    removed = [place[network.nodes[i].name] for i in lowered.removed]
+    removed += [place[name] for name in network.folded]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    return Split(uses, tuple(sorted(gone)), batch, lowered.by, lowered.warnings, texts)
+    return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)

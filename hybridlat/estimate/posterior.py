@@ -29,7 +29,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class CellFacts:
+class CellPrior:
     """One distinct cell of a network, as the gate sees it.
 
     ``latency_us`` is of one use; None where nothing can be said of it. ``spread_share`` is the
@@ -73,18 +73,18 @@ class Correlation:
     strangeness: float = 1.5
     degrees: float = 16.0
 
-    def matrix(self, facts: Sequence[CellFacts]) -> Matrix:
+    def matrix(self, priors: Sequence[CellPrior]) -> Matrix:
         """Correlation of the errors of ``facts``: ones on the diagonal, positive definite."""
-        kinds = kind_similarity(facts)
-        near = np.exp(-squared_distances(facts) / (2.0 * self.reach**2))
+        kinds = kind_similarity(priors)
+        near = np.exp(-squared_distances(priors) / (2.0 * self.reach**2))
         shared = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
         return np.asarray(shared)
 
-    def spreads(self, facts: Sequence[CellFacts]) -> Matrix:
+    def spreads(self, priors: Sequence[CellPrior]) -> Matrix:
         """Standard error of each cell, wider for those outside what the model was trained on."""
         return np.array(
-            [f.spread_share * (1.0 if f.trusted else self.strangeness) for f in facts], dtype=float
+            [f.spread_share * (1.0 if f.trusted else self.strangeness) for f in priors], dtype=float
         )
 
     def to_json(self) -> dict[str, float]:
@@ -95,83 +95,90 @@ class Correlation:
         return cls(**{name: float(value) for name, value in body.items()})
 
 
-def kind_similarity(facts: Sequence[CellFacts]) -> Matrix:
+def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
     """Cosine between the cells' shares of time by kind of operator, 0..1."""
-    names = {name: i for i, name in enumerate(sorted({k for f in facts for k, _ in f.kinds}))}
-    profile = np.zeros((len(facts), max(len(names), 1)))
-    for row, fact in enumerate(facts):
-        for name, share in fact.kinds:
+    names = {name: i for i, name in enumerate(sorted({k for f in priors for k, _ in f.kinds}))}
+    profile = np.zeros((len(priors), max(len(names), 1)))
+    for row, prior in enumerate(priors):
+        for name, share in prior.kinds:
             profile[row, names[name]] += share
     norms = np.linalg.norm(profile, axis=1, keepdims=True)
     unit = profile / np.where(norms > 0, norms, 1.0)
     return np.asarray(unit @ unit.T)
 
 
-def squared_distances(facts: Sequence[CellFacts]) -> Matrix:
+def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
     """Squared distance between the cells' places, in octaves² per coordinate; 0 without places."""
-    width = max((len(f.place) for f in facts), default=0)
+    width = max((len(f.place) for f in priors), default=0)
     if width == 0:
-        return np.zeros((len(facts), len(facts)))
-    place = np.array([f.place if len(f.place) == width else (math.nan,) * width for f in facts])
+        return np.zeros((len(priors), len(priors)))
+    place = np.array([f.place if len(f.place) == width else (math.nan,) * width for f in priors])
     difference = place[:, None, :] - place[None, :, :]
     found = np.mean(difference**2, axis=2)
     return np.asarray(np.where(np.isnan(found), np.inf, found))
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
     ``facts`` are what was stated at the start, ``measured`` what was learned since: position →
-    (latency in µs, relative noise). Immutable: ``observe`` gives a new belief.
+    (latency in µs, relative noise). Immutable: ``observe`` gives a new posterior.
     """
 
-    facts: tuple[CellFacts, ...]
+    priors: tuple[CellPrior, ...]
     correlation: Correlation
     measured: Mapping[int, tuple[float, float]]
-    prior: Matrix
+    prior_covariance: Matrix
     mean: Matrix
     covariance: Matrix
 
     @classmethod
-    def start(cls, facts: Sequence[CellFacts], correlation: Correlation | None = None) -> Belief:
-        """The belief before anything further is measured."""
+    def start(
+        cls, priors: Sequence[CellPrior], correlation: Correlation | None = None
+    ) -> ErrorPosterior:
+        """The posterior before anything further is measured."""
         chosen = correlation or Correlation()
-        spread = chosen.spreads(facts)
-        exact = np.array([f.source == "measured" for f in facts], dtype=bool)
-        shared = chosen.matrix(facts) * chosen.inflation
+        spread = chosen.spreads(priors)
+        exact = np.array([f.source == "measured" for f in priors], dtype=bool)
+        shared = chosen.matrix(priors) * chosen.inflation
         shared[exact, :] = 0.0
         shared[:, exact] = 0.0
         shared[exact, exact] = 1.0
-        prior = shared * np.outer(spread, spread)
-        return cls(tuple(facts), chosen, {}, prior, np.zeros(len(facts)), prior)
+        prior_covariance = shared * np.outer(spread, spread)
+        return cls(
+            tuple(priors), chosen, {}, prior_covariance, np.zeros(len(priors)), prior_covariance
+        )
 
-    def observe(self, measured: Mapping[int, tuple[float, float]]) -> Belief:
-        """The belief after the cells at these positions were measured."""
+    def observe(self, measured: Mapping[int, tuple[float, float]]) -> ErrorPosterior:
+        """The posterior after the cells at these positions were measured."""
         known = {**self.measured, **measured}
-        count = len(self.facts)
+        count = len(self.priors)
         mean = np.zeros(count)
-        covariance = self.prior
+        covariance = self.prior_covariance
         taught: list[tuple[int, float, float]] = []
         for position, (latency_us, noise) in sorted(known.items()):
-            stated = self.facts[position].latency_us
-            if stated is not None and self.facts[position].source != "measured":
-                taught.append((position, math.log(latency_us / stated), noise))
+            predicted = self.priors[position].latency_us
+            if predicted is not None and self.priors[position].source != "measured":
+                taught.append((position, math.log(latency_us / predicted), noise))
         if taught:
             seen = [position for position, _, _ in taught]
             ratios = np.array([ratio for _, ratio, _ in taught])
             noise_matrix = np.diag([max(noise, 1e-4) ** 2 for _, _, noise in taught])
-            gain = np.linalg.solve(self.prior[np.ix_(seen, seen)] + noise_matrix, self.prior[seen])
+            gain = np.linalg.solve(
+                self.prior_covariance[np.ix_(seen, seen)] + noise_matrix,
+                self.prior_covariance[seen],
+            )
             mean = ratios @ gain
             surprise = float(ratios @ np.linalg.solve(
-                self.prior[np.ix_(seen, seen)] + noise_matrix, ratios
+                self.prior_covariance[np.ix_(seen, seen)] + noise_matrix, ratios
             ))  # fmt: skip
             degrees = self.correlation.degrees
             factor = (degrees + surprise) / (degrees + len(seen))
-            covariance = (self.prior - self.prior[:, seen] @ gain) * factor
+            covariance = (self.prior_covariance - self.prior_covariance[:, seen] @ gain) * factor
             mean[seen] = ratios
-        exact = [i for i, f in enumerate(self.facts) if f.source == "measured"]
-        noises = {i: self.facts[i].spread_share for i in exact}
+        exact = [i for i, f in enumerate(self.priors) if f.source == "measured"]
+        noises = {i: self.priors[i].spread_share for i in exact}
         noises.update({i: noise for i, (_, noise) in known.items()})
         covariance = covariance.copy()
         for position, noise in noises.items():
@@ -183,8 +190,8 @@ class Belief:
     @cached_property
     def latencies_us(self) -> Matrix:
         """Best guess of one use of each cell; NaN where nothing is known."""
-        stated = [math.nan if f.latency_us is None else f.latency_us for f in self.facts]
-        found = np.array(stated, dtype=float) * np.exp(self.mean)
+        predicted = [math.nan if f.latency_us is None else f.latency_us for f in self.priors]
+        found = np.array(predicted, dtype=float) * np.exp(self.mean)
         for position, (latency_us, _) in self.measured.items():
             found[position] = latency_us
         return np.asarray(found)
@@ -192,7 +199,7 @@ class Belief:
     @cached_property
     def uses_us(self) -> Matrix:
         """Time of all uses of each cell; 0 where nothing is known yet."""
-        counts = np.array([f.count for f in self.facts], dtype=float)
+        counts = np.array([f.count for f in self.priors], dtype=float)
         return np.asarray(np.nan_to_num(self.latencies_us * counts, nan=0.0))
 
     @property
@@ -206,17 +213,17 @@ class Belief:
         return variance_of(self.uses_us, self.covariance)
 
     def is_measured(self, position: int) -> bool:
-        return position in self.measured or self.facts[position].source == "measured"
+        return position in self.measured or self.priors[position].source == "measured"
 
     @property
     def unmeasured(self) -> tuple[int, ...]:
         """Positions of the cells that rest on a prediction, or on nothing."""
-        return tuple(i for i in range(len(self.facts)) if not self.is_measured(i))
+        return tuple(i for i in range(len(self.priors)) if not self.is_measured(i))
 
     @property
     def required(self) -> tuple[int, ...]:
         """Positions that must be measured or refused: unknown, or outside the training range."""
-        return tuple(i for i in self.unmeasured if self.facts[i].must_be_measured)
+        return tuple(i for i in self.unmeasured if self.priors[i].must_be_measured)
 
     @property
     def complete(self) -> bool:
@@ -230,7 +237,7 @@ class Belief:
         if total <= 0:
             return 0.0
         return float(
-            sum(self.uses_us[i] for i in range(len(self.facts)) if self.is_measured(i)) / total
+            sum(self.uses_us[i] for i in range(len(self.priors)) if self.is_measured(i)) / total
         )
 
 

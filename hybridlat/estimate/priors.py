@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.composition import normal_quantile
-from hybridlat.estimate.posterior import CellFacts
+from hybridlat.estimate.posterior import CellPrior
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import COLUMN, COLUMNS, geometry, op_name
 from hybridlat.schema.estimate import CellPrediction
@@ -78,7 +78,7 @@ def predicted(
     prediction: CellPrediction,
     confidence: float = 0.9,
     cost_s: float | None = None,
-) -> CellFacts:
+) -> CellPrior:
     """A cell as the model states it; ``confidence`` is that of its interval."""
     latency = prediction.latency_us
     spread = UNKNOWN_SPREAD_SHARE
@@ -86,7 +86,7 @@ def predicted(
         low, high = prediction.interval_us
         spread = max(math.log(high / low) / 2 / normal_quantile(confidence), 1e-3)
     kinds, place = describe(text)
-    return CellFacts(
+    return CellPrior(
         signature=signature,
         count=count,
         latency_us=latency,
@@ -101,10 +101,10 @@ def predicted(
 
 def measured(
     signature: str, text: str, count: int, latency_us: float, spread_share: float
-) -> CellFacts:
+) -> CellPrior:
     """A cell that the records know."""
     kinds, place = describe(text)
-    return CellFacts(
+    return CellPrior(
         signature, count, latency_us, spread_share, True, "measured", 0.0, kinds,
         _with_latency(place, latency_us),
     )  # fmt: skip

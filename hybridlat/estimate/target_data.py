@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.composition import Composition
-from hybridlat.schema.resources import shipped
+from hybridlat.estimate.model_folders import (
+    model_folders,
+    read_composition,
+    read_model,
+    read_target,
+    readable,
+)
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Split
+    from hybridlat.estimate.partition import Partition
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import Known, Store
     from hybridlat.store.packs import PackLookup
 
-CARD_FILE = "card.json"
-COMPOSITION_FILE = "composition.json"
 MAX_REMEMBERED = 200_000
+T = TypeVar("T")
 
 
-def user_models_folder() -> Path:
-    """Where models trained on this machine lie."""
-    import platformdirs
-
-    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
-
-
-def model_folders(target: Target | None) -> list[Path]:
-    """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
-    roots = [user_models_folder(), shipped("models")]
-    pattern = f"{target.folder}/{CARD_FILE}" if target is not None else f"*/{CARD_FILE}"
-    return [card.parent for root in roots for card in sorted(root.glob(pattern))]
-
-
-class Knowledge:
+class TargetData:
     """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
 
     def __init__(self, target: Target, store: Store) -> None:
         self.target, self.store = target, store
         self._remembered: dict[str, Known] = {}
+        self._entry_cost_us: float | None = None
+        self.warnings: list[str] = []
+        """What of this target's own model could not be used, and what to do about it."""
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -68,13 +61,14 @@ class Knowledge:
         return found
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """These were measured just now: ask the store again."""
-        for hash_ in hashes:
+        """These were measured just now, and the entry cost perhaps: ask the store again."""
+        for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
+        self._entry_cost_us = None
 
-    def texts(self, split: Split, hashes: Sequence[str]) -> Mapping[str, str]:
+    def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
-        found = {h: split.texts[h] for h in hashes if h in split.texts}
+        found = {h: partition.texts[h] for h in hashes if h in partition.texts}
         sources: list[Store | PackLookup] = [self.store, *self._packs]
         for source in sources:
             missing = [h for h in hashes if h not in found]
@@ -88,28 +82,36 @@ class Knowledge:
                 )
         return found
 
-    @cached_property
+    @property
     def entry_cost_us(self) -> float:
         """What entering the engine costs once per inference; 0 where it was never measured."""
-        from hybridlat.graph.reference_networks import null_network
-        from hybridlat.graph.signature import sign
+        if self._entry_cost_us is None:
+            signature = _entry_cost_signature()
+            known = self.known([signature])
+            self._entry_cost_us = (
+                (known[signature].latency_us or 0.0) if signature in known else 0.0
+            )
+        return self._entry_cost_us
 
-        signature = sign(null_network(1)).hash
-        known = self.known([signature])
-        return (known[signature].latency_us or 0.0) if signature in known else 0.0
-
-    @cached_property
+    @property
     def composition(self) -> Composition:
-        """The target's composition, else one borrowed, else the plain sum and its entry cost."""
-        own = _first_composition(model_folders(self.target))
-        if own is not None:
-            return own
+        """The target's composition, else one borrowed, else the plain sum and its entry cost.
+
+        The entry cost of a machine is known from its first measurement on: ask again after one.
+        """
+        if self._own_composition is not None:
+            return self._own_composition
         plain = Composition(overhead_us=self.entry_cost_us)
         if self.borrowed is None:
             return plain
         lent = self.borrowed[1]
         return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
-                       quantiles=lent.quantiles, confidence=lent.confidence)  # fmt: skip
+                       quantiles=lent.quantiles, levels=lent.levels,
+                       confidence=lent.confidence)  # fmt: skip
+
+    @cached_property
+    def _own_composition(self) -> Composition | None:
+        return _first(read_composition, model_folders(self.target), self.warnings)
 
     @cached_property
     def borrowed(self) -> tuple[str, Composition] | None:
@@ -119,35 +121,37 @@ class Knowledge:
         cells are measured more than on the device, so a sibling's error is the best guess there
         is. Its constants are not taken over.
         """
-        if _first_composition(model_folders(self.target)) is not None:
+        if self._own_composition is not None:
             return None
         for folder in model_folders(None):
-            name = _target_name(folder)
-            if name and Target.parse(name).engine == self.target.engine:
-                found = _first_composition([folder])
+            sibling = readable(read_target, folder)
+            if sibling is not None and sibling.engine == self.target.engine:
+                found = readable(read_composition, folder)
                 if found is not None and found.networks:
-                    return name, found
+                    return str(sibling), found
         return None
 
     @cached_property
     def model(self) -> CellModel | None:
         """The target's model of unseen cells, the user's own before the one shipped."""
-        from hybridlat.model.cell_model import CellModel
-
-        for folder in model_folders(self.target):
-            return CellModel.load(folder)
-        return None
+        return _first(read_model, model_folders(self.target), self.warnings)
 
 
-def _first_composition(folders: Sequence[Path]) -> Composition | None:
+@cache
+def _entry_cost_signature() -> str:
+    """Under which the cost of entering the engine is kept."""
+    from hybridlat.graph.reference_networks import null_network
+    from hybridlat.graph.signature import sign
+
+    return sign(null_network(1)).hash
+
+
+def _first(
+    read: Callable[[Path], T | None], folders: Sequence[Path], warnings: list[str]
+) -> T | None:
+    """What is read from the first folder that has it, those that are damaged passed over."""
     for folder in folders:
-        path = folder / COMPOSITION_FILE
-        if path.is_file():
-            return Composition.from_json(json.loads(path.read_text(encoding="utf-8")))
+        found = readable(read, folder, warnings)
+        if found is not None:
+            return found
     return None
-
-
-def _target_name(folder: Path) -> str | None:
-    card = json.loads((folder / CARD_FILE).read_text(encoding="utf-8"))
-    name = card.get("target")
-    return name if isinstance(name, str) else None

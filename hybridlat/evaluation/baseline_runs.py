@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from hybridlat.estimate.posterior import Belief
-from hybridlat.evaluation.cross_fitting import CrossFitted, Setting
-from hybridlat.evaluation.dataset import Records, Thing, WholeNetwork
-from hybridlat.evaluation.metrics import Answer
-from hybridlat.evaluation.results import Judgement
+from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.evaluation.cross_fitting import CrossFitted, FitConfig
+from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork
+from hybridlat.evaluation.metrics import Prediction
+from hybridlat.evaluation.results import MethodResult
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline
 
@@ -18,32 +18,32 @@ _UNSEEN = "unseen"
 _MEASURED = "measured"
 
 
-def judge_baselines(
-    records: Records,
+def evaluate_baselines(
+    dataset: Dataset,
     fitted: CrossFitted,
-    setting: Setting,
-    gated: Mapping[str, Mapping[str, Belief]],
+    config: FitConfig,
+    gated: Mapping[str, Mapping[str, ErrorPosterior]],
     names: Sequence[str],
-) -> list[Judgement]:
+) -> list[MethodResult]:
     """Every named baseline in every regime.
 
     ``unseen``: it learned from all records but the held-out networks'. ``measured``: it learned
     from those too. Gated regimes: as unseen, and of the cells that our gate measured it is told the
     truth; a baseline of layers cannot use those.
     """
-    found: list[Judgement] = []
+    found: list[MethodResult] = []
     for name in names:
         kind = baselines.load(name)
-        if not _things(kind, records):
+        if not _things(kind, dataset):
             continue
-        seen_all = _fit(kind, records, (), setting)
-        answers: dict[str, list[Answer]] = {}
+        seen_all = _fit(kind, dataset, (), config)
+        predictions: dict[str, list[Prediction]] = {}
         spent, asked = 0.0, 0
         for members in fitted.folds.values():
-            unseen = _fit(kind, records, records.forbidden(members), setting)
+            unseen = _fit(kind, dataset, dataset.forbidden(members), config)
             for network in members:
                 parts = network.cells if kind.unit == "cell" else network.layers
-                texts = _parts(kind, records, parts)
+                texts = _parts(kind, dataset, parts)
                 if texts is None:
                     continue
                 began = time.perf_counter()
@@ -55,57 +55,58 @@ def judge_baselines(
                 for regime, values, measured in (
                     (_UNSEEN, guess, ()),
                     (_MEASURED, known, every),
-                    *_with_gate(kind, records, network, guess, gated),
+                    *_with_gate(kind, dataset, network, guess, gated),
                 ):
-                    answers.setdefault(regime, []).append(
-                        _answer(kind, records, network, values, measured)
+                    predictions.setdefault(regime, []).append(
+                        _answer(kind, dataset, network, values, measured)
                     )
         predict_ms = 1e3 * spent / asked if asked else None
         found.extend(
-            Judgement(regime, name, tuple(given), predict_ms) for regime, given in answers.items()
+            MethodResult(regime, name, tuple(given), predict_ms)
+            for regime, given in predictions.items()
         )
     return found
 
 
-def _things(kind: type[Baseline], records: Records) -> Mapping[str, Thing]:
-    return records.cells if kind.unit == "cell" else records.layers
+def _things(kind: type[Baseline], dataset: Dataset) -> Mapping[str, MeasuredCell]:
+    return dataset.cells if kind.unit == "cell" else dataset.layers
 
 
 def _parts(
-    kind: type[Baseline], records: Records, parts: Sequence[tuple[str, int]]
+    kind: type[Baseline], dataset: Dataset, parts: Sequence[tuple[str, int]]
 ) -> list[str] | None:
-    things = _things(kind, records)
+    things = _things(kind, dataset)
     if not parts or any(h not in things for h, _ in parts):
         return None
     return [things[h].text for h, _ in parts]
 
 
 def _fit(
-    kind: type[Baseline], records: Records, forbidden: Collection[str], setting: Setting
+    kind: type[Baseline], dataset: Dataset, forbidden: Collection[str], config: FitConfig
 ) -> Baseline:
-    groups = records.groups() if kind.unit == "cell" else {}
+    groups = dataset.groups() if kind.unit == "cell" else {}
     rows = [
         baselines.Row(t.text, t.latency_us, groups.get(h) or t.labels.get("network", h))
-        for h, t in sorted(_things(kind, records).items())
+        for h, t in sorted(_things(kind, dataset).items())
         if h not in forbidden
     ]
-    model = kind(setting.device, setting.precision, setting.seed)
+    model = kind(config.device, config.precision, config.seed)
     model.fit(rows)
     return model
 
 
 def _with_gate(
     kind: type[Baseline],
-    records: Records,
+    dataset: Dataset,
     network: WholeNetwork,
     guess: Sequence[float],
-    gated: Mapping[str, Mapping[str, Belief]],
+    gated: Mapping[str, Mapping[str, ErrorPosterior]],
 ) -> list[tuple[str, list[float], Collection[int]]]:
     found: list[tuple[str, list[float], Collection[int]]] = []
-    for regime, beliefs in gated.items():
-        measured = beliefs[network.name].measured if kind.unit == "cell" else {}
+    for regime, posteriors in gated.items():
+        measured = posteriors[network.name].measured if kind.unit == "cell" else {}
         values = [
-            records.cells[network.cells[i][0]].latency_us if i in measured else us
+            dataset.cells[network.cells[i][0]].latency_us if i in measured else us
             for i, us in enumerate(guess)
         ]
         found.append((regime, values, measured))
@@ -114,16 +115,16 @@ def _with_gate(
 
 def _answer(
     kind: type[Baseline],
-    records: Records,
+    dataset: Dataset,
     network: WholeNetwork,
     values: Sequence[float],
     measured: Collection[int],
-) -> Answer:
+) -> Prediction:
     parts = network.cells if kind.unit == "cell" else network.layers
-    things = _things(kind, records)
+    things = _things(kind, dataset)
     uses = [count * us for (_, count), us in zip(parts, values, strict=True)]
     total = math.fsum(uses)
-    return Answer(
+    return Prediction(
         name=network.name,
         true_us=network.latency_us,
         predicted_us=total,

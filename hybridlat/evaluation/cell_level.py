@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate import priors
 from hybridlat.estimate.composition import Composition
-from hybridlat.evaluation.cross_fitting import Setting
-from hybridlat.evaluation.dataset import Records
-from hybridlat.evaluation.metrics import Answer, Score, mean_score, score
-from hybridlat.evaluation.results import OWN, Judgement, TargetReport
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel, of_cells
+from hybridlat.evaluation.cross_fitting import FitConfig
+from hybridlat.evaluation.dataset import Dataset
+from hybridlat.evaluation.metrics import Prediction, Score, mean_score, score
+from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.selection_curves import cell_reach
 from hybridlat.evaluation.splits import random_split
 from hybridlat.model import baselines
@@ -28,79 +29,79 @@ _OWN_MODEL = "model_only"  # by itself our own answers where nothing was measure
 Tell = Callable[[str], None]
 
 
-def judge_cells(
-    records: Records,
-    setting: Setting,
+def evaluate_cells(
+    dataset: Dataset,
+    config: FitConfig,
     names: Sequence[str],
     tell: Tell,
     seeds: Sequence[int] = SEEDS,
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
-    hashes = sorted(records.cells)
-    texts = [records.cells[h].text for h in hashes]
-    truth = np.array([records.cells[h].latency_us for h in hashes])
-    costs = np.array([records.cells[h].cost_s for h in hashes])
+    hashes = sorted(dataset.cells)
+    texts = [dataset.cells[h].text for h in hashes]
+    truth = np.array([dataset.cells[h].latency_us for h in hashes])
+    costs = np.array([dataset.cells[h].cost_s for h in hashes])
     largest = int(len(hashes) * _MOST_FOR_LARGEST)
     sizes = [n for n in SIZES if n < largest] + [largest]
-    found: list[Judgement] = []
+    found: list[MethodResult] = []
     chosen: dict[int, NDArray[np.intp]] = {}
     data = _Data(hashes, texts, truth, costs)
     methods = [OWN, *(n for n in names if baselines.load(n).unit == "cell")]
-    calibration: dict[str, list[tuple[float, float]]] = {}
-    ours: dict[tuple[int, int], tuple[tuple[Answer, ...], float]] = {}
+    calibration: dict[str, tuple[ConfidenceLevel, ...]] = {}
+    ours: dict[tuple[int, int], tuple[tuple[Prediction, ...], float]] = {}
     for method in methods:
         for size in sizes:
             trials: list[Score] = []
             gated: list[Score] = []
-            answers: tuple[Answer, ...] = ()
-            measured: tuple[Answer, ...] = ()
+            predictions: tuple[Prediction, ...] = ()
+            measured: tuple[Prediction, ...] = ()
             spent = 0.0
             for seed in seeds:
                 if method != _OWN_MODEL:
-                    tell(f"{records.target}: {method}, trained on {size:,} cells, seed {seed}")
+                    tell(f"{dataset.target}: {method}, trained on {size:,} cells, seed {seed}")
                 train, test = random_split(len(hashes), size, seed)
                 if method == OWN:
-                    answers, took, order = _own(data, setting, train, test, seed)
-                    ours[size, seed] = answers, took
+                    predictions, took, order = _own(data, config, train, test, seed)
+                    ours[size, seed] = predictions, took
                     if size == largest:
                         chosen[seed] = order[: math.ceil(GATED_SHARE * len(test))]
                 elif method == _OWN_MODEL:
                     said, took = ours[size, seed]
-                    answers = tuple(dataclasses.replace(a, interval_us=None) for a in said)
+                    predictions = tuple(dataclasses.replace(a, interval_us=None) for a in said)
                 else:
-                    answers, took = _baseline(data, setting, method, train, test, seed)
+                    predictions, took = _baseline(data, config, method, train, test, seed)
                 spent += 1e3 * took / len(seeds)
-                trials.append(score(answers))
+                trials.append(score(predictions))
                 if size == largest:
-                    measured = _measure(data, answers, test, chosen[seed])
+                    measured = _measure(data, predictions, test, chosen[seed])
                     gated.append(score(measured))
             found.append(
-                Judgement(f"cells@{size}", method, answers, spent, True, mean_score(trials))
+                MethodResult(f"cells@{size}", method, predictions, spent, True, mean_score(trials))
             )
             if gated:
                 regime = f"gated_cells@{GATED_SHARE * 100:g}%"
-                found.append(Judgement(regime, method, measured, spent, True, mean_score(gated)))
+                found.append(MethodResult(regime, method, measured, spent, True, mean_score(gated)))
             if method == OWN:
-                calibration[f"cells@{size}"] = _calibration(answers)
+                calibration[f"cells@{size}"] = of_cells(predictions, config.confidence)
     return TargetReport(
-        target=records.target,
-        data_hash=records.data_hash,
-        judgements=tuple(found),
+        target=dataset.target,
+        data_hash=dataset.data_hash,
+        results=tuple(found),
         noise_floor=None,
         noise_within_5=None,
         networks=0,
         cells=len(hashes),
         calibration=calibration,
-        notes=_notes(records, names),
+        notes=_notes(dataset, names),
     )
 
 
-def _notes(records: Records, names: Sequence[str]) -> tuple[str, ...]:
+def _notes(dataset: Dataset, names: Sequence[str]) -> tuple[str, ...]:
     layers = [n for n in names if baselines.load(n).unit == "layer"]
     if not layers:
         return ()
     return (
-        f"{records.target}: {' and '.join(layers)} cannot be judged: "
+        f"{dataset.target}: {' and '.join(layers)} cannot be judged: "
         "no unfused layers are recorded",
     )
 
@@ -119,8 +120,8 @@ class _Data:
 
 
 def _own(
-    data: _Data, setting: Setting, train: NDArray[np.intp], test: NDArray[np.intp], seed: int
-) -> tuple[tuple[Answer, ...], float, NDArray[np.intp]]:
+    data: _Data, config: FitConfig, train: NDArray[np.intp], test: NDArray[np.intp], seed: int
+) -> tuple[tuple[Prediction, ...], float, NDArray[np.intp]]:
     """Answers on the test cells, seconds to predict them, and the order the gate measures in."""
     from hybridlat.model.fit import fit_model
 
@@ -128,65 +129,60 @@ def _own(
         [data.texts[i] for i in train],
         data.truth[train],
         [data.hashes[i] for i in train],
-        setting.device,
+        config.device,
         seed,
-        precision=setting.precision,
-        priors=setting.priors,
-        confidence=setting.confidence,
+        precision=config.precision,
+        priors=config.priors,
+        confidence=config.confidence,
     )
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()
     said = model.predict(wanted)
     took = time.perf_counter() - began
-    level = Composition(confidence=setting.confidence)
-    answers = []
+    level = Composition(confidence=config.confidence)
+    predictions = []
     spreads = []
     for i, text, prediction in zip(test, wanted, said, strict=True):
-        cell = priors.predicted(data.hashes[i], text, 1, prediction, setting.confidence)
+        cell = priors.predicted(data.hashes[i], text, 1, prediction, config.confidence)
         latency = math.nan if cell.latency_us is None else cell.latency_us
         reach = cell_reach(cell, level)
         interval = None if cell.latency_us is None else (latency / reach, latency * reach)
-        answers.append(Answer(data.hashes[i], float(data.truth[i]), latency, interval))
+        predictions.append(Prediction(data.hashes[i], float(data.truth[i]), latency, interval))
         # What must be measured comes first; then what the model is least sure of.
         spreads.append(math.inf if cell.must_be_measured else cell.spread_share)
-    return tuple(answers), took, np.argsort(-np.array(spreads), kind="stable")
+    return tuple(predictions), took, np.argsort(-np.array(spreads), kind="stable")
 
 
 def _baseline(
     data: _Data,
-    setting: Setting,
+    config: FitConfig,
     name: str,
     train: NDArray[np.intp],
     test: NDArray[np.intp],
     seed: int,
-) -> tuple[tuple[Answer, ...], float]:
-    model = baselines.load(name)(setting.device, setting.precision, seed)
+) -> tuple[tuple[Prediction, ...], float]:
+    model = baselines.load(name)(config.device, config.precision, seed)
     model.fit([baselines.Row(data.texts[i], float(data.truth[i]), data.hashes[i]) for i in train])
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()
     said = model.predict(wanted)
     took = time.perf_counter() - began
     return tuple(
-        Answer(data.hashes[i], float(data.truth[i]), float(us))
+        Prediction(data.hashes[i], float(data.truth[i]), float(us))
         for i, us in zip(test, said, strict=True)
     ), took
 
 
 def _measure(
-    data: _Data, answers: Sequence[Answer], test: NDArray[np.intp], chosen: NDArray[np.intp]
-) -> tuple[Answer, ...]:
+    data: _Data, predictions: Sequence[Prediction], test: NDArray[np.intp], chosen: NDArray[np.intp]
+) -> tuple[Prediction, ...]:
     """The same answers with some of the cells played back as measured."""
     measured = {int(i) for i in chosen}
     return tuple(
-        Answer(
+        Prediction(
             a.name, a.true_us, a.true_us, (a.true_us, a.true_us), 1.0, float(data.costs[test[i]])
         )
         if i in measured
         else a
-        for i, a in enumerate(answers)
+        for i, a in enumerate(predictions)
     )
-
-
-def _calibration(answers: Sequence[Answer]) -> list[tuple[float, float]]:
-    found = score(answers).coverage
-    return [] if found is None else [(0.9, found)]

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hybridlat.engines import device_sheets
-from hybridlat.estimate import priors as facts
-from hybridlat.estimate.calibration import JudgedNetwork
-from hybridlat.estimate.posterior import CellFacts
-from hybridlat.estimate.target_data import model_folders
-from hybridlat.evaluation.dataset import Records, WholeNetwork
+from hybridlat.estimate import priors as priors
+from hybridlat.estimate.calibration import HeldOutNetwork
+from hybridlat.estimate.model_folders import model_folders
+from hybridlat.estimate.posterior import CellPrior
+from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
@@ -21,7 +21,7 @@ from hybridlat.store import Store
 
 
 @dataclass(frozen=True)
-class Setting:
+class FitConfig:
     """Everything but the records that a fit depends on."""
 
     device: Device
@@ -52,46 +52,44 @@ def device_of(target: Target, store: Store) -> Device:
     return Device.from_mapping(json.loads(kept))
 
 
-def fit_without(records: Records, forbidden: Collection[str], setting: Setting) -> CellModel:
+def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
     """A model of all recorded cells but the forbidden ones, in an order that the hashes decide."""
     from hybridlat.model.fit import fit_model
 
-    groups = records.groups()
-    chosen = sorted(h for h in records.cells if h not in forbidden)
+    groups = dataset.groups()
+    chosen = sorted(h for h in dataset.cells if h not in forbidden)
     return fit_model(
-        [records.cells[h].text for h in chosen],
-        np.array([records.cells[h].latency_us for h in chosen]),
+        [dataset.cells[h].text for h in chosen],
+        np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
-        setting.device,
-        setting.seed,
-        precision=setting.precision,
-        priors=setting.priors,
-        confidence=setting.confidence,
+        config.device,
+        config.seed,
+        precision=config.precision,
+        priors=config.priors,
+        confidence=config.confidence,
     )
 
 
-def stated(
-    model: CellModel, records: Records, cells: Sequence[tuple[str, int]], confidence: float
-) -> tuple[CellFacts, ...]:
+def predicted_cells(
+    model: CellModel, dataset: Dataset, cells: Sequence[tuple[str, int]]
+) -> tuple[CellPrior, ...]:
     """What the model says of the cells of a network, with what measuring each would cost."""
-    things = [records.cells[h] for h, _ in cells]
+    things = [dataset.cells[h] for h, _ in cells]
     said = model.predict([t.text for t in things])
     return tuple(
-        facts.predicted(h, thing.text, count, prediction, confidence, thing.cost_s)
+        priors.predicted(h, thing.text, count, prediction, model.confidence, thing.cost_s)
         for (h, count), thing, prediction in zip(cells, things, said, strict=True)
     )
 
 
-def judged(
-    model: CellModel, records: Records, network: WholeNetwork, confidence: float
-) -> JudgedNetwork:
+def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldOutNetwork:
     """A network beside its truth, as a model states it that must not have seen it."""
-    return JudgedNetwork(
+    return HeldOutNetwork(
         network.name,
         network.latency_us,
-        stated(model, records, network.cells, confidence),
+        predicted_cells(model, dataset, network.cells),
         tuple(
-            (records.cells[h].latency_us, records.cells[h].spread_share) for h, _ in network.cells
+            (dataset.cells[h].latency_us, dataset.cells[h].spread_share) for h, _ in network.cells
         ),
     )
 
@@ -102,17 +100,19 @@ class CrossFitted:
 
     folds: Mapping[int, tuple[WholeNetwork, ...]]
     models: Mapping[int, CellModel]
-    judged: Mapping[str, JudgedNetwork]
+    held_out: Mapping[str, HeldOutNetwork]
 
-    def others(self, fold: int) -> list[JudgedNetwork]:
+    def others(self, fold: int) -> list[HeldOutNetwork]:
         """The networks of all other folds, each judged by the model that has not seen it."""
-        return [self.judged[n.name] for f, names in self.folds.items() if f != fold for n in names]
+        return [
+            self.held_out[n.name] for f, names in self.folds.items() if f != fold for n in names
+        ]
 
 
 def cross_fit(
-    records: Records,
+    dataset: Dataset,
     networks: Sequence[WholeNetwork],
-    setting: Setting,
+    config: FitConfig,
     place: Mapping[str, int],
     also_forbidden: Collection[str] = (),
     tell: Callable[[str], None] | None = None,
@@ -126,13 +126,13 @@ def cross_fit(
     for network in networks:
         folds.setdefault(place[network.name], []).append(network)
     models: dict[int, CellModel] = {}
-    found: dict[str, JudgedNetwork] = {}
+    found: dict[str, HeldOutNetwork] = {}
     for number, (fold, members) in enumerate(sorted(folds.items())):
         if tell is not None:
             what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
-            tell(f"{records.target}: {what}")
-        forbidden = records.forbidden(members) | set(also_forbidden)
-        models[fold] = fit_without(records, forbidden, setting)
+            tell(f"{dataset.target}: {what}")
+        forbidden = dataset.forbidden(members) | set(also_forbidden)
+        models[fold] = fit_without(dataset, forbidden, config)
         for network in members:
-            found[network.name] = judged(models[fold], records, network, setting.confidence)
+            found[network.name] = held_out(models[fold], dataset, network)
     return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, found)

@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class MeasuredCell:
     """One cell or layer: its signature text, latency, noise, and what measuring it took."""
 
     text: str
@@ -56,7 +56,7 @@ class WholeNetwork:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _RecordSummary:
     """What is kept of a record: the row that ``combine`` reads, device seconds, labels."""
 
     row: Row
@@ -65,12 +65,12 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Records:
+class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies."""
 
     target: Target
-    cells: Mapping[str, Thing]
-    layers: Mapping[str, Thing]
+    cells: Mapping[str, MeasuredCell]
+    layers: Mapping[str, MeasuredCell]
     networks: tuple[WholeNetwork, ...]
 
     @property
@@ -127,27 +127,27 @@ def kernel_hashes(text: str) -> tuple[str, ...]:
 
 def load(
     target: Target, sources: Sequence[Source], where: Mapping[str, str] | None = None
-) -> Records:
+) -> Dataset:
     """The records of ``target`` in all sources together, failures left out.
 
     ``where`` keeps only cells whose first kernel has these sizes (``{"batch": "1"}``, with the
     names of geometry.COLUMNS) or whose label has that value. Raises InputError where nothing is
     left to work on.
     """
-    grouped: dict[tuple[Kind, str], dict[str, _Seen]] = {}
+    grouped: dict[tuple[Kind, str], dict[str, _RecordSummary]] = {}
     for source in sources:
         for record in source.measurements(target):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
-            seen = _Seen(
+            seen = _RecordSummary(
                 (record.latency_us, record.spread_share, record.measured_at, record.failure),
                 sum(s for v in record.visits for s in v.samples_us) * 1e-6,
                 record.labels,
             )
             grouped.setdefault((record.kind, record.signature), {})[record.id] = seen
     texts = _texts(sources, {h for kind, h in grouped if kind != "network"})
-    cells: dict[str, Thing] = {}
-    layers: dict[str, Thing] = {}
+    cells: dict[str, MeasuredCell] = {}
+    layers: dict[str, MeasuredCell] = {}
     for (kind, signature), found in sorted(grouped.items()):
         thing = _thing(texts.get(signature), list(found.values()))
         if kind != "network" and thing is not None and _chosen(thing, where or {}):
@@ -169,10 +169,10 @@ def load(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
         )
-    return Records(target, cells, layers, tuple(networks.values()))
+    return Dataset(target, cells, layers, tuple(networks.values()))
 
 
-def _chosen(thing: Thing, where: Mapping[str, str]) -> bool:
+def _chosen(thing: MeasuredCell, where: Mapping[str, str]) -> bool:
     if not where:
         return True
     row = geometry([thing.text]).values[0]
@@ -194,17 +194,17 @@ def _size(name: str, wanted: str) -> float:
         ) from None
 
 
-def _thing(text: str | None, records: list[_Seen]) -> Thing | None:
+def _thing(text: str | None, records: list[_RecordSummary]) -> MeasuredCell | None:
     known = combine(r.row for r in records)
     if text is None or known.latency_us is None:
         return None
     spent = statistics.median([r.spent_s for r in records if r.row[0] is not None])
     cost = max(spent, measuring_cost_s(known.latency_us))
     labels = min((r.labels for r in records), key=lambda item: sorted(item.items()))
-    return Thing(text, known.latency_us, known.spread_share, cost, labels)
+    return MeasuredCell(text, known.latency_us, known.spread_share, cost, labels)
 
 
-def _network(item: Breakdown, records: list[_Seen]) -> WholeNetwork | None:
+def _network(item: Breakdown, records: list[_RecordSummary]) -> WholeNetwork | None:
     if not records:
         return None
     known = combine(r.row for r in records)

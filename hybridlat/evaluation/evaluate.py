@@ -1,26 +1,25 @@
 """Judge predictions on held-out networks: per target, every regime, ours and every baseline.
 
 Targets with whole networks are judged in the three regimes, each network once, held out by name in
-five folds. Targets without (a public data set of cells) are judged per cell. Everything is kept as
-nested MLflow runs: one for the call, one per target, one per method.
+five folds. Targets without (a public data set of cells) are judged per cell. A target that cannot
+be judged is a row with its reason, and costs the others nothing. Everything is kept as nested
+MLflow runs, target by target: one for the call, one per target, one per method.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from hybridlat.errors import InputError
-from hybridlat.evaluation import leaderboard, tracking
-from hybridlat.evaluation.cell_level import judge_cells
-from hybridlat.evaluation.cross_fitting import Setting, device_of
-from hybridlat.evaluation.dataset import Records, Source, load
-from hybridlat.evaluation.figures import figures
-from hybridlat.evaluation.network_level import judge_networks
+from hybridlat.errors import HybridlatError, InputError
+from hybridlat.evaluation import leaderboard, run_log, tracking
+from hybridlat.evaluation.cell_level import evaluate_cells
+from hybridlat.evaluation.cross_fitting import FitConfig, device_of
+from hybridlat.evaluation.dataset import Dataset, Source, load
+from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.evaluation.results import Row, TargetReport
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model import baselines as all_baselines
@@ -37,6 +36,45 @@ _REGIMES = (
     "gated_cells@S (5%, 10%, 20% or 30%), and cells@N where only cells are recorded"
 )
 Tell = Callable[[str], None]
+OnJudged = Callable[[Sequence[Row], TargetReport | None], None]
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What is judged, and how.
+
+    ``regimes`` keeps only rows of those regimes; ``baselines`` None means all there are;
+    ``networks`` restricts the judged networks to these names; ``where`` restricts cells (see
+    dataset.load); ``device`` overrides the data sheet; ``trials`` is how many random draws figures
+    per cell are the mean of; ``track`` keeps everything in MLflow.
+    """
+
+    packs_folder: Path | None = None
+    regimes: Sequence[str] = ()
+    tolerances: Sequence[float] = (0.05,)
+    baselines: Sequence[str] | None = None
+    networks: Sequence[str] | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+    device: Device | None = None
+    seed: int = 0
+    confidence: float = 0.9
+    trials: int = 3
+    track: bool = True
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Names of the baselines; InputError for one that there is not."""
+        names = all_baselines.names() if self.baselines is None else tuple(self.baselines)
+        for name in names:
+            all_baselines.load(name)
+        return tuple(names)
+
+    def check(self) -> None:
+        """InputError for a regime or a baseline that there is not."""
+        for regime in self.regimes:
+            if not _REGIME.fullmatch(regime):
+                raise InputError(f"{regime!r} is not a regime: choose one of {_REGIMES}")
+        _ = self.methods
 
 
 @dataclass(frozen=True)
@@ -57,86 +95,123 @@ class Evaluation:
 
 def evaluate_targets(
     targets: Sequence[str | Target] = (),
+    options: EvaluationOptions | None = None,
     *,
     store: str | None = None,
-    packs_folder: Path | None = None,
-    regimes: Sequence[str] = (),
-    tolerances: Sequence[float] = (0.05,),
-    baselines: Sequence[str] | None = None,
-    networks: Iterable[str] | None = None,
-    where: Mapping[str, str] | None = None,
-    device: Device | None = None,
-    seed: int = 0,
-    confidence: float = 0.9,
-    trials: int = 3,
-    track: bool = True,
     tell: Tell | None = None,
+    on_judged: OnJudged | None = None,
 ) -> Evaluation:
-    """Judge ``targets`` (none: every target that the store or the shipped packs have cells of).
+    """Judge ``targets``: those named, or all that the store or the shipped packs have cells of.
 
-    ``regimes`` keeps only rows of those regimes; ``baselines`` None means all there are;
-    ``networks`` restricts the judged networks to these names; ``where`` restricts cells (see
-    records.load); ``device`` overrides the data sheet; ``trials`` is how many random draws figures
-    per cell are the mean of. Deterministic but for ``predict_ms``.
-    Raises InputError where there is nothing to judge.
+    Where none is named, those with the fewest records come first. ``on_judged`` is given the rows
+    of each target as soon as they are there, and what is behind them (None where it could not be
+    judged: its one row has the reason). Deterministic but for ``predict_ms``.
+    Raises InputError where not one target could be judged.
     """
+    chosen = options or EvaluationOptions()
+    chosen.check()
     say = tell or _silent
-    names = all_baselines.names() if baselines is None else tuple(baselines)
-    for name in names:
-        all_baselines.load(name)
-    for regime in regimes:
-        if not _REGIME.fullmatch(regime):
-            raise InputError(f"{regime!r} is not a regime: choose one of {_REGIMES}")
     with Store(store) as opened:
-        chosen = [Target.parse(t) if isinstance(t, str) else t for t in targets]
-        chosen = chosen or known_targets(opened, packs_folder)
-        tracker = tracking.open_tracker(opened.url) if track else tracking.Tracker()
+        named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
+        order = named or known_targets(opened, chosen.packs_folder)
+        tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         rows: list[Row] = []
         reports: list[TargetReport] = []
+        refused: list[HybridlatError] = []
         with tracker.run("evaluate") as whole:
-            for target in chosen:
-                records = load(target, sources_of(target, opened, packs_folder), where)
-                records = _restricted(records, networks)
-                setting = Setting(device or device_of(target, opened), target.precision, seed,
-                                  confidence=confidence)  # fmt: skip
-                report = judge(records, setting, tolerances, names, say, trials)
-                reports.append(report)
-                rows += _keep(report, setting, whole, where or {}, regimes)
-            if rows:
-                whole.text("leaderboard.md", leaderboard.markdown(rows))
-    if not rows:
-        there = dict.fromkeys(j.regime for report in reports for j in report.judgements)
-        raise InputError(f"no target has the regime {', '.join(regimes)}: there is {_list(there)}")
+            try:
+                for place, target in enumerate(order):
+                    if len(order) > 1:
+                        say(_what_is_next(place, order))
+                    new, report = _one_target(target, chosen, opened, whole, say)
+                    if isinstance(new, HybridlatError):
+                        refused.append(new)
+                        new = [Row.without_figures(target, str(new))]
+                        say(f"{target} is left out: {new[0].reason}")
+                    if report is not None:
+                        reports.append(report)
+                    rows += new
+                    if on_judged is not None and (report is not None or len(order) > 1):
+                        on_judged(new, report)
+            finally:
+                if reports:
+                    whole.text("leaderboard.md", leaderboard.markdown(rows))
+            if not reports:
+                raise _none_of_them(refused)
     return Evaluation(tuple(rows), tuple(reports))
 
 
-def judge(
-    records: Records,
-    setting: Setting,
+def _one_target(
+    target: Target, options: EvaluationOptions, store: Store, whole: tracking.Run, tell: Tell
+) -> tuple[list[Row] | HybridlatError, TargetReport | None]:
+    """Its rows and the report behind them, or why there are none."""
+    try:
+        dataset = load(target, sources_of(target, store, options.packs_folder), options.where)
+        dataset = _restricted(dataset, options.networks)
+        config = FitConfig(
+            options.device or device_of(target, store), target.precision, options.seed,
+            confidence=options.confidence,
+        )  # fmt: skip
+        report = evaluate_target(
+            dataset, config, options.tolerances, options.methods, tell, options.trials
+        )
+        if options.regimes and not any(j.regime in options.regimes for j in report.results):
+            there = ", ".join(dict.fromkeys(j.regime for j in report.results)) or "none"
+            raise InputError(
+                f"{target} has not the regime {', '.join(options.regimes)}: there is {there}"
+            )
+    except tracking.TrackingError:
+        raise
+    except HybridlatError as error:
+        run_log.keep_reason(target, str(error), whole)
+        return error, None
+    return run_log.keep_target(report, config, whole, options.where, options.regimes), report
+
+
+def _what_is_next(place: int, order: Sequence[Target]) -> str:
+    after = f", then {order[place + 1]}" if place + 1 < len(order) else ""
+    return f"target {place + 1} of {len(order)}: {order[place]}{after}"
+
+
+def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:
+    if len(refused) == 1:
+        return refused[0]
+    reasons = "; ".join(str(error) for error in refused[:3])
+    more = f"; and {len(refused) - 3} more" if len(refused) > 3 else ""
+    return InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
+
+
+def evaluate_target(
+    dataset: Dataset,
+    config: FitConfig,
     tolerances: Sequence[float],
     names: Sequence[str],
     tell: Tell,
     trials: int = 3,
 ) -> TargetReport:
     """One target: per network where at least ten were measured whole, else per cell."""
-    count = len(records.complete_networks)
+    count = len(dataset.complete_networks)
     if count >= LEAST_NETWORKS:
-        return judge_networks(records, setting, tolerances, names, tell)
+        return evaluate_networks(dataset, config, tolerances, names, tell)
     if count:
-        tell(f"{records.target}: {count} whole networks are too few to hold out, judged per cell")
-    return judge_cells(records, setting, names, tell, range(trials))
+        tell(f"{dataset.target}: {count} whole networks are too few to hold out, judged per cell")
+    return evaluate_cells(dataset, config, names, tell, range(trials))
 
 
 def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target]:
-    """Targets with cells in the store or in packs; InputError where there are none."""
-    found = {s.target for s in store.stats() if s.cells}
-    found |= {pack.target for pack in packs.shipped_packs(packs_folder)}
+    """Targets with cells in the store or in packs, those with the fewest records first.
+
+    InputError where there are none.
+    """
+    found = {s.target: s.cells + s.networks + s.layers for s in store.stats() if s.cells}
+    for pack in packs.shipped_packs(packs_folder):
+        found[pack.target] = found.get(pack.target, 0) + sum(pack.counts().values())
     if not found:
         raise InputError(
             "there is nothing to judge: the store is empty and no packs are shipped; "
             "measure a network, import a pack or onboard a target first"
         )
-    return sorted(found, key=str)
+    return sorted(found, key=lambda target: (found[target], str(target)))
 
 
 def sources_of(target: Target, store: Store, packs_folder: Path | None = None) -> list[Source]:
@@ -144,93 +219,29 @@ def sources_of(target: Target, store: Store, packs_folder: Path | None = None) -
     return [store, *packs.packs_for(target, packs_folder)]
 
 
-def _restricted(records: Records, networks: Iterable[str] | None) -> Records:
+def _restricted(dataset: Dataset, networks: Iterable[str] | None) -> Dataset:
     if networks is None:
-        return records
+        return dataset
     wanted = set(networks)
-    chosen = tuple(n for n in records.networks if n.name in wanted)
+    chosen = tuple(n for n in dataset.networks if n.name in wanted)
     if not chosen:
-        known = ", ".join(sorted(n.name for n in records.networks)[:8]) or "none"
+        known = ", ".join(sorted(n.name for n in dataset.networks)[:8]) or "none"
         raise InputError(
-            f"none of the {len(wanted)} networks was measured whole on {records.target}: "
+            f"none of the {len(wanted)} networks was measured whole on {dataset.target}: "
             f"known are {known}"
         )
-    return dataclasses.replace(records, networks=chosen)
-
-
-def _keep(
-    report: TargetReport,
-    setting: Setting,
-    whole: tracking.Run,
-    where: Mapping[str, str],
-    regimes: Sequence[str],
-) -> list[Row]:
-    parameters = {
-        "target": report.target,
-        "git_commit": tracking.git_commit() or "unknown",
-        "data_hash": report.data_hash,
-        "seed": setting.seed,
-        "confidence": setting.confidence,
-        "networks": report.networks,
-        "cells": report.cells,
-        "protocol": f"{FOLDS} folds by network" if report.networks else "random rows, three seeds",
-        "device": setting.device.title or setting.device.name,
-        "python": sys.version.split()[0],
-        **{f"where_{name}": value for name, value in where.items()},
-    }
-    kept: list[Row] = []
-    with whole.nested(str(report.target)) as run:
-        run.parameters(parameters)
-        run.metrics({"noise_floor": report.noise_floor, "noise_within_5": report.noise_within_5})
-        run.metrics({f"{r}/device_time_share": v for r, v in report.device_time_share.items()})
-        for name, figure in figures(report).items():
-            run.figure(name, figure)
-        run.table("per_network.json", _table(report))
-        for method in dict.fromkeys(j.method for j in report.judgements):
-            with run.nested(f"{report.target} {method}") as inner:
-                own = [r for r in report.rows(inner.id) if r.method == method]
-                own = [r for r in own if not regimes or r.regime in regimes]
-                inner.parameters({**parameters, "method": method})
-                values = {
-                    f"{row.regime}/{name}": value
-                    for row in own
-                    for name, value in dataclasses.asdict(row.score).items()
-                }
-                inner.metrics(values)
-                if method == "hybridlat":
-                    run.metrics(values)
-                kept += own
-        run.text("leaderboard.md", leaderboard.markdown(kept))
-    place = {j.regime: i for i, j in reversed(list(enumerate(report.judgements)))}
-    return sorted(kept, key=lambda row: place[row.regime])
-
-
-def _table(report: TargetReport) -> dict[str, list[object]]:
-    """One row per network (or a sample of cells) and own regime."""
-    columns: dict[str, list[object]] = {
-        name: [] for name in ("regime", "name", "true_us", "predicted_us", "error_percent",
-                              "low_us", "high_us", "measured_share", "cells_measured", "device_s")
-    }  # fmt: skip
-    for judgement in report.judgements:
-        if judgement.method != "hybridlat":
-            continue
-        for a in judgement.answers[:2000]:
-            low, high = a.interval_us or (None, None)
-            values = (
-                judgement.regime, a.name, a.true_us, a.predicted_us, 100 * a.error_share,
-                low, high, a.measured_share, a.cells_measured, a.device_s,
-            )  # fmt: skip
-            for column, value in zip(columns.values(), values, strict=True):
-                column.append(value)
-    return columns
-
-
-def _list(words: Iterable[str]) -> str:
-    return ", ".join(words) or "none"
+    return dataclasses.replace(dataset, networks=chosen)
 
 
 def _silent(_: str) -> None:
     """Progress that nobody asked for."""
 
 
-__all__ = ["Evaluation", "evaluate_targets", "judge", "known_targets", "sources_of"]
+__all__ = [
+    "Evaluation",
+    "EvaluationOptions",
+    "evaluate_target",
+    "evaluate_targets",
+    "known_targets",
+    "sources_of",
+]  # fmt: skip

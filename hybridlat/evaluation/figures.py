@@ -47,20 +47,20 @@ def parity(report: TargetReport) -> Figure:
     figure, axes = _canvas(
         f"{report.target}: predicted against measured", "measured, µs", "predicted, µs"
     )
-    gated = [j for j in report.judgements if j.method == "hybridlat" and "gated@" in j.regime]
+    gated = [j for j in report.results if j.method == "hybridlat" and "gated@" in j.regime]
     wanted = [report.find("unseen"), report.find("measured"), *gated[:1]]
     drawn = [j for j in wanted if j is not None]
     if not drawn:
-        drawn = [j for j in report.judgements if j.method == "hybridlat"][-2:-1]
+        drawn = [j for j in report.results if j.method == "hybridlat"][-2:-1]
     colours = ("#c8553d", "#2b2d42", "#0b6e4f")
     values: list[float] = []
-    for judgement, colour in zip(drawn, colours, strict=False):
+    for result, colour in zip(drawn, colours, strict=False):
         points = [
-            (a.true_us, a.predicted_us) for a in judgement.answers if math.isfinite(a.predicted_us)
+            (a.true_us, a.predicted_us) for a in result.predictions if math.isfinite(a.predicted_us)
         ]
         values += [v for point in points for v in point]
-        error = judgement.score.rmspe
-        label = judgement.regime if error is None else f"{judgement.regime}, RMSPE {error:.1f} %"
+        error = result.score.rmspe
+        label = result.regime if error is None else f"{result.regime}, RMSPE {error:.1f} %"
         small = len(points) > 300
         axes.scatter(
             *zip(*points, strict=True), s=4 if small else 18, alpha=0.35 if small else 0.75,
@@ -106,16 +106,19 @@ def calibration(report: TargetReport) -> Figure:
     """Share of truths inside the interval against what the interval says."""
     figure, axes = _canvas(
         f"{report.target}: how often the interval holds the truth",
-        "stated confidence, %",
+        "confidence asked for, %",
         "found inside, %",
     )
     axes.plot([50, 100], [50, 100], color="#555555", linewidth=1, label="as stated")
-    for (name, points), colour in zip(
-        report.calibration.items(), ("#c8553d", "#0b6e4f", "#2b2d42", "#8d99ae"), strict=False
+    drawn = [r for r in report.calibration if not r.startswith("gated_cells@")]
+    for regime, colour in zip(
+        drawn, ("#2b2d42", "#c8553d", "#0b6e4f", "#8d99ae", "#e0a458"), strict=False
     ):
+        levels = report.calibration[regime]
         axes.plot(
-            [100 * stated for stated, _ in points], [100 * inside for _, inside in points],
-            marker="o", markersize=4, label=name, color=colour,
+            [100 * level.confidence for level in levels],
+            [100 * level.coverage for level in levels],
+            marker="o", markersize=4, label=regime, color=colour,
         )  # fmt: skip
     axes.set_ylim(40, 100)
     axes.legend(frameon=False, loc="lower right")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybridlat.evaluation.results import Row
+from hybridlat.evaluation.results import OWN, Row
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _HEADINGS = (
     "regime", "method", "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width",
-    "measured", "device s", "predict ms", "judged on",
+    "measured", "device s", "predict ms", "answered",
 )  # fmt: skip
 
 _BOUND = "perfect"  # chooses by the truth: what no method can beat
@@ -33,8 +33,16 @@ def _cells(row: Row) -> tuple[str, ...]:
         _percent(s.measured_share),
         _number(s.device_s, 1),
         _number(row.predict_ms, 2),
-        str(row.networks or f"{row.cells:,} cells"),
+        _answered(row),
     )
+
+
+def _answered(row: Row) -> str:
+    """On how many networks or cells the figures stand, and of how many that is a part."""
+    share = row.answered_share
+    if share is not None and share < 1:
+        return f"{100 * share:.0f} % of {row.asked:,}"
+    return str(row.networks or f"{row.cells:,} cells")
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -46,44 +54,66 @@ def _percent(value: float | None) -> str:
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
-    """By regime as they came, and within one by RMSPE; who answers less than others comes last."""
+    """By regime as they came, and within one by RMSPE; who answers less than asked comes last."""
     place = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
-    most = _most(rows)
+    enough = _enough(rows)
     return sorted(
         rows,
         key=lambda r: (
             place[r.regime],
             r.score.rmspe is None,
-            r.score.answered < most[r.target, r.regime],
+            r.score.answered < enough[r.target, r.regime],
             r.score.rmspe or 0.0,
             r.method,
         ),
     )
 
 
-def _most(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
-    """How many were answered at most, per target and regime: less is no fair comparison."""
+def _enough(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
+    """How many must be answered, per target and regime, to be compared: all, or what we answer.
+
+    Whoever answers the easy part alone has a small error that says nothing about the rest.
+    """
     found: dict[tuple[str, str], int] = {}
     for row in rows:
         key = (row.target, row.regime)
-        found[key] = max(found.get(key, 0), row.score.answered)
+        found[key] = max(found.get(key, 0), row.asked, row.score.answered)
+    for row in rows:
+        if row.method == OWN:
+            found[row.target, row.regime] = row.score.answered
     return found
+
+
+def best(rows: Sequence[Row]) -> list[Row]:
+    """The method with the least error in each regime of each target that has one to compare."""
+    enough = _enough(rows)
+    found: dict[tuple[str, str], Row] = {}
+    for row in ordered(rows):
+        key = (row.target, row.regime)
+        fair = row.score.answered >= enough[key] and row.score.rmspe is not None
+        if fair and row.method != _BOUND:
+            found.setdefault(key, row)
+    return list(found.values())
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """One table per target, the best of each regime in bold."""
     text: list[str] = []
     for target in dict.fromkeys(r.target for r in rows):
-        own = ordered([r for r in rows if r.target == target])
+        reason = next((r.reason for r in rows if r.target == target and r.reason), "")
+        own = ordered([r for r in rows if r.target == target and not r.reason])
+        if reason:
+            text += [f"### {target}", "", f"Not judged: {reason}.", ""]
+        if not own:
+            continue
         floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
         noise = "" if floor is None else f" (noise floor: RMSPE {floor:.2f} %)"
         text += [f"### {target}{noise}", "", f"| {' | '.join(_HEADINGS)} |"]
         text += ["|" + "|".join(["---", "---", *["---:"] * (len(_HEADINGS) - 2)]) + "|"]
-        best: set[str] = set()
+        marked = best(own)
         for row in own:
             cells = list(_cells(row))
-            if row.regime not in best and row.score.rmspe is not None and row.method != _BOUND:
-                best.add(row.regime)
+            if row in marked:
                 cells[2] = f"**{cells[2]}**"
             text.append(f"| {' | '.join(cells)} |")
         text.append("")
@@ -94,8 +124,12 @@ def show(rows: Sequence[Row], console: Console) -> None:
     """One table per target, for people; what does not fit the terminal's width is named below."""
     from rich.table import Table
 
-    for target in dict.fromkeys(r.target for r in rows):
-        own = ordered([r for r in rows if r.target == target])
+    for row in rows:
+        if row.reason:
+            console.print(f"{row.target} · not judged: {row.reason}\n")
+    judged = [r for r in rows if not r.reason]
+    for target in dict.fromkeys(r.target for r in judged):
+        own = ordered([r for r in judged if r.target == target])
         floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
         lines = [_cells(row) for row in own]
@@ -111,13 +145,40 @@ def show(rows: Sequence[Row], console: Console) -> None:
             if before and row.regime != before:
                 table.add_section()
             regime = "" if row.regime == before else row.regime
-            style = "bold" if row.method == "hybridlat" else ""
+            style = "bold" if row.method == OWN else ""
             table.add_row(*(regime if i == 0 else cells[i] for i in shown), style=style)
             before = row.regime
         console.print(table)
         hidden = [_HEADINGS[i] for i in range(len(_HEADINGS)) if i not in shown]
         if hidden:
             console.print(f"(a wider terminal or --json also has: {', '.join(hidden)})")
+        console.print()
+
+
+def show_calibration(rows: Sequence[Row], console: Console) -> None:
+    """Per target: how often our intervals hold the truth, and how wide they are, by confidence."""
+    from rich.table import Table
+
+    for target in dict.fromkeys(r.target for r in rows if r.calibration):
+        own = [r for r in rows if r.target == target and r.calibration]
+        table = Table(
+            title=f"{target} · truths inside the interval, and its mean width, by the confidence "
+            "asked for",
+            title_justify="left", title_style="bold", box=None, pad_edge=False,
+            padding=(0, 2, 0, 0), header_style="dim",
+        )  # fmt: skip
+        table.add_column("regime", no_wrap=True)
+        asked = list(dict.fromkeys(level.confidence for r in own for level in r.calibration))
+        for confidence in asked:
+            table.add_column(f"{100 * confidence:g} %", justify="right", no_wrap=True)
+        for row in own:
+            found = {level.confidence: level for level in row.calibration}
+            cells = [
+                f"{100 * found[c].coverage:.0f} / {100 * found[c].width:.0f}" if c in found else "–"
+                for c in asked
+            ]
+            table.add_row(row.regime, *cells)
+        console.print(table)
         console.print()
 
 

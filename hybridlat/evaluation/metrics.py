@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Prediction:
     """One network (or cell) judged: what was said, what was true, and at what price.
 
     ``predicted_us`` is NaN where the method has no answer; ``interval_us`` None where it gives
@@ -50,16 +50,16 @@ class Score:
     answered: int
 
 
-def score(answers: Sequence[Answer]) -> Score:
+def score(predictions: Sequence[Prediction]) -> Score:
     """Figures over the answers that there are.
 
     RMSPE = 100·sqrt(mean(((p−m)/m)²)); MAPE its mean absolute sibling; ``width`` is the mean
     relative width of the intervals, ``device_s`` the sum, ``measured_share`` the mean.
     """
-    given = [a for a in answers if math.isfinite(a.predicted_us)]
+    given = [a for a in predictions if math.isfinite(a.predicted_us)]
     errors = np.array([a.error_share for a in given])
     bounds = [(a, a.interval_us) for a in given if a.interval_us is not None]
-    share = statistics.fmean([a.measured_share for a in answers]) if answers else 0.0
+    share = statistics.fmean([a.measured_share for a in predictions]) if predictions else 0.0
     return Score(
         rmspe=rmspe(errors),
         mape=_mean(100.0 * np.abs(errors)),
@@ -69,7 +69,7 @@ def score(answers: Sequence[Answer]) -> Score:
         coverage=_mean(np.array([i[0] <= a.true_us <= i[1] for a, i in bounds])),
         width=_mean(np.array([(i[1] - i[0]) / a.predicted_us for a, i in bounds])),
         measured_share=share,
-        device_s=math.fsum(a.device_s for a in answers),
+        device_s=math.fsum(a.device_s for a in predictions),
         answered=len(given),
     )
 

@@ -6,153 +6,140 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from hybridlat.estimate import gate
-from hybridlat.estimate.calibration import JudgedNetwork, advance, cells_at, fit_composition
+from hybridlat.estimate.calibration import (
+    HeldOutNetwork,
+    cells_at,
+    fit_composition,
+    measure_greedily,
+)
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import Belief
-from hybridlat.evaluation import selection_curves
-from hybridlat.evaluation.baseline_runs import judge_baselines
-from hybridlat.evaluation.cross_fitting import CrossFitted, Setting, cross_fit
-from hybridlat.evaluation.dataset import Records, WholeNetwork
-from hybridlat.evaluation.metrics import Answer, noise
-from hybridlat.evaluation.results import OWN, Judgement, TargetReport
+from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.evaluation import confidence_levels, selection_curves
+from hybridlat.evaluation.baseline_runs import evaluate_baselines
+from hybridlat.evaluation.cross_fitting import CrossFitted, FitConfig, cross_fit
+from hybridlat.evaluation.dataset import Dataset, WholeNetwork
+from hybridlat.evaluation.metrics import Prediction, noise
+from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
+from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.splits import FOLDS, even_folds
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
+_MEASURED, _UNSEEN = "measured", "unseen"
 Tell = Callable[[str], None]
 
 
-def judge_networks(
-    records: Records,
-    setting: Setting,
+def evaluate_networks(
+    dataset: Dataset,
+    config: FitConfig,
     tolerances: Sequence[float],
     baselines: Sequence[str],
     tell: Tell,
     folds: int = FOLDS,
 ) -> TargetReport:
     """Every network of the records judged once, by a model and constants that have not seen it."""
-    networks = records.complete_networks
-    tell(f"{records.target}: fitting {folds} models, {len(networks)} networks held out in turn")
+    networks = dataset.complete_networks
+    tell(f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn")
     place = even_folds((n.name for n in networks), folds)
-    fitted = cross_fit(records, networks, setting, place, tell=tell)
+    fitted = cross_fit(dataset, networks, config, place, tell=tell)
     compositions = {
-        fold: fit_composition(fitted.others(fold), setting.confidence) for fold in fitted.folds
+        fold: fit_composition(fitted.others(fold), config.confidence) for fold in fitted.folds
     }
-    found: dict[str, list[Answer]] = {}
-    gated: dict[str, dict[str, Belief]] = {}
+    found: dict[str, list[Prediction]] = {}
+    posteriors: dict[str, dict[str, ErrorPosterior]] = {}
     spent: dict[str, list[float]] = {}
     for fold, members in fitted.folds.items():
         for network in members:
             _play(
-                records, network, fitted.judged[network.name], compositions[fold], tolerances,
-                found, gated, spent,
+                dataset, network, fitted.held_out[network.name], compositions[fold], tolerances,
+                found, posteriors, spent,
             )  # fmt: skip
-    predict_ms = _predict_ms(records, fitted)
-    own = [Judgement(regime, OWN, tuple(found[regime]), predict_ms) for regime in found]
-    tell(f"{records.target}: fitting baselines")
-    others = judge_baselines(records, fitted, setting, gated, baselines)
+    predict_ms = _predict_ms(dataset, fitted)
+    own = [MethodResult(regime, OWN, tuple(found[regime]), predict_ms) for regime in found]
+    tell(f"{dataset.target}: fitting baselines")
+    gated = {r: b for r, b in posteriors.items() if r not in (_MEASURED, _UNSEEN)}
+    others = evaluate_baselines(dataset, fitted, config, gated, baselines)
     drawn = selection_curves.risk_coverage(fitted, compositions)
-    pairs = [(fitted.judged[n.name], compositions[f]) for f, m in fitted.folds.items() for n in m]
+    pairs = [(fitted.held_out[n.name], compositions[f]) for f, m in fitted.folds.items() for n in m]
     own.extend(selection_curves.choices(pairs, CELL_SHARES))
-    own.append(Judgement("unseen_cells", OWN, _cells(pairs), predict_ms, per_cell=True))
+    cells = _cells(pairs)
+    own.append(MethodResult("unseen_cells", OWN, cells, predict_ms, per_cell=True))
+    tell(f"{dataset.target}: intervals at other confidences")
+    gates = {f"gated@{t * 100:g}%": t for t in tolerances}
+    calibration = {
+        regime: confidence_levels.of_gate(pairs, gates[regime], given)
+        if regime in gates
+        else confidence_levels.of_states(pairs, given)
+        for regime, given in posteriors.items()
+    }
+    calibration["unseen_cells"] = confidence_levels.of_cells(cells, config.confidence)
     floor, within = noise([n.repeats_us for n in networks])
     return TargetReport(
-        target=records.target,
-        data_hash=records.data_hash,
-        judgements=(*own, *others),
+        target=dataset.target,
+        data_hash=dataset.data_hash,
+        results=(*own, *others),
         noise_floor=floor,
         noise_within_5=within,
         networks=len(networks),
-        cells=len(records.cells),
+        cells=len(dataset.cells),
         curves=drawn,
-        calibration=selection_curves.calibration(pairs),
+        calibration=calibration,
         device_time_share={r: sum(v) / len(v) for r, v in spent.items() if v},
-        notes=_notes(records, networks),
+        notes=_notes(dataset, networks),
     )
-
-
-def play_gate(
-    network: JudgedNetwork, composition: Composition, tolerance: float, fraction: float = 0.25
-) -> Belief:
-    """Measure what the gate asks for, from the records, until it asks no more."""
-    belief = composition.start(network.cells)
-    while chosen := gate.choose(belief, composition, tolerance, fraction=fraction):
-        belief = belief.observe(network.truth(chosen))
-    return belief
-
-
-def answer(network: JudgedNetwork, composition: Composition, belief: Belief) -> Answer:
-    """What is said of a network in the state of a belief; no latency while a cell has none."""
-    interval = composition.interval(belief)
-    complete = belief.complete
-    return Answer(
-        name=network.name,
-        true_us=network.latency_us,
-        predicted_us=interval.latency_us if complete else math.nan,
-        interval_us=interval.interval_us if complete else None,
-        measured_share=belief.measured_share,
-        device_s=math.fsum(network.cells[i].cost_s for i in belief.measured),
-        cells=len(network.cells),
-        cells_measured=len(belief.measured),
-    )
-
-
-def all_measured(network: JudgedNetwork, composition: Composition) -> Belief:
-    """The belief once every cell is measured."""
-    return composition.start(network.cells).observe(network.truth(range(len(network.cells))))
 
 
 def _play(
-    records: Records,
+    dataset: Dataset,
     whole: WholeNetwork,
-    network: JudgedNetwork,
+    network: HeldOutNetwork,
     composition: Composition,
     tolerances: Sequence[float],
-    found: dict[str, list[Answer]],
-    gated: dict[str, dict[str, Belief]],
+    found: dict[str, list[Prediction]],
+    posteriors: dict[str, dict[str, ErrorPosterior]],
     spent: dict[str, list[float]],
 ) -> None:
     everything = all_measured(network, composition)
-    found.setdefault("measured", []).append(answer(network, composition, everything))
     start = composition.start(network.cells)
-    found.setdefault("unseen", []).append(answer(network, composition, start))
+    for regime, posterior in ((_MEASURED, everything), (_UNSEEN, start)):
+        posteriors.setdefault(regime, {})[whole.name] = posterior
+        found.setdefault(regime, []).append(prediction_in(network, composition, posterior))
     total_s = math.fsum(c.cost_s for c in network.cells)
     for tolerance in tolerances:
         regime = f"gated@{tolerance * 100:g}%"
-        belief = play_gate(network, composition, tolerance)
-        gated.setdefault(regime, {})[whole.name] = belief
-        said = answer(network, composition, belief)
+        posterior = simulate_gate(network, composition, tolerance)
+        posteriors.setdefault(regime, {})[whole.name] = posterior
+        said = prediction_in(network, composition, posterior)
         found.setdefault(regime, []).append(said)
         spent.setdefault(regime, []).append(said.device_s / total_s)
     for share in CELL_SHARES:
         regime = f"gated_cells@{share * 100:g}%"
-        belief = advance(start, network, cells_at(share, len(network.cells)))
-        gated.setdefault(regime, {})[whole.name] = belief
-        found.setdefault(regime, []).append(answer(network, composition, belief))
+        posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
+        posteriors.setdefault(regime, {})[whole.name] = posterior
+        found.setdefault(regime, []).append(prediction_in(network, composition, posterior))
 
 
-def _cells(pairs: Sequence[tuple[JudgedNetwork, Composition]]) -> tuple[Answer, ...]:
+def _cells(pairs: Sequence[tuple[HeldOutNetwork, Composition]]) -> tuple[Prediction, ...]:
     """Every distinct cell once, as the first network that has it saw it predicted."""
-    seen: dict[str, Answer] = {}
+    seen: dict[str, Prediction] = {}
     for network, composition in pairs:
         for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
             if cell.latency_us is None:
-                said = Answer(cell.signature, true_us, math.nan)
+                said = Prediction(cell.signature, true_us, math.nan)
             else:
                 reach = selection_curves.cell_reach(cell, composition)
                 low, high = cell.latency_us / reach, cell.latency_us * reach
-                said = Answer(cell.signature, true_us, cell.latency_us, (low, high))
+                said = Prediction(cell.signature, true_us, cell.latency_us, (low, high))
             seen.setdefault(cell.signature, said)
     return tuple(seen.values())
 
 
-def _predict_ms(records: Records, fitted: CrossFitted) -> float:
+def _predict_ms(dataset: Dataset, fitted: CrossFitted) -> float:
     """Milliseconds to predict the cells of one network, mean over all, models loaded."""
     spent = 0.0
     count = 0
     for fold, members in fitted.folds.items():
         for network in members:
-            texts = [records.cells[h].text for h, _ in network.cells]
+            texts = [dataset.cells[h].text for h, _ in network.cells]
             began = time.perf_counter()
             fitted.models[fold].predict(texts)
             spent += time.perf_counter() - began
@@ -160,8 +147,8 @@ def _predict_ms(records: Records, fitted: CrossFitted) -> float:
     return 1e3 * spent / max(count, 1)
 
 
-def _notes(records: Records, networks: Sequence[WholeNetwork]) -> tuple[str, ...]:
-    missing = len(records.networks) - len(networks)
+def _notes(dataset: Dataset, networks: Sequence[WholeNetwork]) -> tuple[str, ...]:
+    missing = len(dataset.networks) - len(networks)
     if not missing:
         return ()
     return (f"{missing} networks left out: some of their cells could not be measured",)

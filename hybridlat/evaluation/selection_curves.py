@@ -1,4 +1,4 @@
-"""Risk–coverage curves of several ways to choose cells, and how often intervals hold the truth."""
+"""Risk–coverage curves of several ways to choose which cells to measure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hybridlat.estimate.calibration import JudgedNetwork, advance, cells_at
+from hybridlat.estimate.calibration import HeldOutNetwork, cells_at, measure_greedily
 from hybridlat.estimate.composition import Composition, normal_quantile
-from hybridlat.estimate.posterior import CellFacts
+from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.cross_fitting import CrossFitted
-from hybridlat.evaluation.metrics import Answer, mean_score, rmspe, score
-from hybridlat.evaluation.results import Judgement
+from hybridlat.evaluation.metrics import Prediction, mean_score, rmspe, score
+from hybridlat.evaluation.results import MethodResult
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _RANDOM_TRIALS = 10
-Order = Callable[[JudgedNetwork, Composition], list[int]]
-Pairs = Sequence[tuple[JudgedNetwork, Composition]]
+Order = Callable[[HeldOutNetwork, Composition], list[int]]
+Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
 
 
-def share_only(network: JudgedNetwork, composition: Composition) -> list[int]:
+def share_only(network: HeldOutNetwork, composition: Composition) -> list[int]:
     """The cells with the largest predicted part of the time first."""
     del composition
     uses = [-(c.latency_us or math.inf) * c.count for c in network.cells]
@@ -31,7 +30,7 @@ def share_only(network: JudgedNetwork, composition: Composition) -> list[int]:
 def random_order(seed: int) -> Order:
     """Cells in an order that the seed and the network's name decide."""
 
-    def order(network: JudgedNetwork, composition: Composition) -> list[int]:
+    def order(network: HeldOutNetwork, composition: Composition) -> list[int]:
         del composition
         rng = np.random.default_rng([seed, *network.name.encode()])
         return [int(i) for i in rng.permutation(len(network.cells))]
@@ -39,7 +38,7 @@ def random_order(seed: int) -> Order:
     return order
 
 
-def perfect(network: JudgedNetwork, composition: Composition) -> list[int]:
+def perfect(network: HeldOutNetwork, composition: Composition) -> list[int]:
     """Next the cell whose measurement brings the network nearest to its truth: it knows both."""
     uses, truth = _uses(network)
     total = sum(uses)
@@ -58,7 +57,7 @@ def perfect(network: JudgedNetwork, composition: Composition) -> list[int]:
     return order
 
 
-def _uses(network: JudgedNetwork) -> tuple[list[float], list[float]]:
+def _uses(network: HeldOutNetwork) -> tuple[list[float], list[float]]:
     truth = [c.count * us for c, (us, _) in zip(network.cells, network.measured, strict=True)]
     uses = [
         t if c.latency_us is None else c.count * c.latency_us
@@ -67,27 +66,27 @@ def _uses(network: JudgedNetwork) -> tuple[list[float], list[float]]:
     return uses, truth
 
 
-def choices(pairs: Pairs, shares: Sequence[float]) -> list[Judgement]:
+def choices(pairs: Pairs, shares: Sequence[float]) -> list[MethodResult]:
     """What plain ways of choosing reach at shares of the cells, the rest as predicted."""
     found = []
     for share in shares:
         regime = f"gated_cells@{share * 100:g}%"
         for method, order in (("share_only", share_only), ("perfect", perfect)):
-            found.append(Judgement(regime, method, _answers(pairs, order, share)))
+            found.append(MethodResult(regime, method, _answers(pairs, order, share)))
         trials = [_answers(pairs, random_order(seed), share) for seed in range(_RANDOM_TRIALS)]
         summary = mean_score([score(t) for t in trials])
-        found.append(Judgement(regime, "random", trials[0], summary=summary))
+        found.append(MethodResult(regime, "random", trials[0], summary=summary))
     return found
 
 
-def _answers(pairs: Pairs, order: Order, share: float) -> tuple[Answer, ...]:
+def _answers(pairs: Pairs, order: Order, share: float) -> tuple[Prediction, ...]:
     found = []
     for network, composition in pairs:
         chosen = order(network, composition)[: cells_at(share, len(network.cells))]
         uses, truth = _uses(network)
         mixed = [truth[i] if i in chosen else us for i, us in enumerate(uses)]
         found.append(
-            Answer(
+            Prediction(
                 network.name,
                 network.latency_us,
                 composition.latency_us(math.fsum(mixed)),
@@ -105,18 +104,20 @@ def risk_coverage(
 ) -> dict[str, list[tuple[float, float]]]:
     """Method → [(share of cells measured, RMSPE %)]: gate, share only, random and perfect."""
     pairs = [
-        (fitted.judged[n.name], compositions[fold])
+        (fitted.held_out[n.name], compositions[fold])
         for fold, members in fitted.folds.items()
         for n in members
     ]
     drawn: dict[str, list[tuple[float, float]]] = {"gate": []}
-    beliefs = [composition.start(network.cells) for network, composition in pairs]
+    posteriors = [composition.start(network.cells) for network, composition in pairs]
     for share in SHARES:
         errors = []
         for i, (network, composition) in enumerate(pairs):
-            beliefs[i] = advance(beliefs[i], network, cells_at(share, len(network.cells)))
-            if beliefs[i].complete:
-                said = composition.latency_us(beliefs[i].sum_us)
+            posteriors[i] = measure_greedily(
+                posteriors[i], network, cells_at(share, len(network.cells))
+            )
+            if posteriors[i].complete:
+                said = composition.latency_us(posteriors[i].sum_us)
                 errors.append(said / network.latency_us - 1)
         _append(drawn["gate"], share, errors)
         for method, orders in (
@@ -140,31 +141,6 @@ def _append(curve: list[tuple[float, float]], share: float, errors: list[float])
         curve.append((share, found))
 
 
-def cell_reach(cell: CellFacts, composition: Composition) -> float:
+def cell_reach(cell: CellPrior, composition: Composition) -> float:
     """The factor by which a cell's interval reaches up and down."""
     return math.exp(normal_quantile(composition.confidence) * cell.spread_share)
-
-
-def calibration(pairs: Pairs) -> dict[str, list[tuple[float, float]]]:
-    """Share of cells and of unseen networks inside their interval, at several confidences."""
-    cells = {
-        c.signature: abs(math.log(us / c.latency_us)) / c.spread_share
-        for network, _ in pairs
-        for c, (us, _) in zip(network.cells, network.measured, strict=True)
-        if c.latency_us is not None
-    }
-    networks = []
-    for network, composition in pairs:
-        belief = composition.start(network.cells)
-        if belief.complete:
-            interval = composition.interval(belief)
-            reach = math.log1p(interval.half_width_share) / normal_quantile(composition.confidence)
-            networks.append(abs(math.log(network.latency_us / interval.latency_us)) / reach)
-    found = {}
-    for name, scores in (("cells", list(cells.values())), ("networks", networks)):
-        if scores:
-            found[name] = [
-                (level, float(np.mean(np.array(scores) <= normal_quantile(level))))
-                for level in LEVELS
-            ]
-    return found

@@ -223,7 +223,8 @@ class CellModel:
                     f"{folder} has model format {head['format']}, this version reads "
                     f"up to {MODEL_FORMAT}: train it again with `hybridlat train`"
                 )
-            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+            stream = io.BytesIO((folder / "arrays.npz").read_bytes())
+            with np.load(stream, allow_pickle=False) as arrays:
                 a = {name: arrays[name] for name in arrays.files}
             ops = tuple(head["ops"])
             if list(head["features"]) != list(feature_names(ops)):

@@ -59,6 +59,11 @@ class Booster:
         self.ubj = ubj
         self.columns = columns
         self._handle = ctypes.c_void_p()
+        if not (ubj.startswith(b"{") and ubj.endswith(b"}")):
+            # XGBoost does not refuse a file that was cut off: it ends the process.
+            raise StoreError(
+                "the file of boosted trees is damaged: it is not a whole UBJSON object"
+            )
         library = _library()
         _check(
             library.XGBoosterCreate(None, ctypes.c_uint64(0), ctypes.byref(self._handle)),

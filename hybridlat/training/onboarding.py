@@ -16,7 +16,7 @@ from pathlib import Path
 from hybridlat import onnx_io
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate.partition import Split, split_network
+from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.isolated import Job, Progress, Settings, measure
@@ -26,7 +26,7 @@ from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import EVERY, as_read, draw, sweep
-from hybridlat.training.train import Trained, train_target
+from hybridlat.training.train import Trained, TrainingOptions, train_target
 
 NETWORK_SHARE = 0.6
 """Part of the budget that whole networks and their cells may take."""
@@ -91,9 +91,8 @@ def onboard_target(
     trained = None
     if known >= _LEAST_CELLS:
         say(f"{backend.target}: training on {known} cells")
-        trained = train_target(
-            backend.target, store=url, out=out, device=device, seed=seed, track=track, tell=say
-        )
+        chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
+        trained = train_target(backend.target, chosen, store=url, tell=say)
     else:
         work.notes.append(
             f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
@@ -139,17 +138,17 @@ class _Work:
                 break
             self.tell(f"{self.backend.target}: {name}")
             try:
-                split = self._split(network)
+                partition = self._partition(network)
             except HybridlatError as error:
                 self.notes.append(f"{name} is left out: {error}")
                 continue
             whole = Job(sign(network).hash, network, "network", {"network": name})
-            jobs = [*self._cells(split, name), *self._unless_known([whole])]
+            jobs = [*self._cells(partition, name), *self._unless_known([whole])]
             if self.backend.protocol == "differential":
                 self._measure_within(name, network, jobs)
             else:
                 self._measure(jobs, end)
-            cells = tuple((use.signature, use.count) for use in split.uses)
+            cells = tuple((use.signature, use.count) for use in partition.uses)
             self.store.add_breakdowns(
                 [Breakdown(self.backend.target, name, whole.signature, cells,
                            labels={"network": name})]
@@ -181,10 +180,10 @@ class _Work:
             drawn = draw(seed * 1_000_003 + place, EVERY)
             try:
                 network = as_read(drawn)
-                split = self._split(network)
+                partition = self._partition(network)
             except HybridlatError:
                 continue  # what an engine refuses is passed over, as in every sweep
-            done += self._measure_within(f"kernel {place}", network, self._cells(split, ""))
+            done += self._measure_within(f"kernel {place}", network, self._cells(partition, ""))
         return done
 
     def _measure_within(self, name: str, network: Network, jobs: Sequence[Job]) -> int:
@@ -205,19 +204,19 @@ class _Work:
             return 0
         return sum(record.latency_us is not None for record in records)
 
-    def _split(self, network: Network) -> Split:
+    def _partition(self, network: Network) -> Partition:
         names = (*(node.name for node in network.nodes), *network.folded)
-        found = split_network(network, self.backend.lower(network), names)
+        found = partition_network(network, self.backend.lower(network), names)
         self.store.add_signatures(found.texts)
         return found
 
-    def _cells(self, split: Split, name: str) -> list[Job]:
+    def _cells(self, partition: Partition, name: str) -> list[Job]:
         from hybridlat.graph.signature import read
 
         jobs = [
-            Job(use.signature, read(split.texts[use.signature], " ".join(use.ops)[:60]), "cell",
+            Job(use.signature, read(partition.texts[use.signature], " ".join(use.ops)[:60]), "cell",
                 {"network": name} if name else {})
-            for use in split.uses
+            for use in partition.uses
         ]  # fmt: skip
         return self._unless_known(jobs)
 

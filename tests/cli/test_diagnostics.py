@@ -26,6 +26,20 @@ def test_by_default_nothing_is_said(nets: Path) -> None:
     assert known(nets).stderr == ""
 
 
+def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -> None:
+    """A damaged model of the user's own is passed over, and each file is told of once."""
+    place = tmp_path / "hybridlat" / "models" / FAKE.replace("/", "_")
+    place.mkdir(parents=True)
+    (place / "card.json").write_text("no card")
+    (place / "composition.json").write_text("{")
+    done = process("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json",
+                   "--store", "known.db", cwd=nets, XDG_DATA_HOME=str(tmp_path))  # fmt: skip
+    said = done.stderr.splitlines()
+    assert len(said) == len(set(said)) >= 1
+    assert all(line.startswith(f"hybridlat: {place}") and "passed over" in line for line in said)
+    json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("flag", ["-v", "--verbose", "--debug"])
 def test_messages_are_shown_beside_the_answer(nets: Path, flag: str) -> None:
     done = known(nets, flag)

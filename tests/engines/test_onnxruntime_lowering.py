@@ -15,7 +15,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.onnxruntime.lowering import context_of
 from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
-from hybridlat.estimate.partition import Split, Splitter, split_network
+from hybridlat.estimate.partition import Partition, Partitioner, partition_network
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import read, sign
@@ -129,22 +129,22 @@ def test_a_split_is_recalled_for_the_same_structure_only(tmp_path: Path) -> None
 
     file = load(NETS / "squeezenet.onnx")
     with Store(tmp_path / "store.db") as store:
-        first = Splitter(HERE, store, counted, lambda _: version).split(file)
-        again = Splitter(HERE, store, counted, lambda _: version)
+        first = Partitioner(HERE, store, counted, lambda _: version).split(file)
+        again = Partitioner(HERE, store, counted, lambda _: version)
         assert again.split(file).uses == first.uses and len(asked) == 1
         again.split(file, batch=2)
-        Splitter(other, store, counted, lambda _: version).split(file)
+        Partitioner(other, store, counted, lambda _: version).split(file)
         assert len(asked) == 3
         version = "2"  # the engine was updated: what it fuses may have changed
-        Splitter(HERE, store, counted, lambda _: version).split(file)
+        Partitioner(HERE, store, counted, lambda _: version).split(file)
     assert len(asked) == 4
 
 
 def test_a_split_reads_back() -> None:
     file = load(NETS / "squeezenet.onnx")
     network = file.network()
-    split = split_network(network, lower(network), file.node_names)
-    back = Split.from_text(split.to_text())
-    assert back is not None and back.uses == split.uses and back.gone == split.gone
-    named = [n for use in split.uses for n in use.nodes] + list(split.gone)
+    split = partition_network(network, lower(network), file.node_names)
+    back = Partition.from_text(split.to_text())
+    assert back is not None and back.uses == split.uses and back.removed == split.removed
+    named = [n for use in split.uses for n in use.nodes] + list(split.removed)
     assert sorted(named) == list(range(len(file.node_names)))

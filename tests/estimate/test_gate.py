@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -11,38 +12,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.estimate import gate
-from hybridlat.estimate.calibration import JudgedNetwork, advance, cells_at, fit_composition
+from hybridlat.estimate.calibration import (
+    HeldOutNetwork,
+    cells_at,
+    fit_composition,
+    measure_greedily,
+)
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import Belief
+from hybridlat.estimate.posterior import ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
 
 
-def _run(network: JudgedNetwork, tolerance: float, fraction: float = 0.5) -> Belief:
-    belief = COMPOSITION.start(network.cells)
+def _run(
+    network: HeldOutNetwork,
+    tolerance: float,
+    fraction: float = 0.5,
+    composition: Composition = COMPOSITION,
+) -> ErrorPosterior:
+    posterior = composition.start(network.cells)
     for _ in range(len(network.cells) + 1):
-        chosen = gate.choose(belief, COMPOSITION, tolerance, fraction=fraction)
+        chosen = gate.choose(posterior, composition, tolerance, fraction=fraction)
         if not chosen:
-            return belief
-        assert not set(chosen) & set(belief.measured)
-        belief = belief.observe(network.truth(chosen))
+            return posterior
+        assert not set(chosen) & set(posterior.measured)
+        posterior = posterior.observe(network.truth(chosen))
     raise AssertionError("the gate does not come to an end")
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 25), st.floats(0.03, 0.4))
 def test_never_exceeds_the_tolerance(seed: int, cells: int, tolerance: float) -> None:
-    belief = _run(make_network(seed, cells), tolerance)
-    assert COMPOSITION.interval(belief).half_width_share <= tolerance + 1e-9
+    posterior = _run(make_network(seed, cells), tolerance)
+    assert COMPOSITION.interval(posterior).half_width_share <= tolerance + 1e-9
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000), st.integers(2, 22))
 def test_a_wider_tolerance_never_costs_more(seed: int, cells: int) -> None:
-    belief = COMPOSITION.start(make_network(seed, cells).cells)
+    posterior = COMPOSITION.start(make_network(seed, cells).cells)
     costs = [
-        gate.plan(belief, COMPOSITION, t).cost_s for t in (0.0, 0.02, 0.03, 0.05, 0.08, 0.15, 0.5)
+        gate.plan(posterior, COMPOSITION, t).cost_s
+        for t in (0.0, 0.02, 0.03, 0.05, 0.08, 0.15, 0.5)
     ]
     assert costs == sorted(costs, reverse=True)
 
@@ -52,22 +64,22 @@ def test_a_wider_tolerance_never_costs_more(seed: int, cells: int) -> None:
 def test_the_plan_is_the_cheapest_on_small_networks(
     seed: int, cells: int, tolerance: float
 ) -> None:
-    belief = COMPOSITION.start(make_network(seed, cells).cells)
-    found = gate.plan(belief, COMPOSITION, tolerance)
+    posterior = COMPOSITION.start(make_network(seed, cells).cells)
+    found = gate.plan(posterior, COMPOSITION, tolerance)
     if not found.reachable:
         return
-    weights = belief.uses_us / belief.sum_us
+    weights = posterior.uses_us / posterior.sum_us
     best = np.inf
     for size in range(cells + 1):
         for chosen in itertools.combinations(range(cells), size):
             # Condition on noisy observations by adding their precision: another road to the same.
             noise = np.full(cells, 1e12)
             noise[list(chosen)] = gate.EXPECTED_NOISE_SHARE**2
-            posterior = np.linalg.inv(np.linalg.inv(belief.covariance) + np.diag(1 / noise))
-            variance = float(weights @ posterior @ weights)
-            everything = COMPOSITION.half_width_share(variance, belief.sum_us)
+            left = np.linalg.inv(np.linalg.inv(posterior.covariance) + np.diag(1 / noise))
+            variance = float(weights @ left @ weights)
+            everything = COMPOSITION.half_width_share(variance, posterior.sum_us)
             if everything <= tolerance * (1 + 1e-6):
-                best = min(best, sum(belief.facts[i].cost_s for i in chosen))
+                best = min(best, sum(posterior.priors[i].cost_s for i in chosen))
     assert found.cost_s == pytest.approx(best, rel=1e-6)
     assert found.half_width_share <= max(tolerance, found.half_width_share / 1.02) + 1e-9
 
@@ -85,8 +97,8 @@ def test_unknown_and_untrusted_cells_are_always_measured(
         for i, c in enumerate(network.cells)
     )
     network = replace(network, cells=cells)
-    belief = COMPOSITION.start(cells)
-    assert strange <= set(gate.choose(belief, COMPOSITION, tolerance=10.0))
+    posterior = COMPOSITION.start(cells)
+    assert strange <= set(gate.choose(posterior, COMPOSITION, tolerance=10.0))
     done = _run(network, tolerance=10.0)
     assert strange <= set(done.measured)
     assert done.complete
@@ -94,19 +106,21 @@ def test_unknown_and_untrusted_cells_are_always_measured(
 
 def test_what_cannot_be_measured_is_not_chosen() -> None:
     network = make_network(3, cells=10)
-    belief = COMPOSITION.start(network.cells)
+    posterior = COMPOSITION.start(network.cells)
     everything = range(10)
-    assert gate.choose(belief, COMPOSITION, 0.02, refused=everything) == ()
-    found = gate.plan(belief, COMPOSITION, 0.02, refused=everything)
+    assert gate.choose(posterior, COMPOSITION, 0.02, refused=everything) == ()
+    found = gate.plan(posterior, COMPOSITION, 0.02, refused=everything)
     assert not found.reachable
     assert found.positions == ()
 
 
 def test_out_of_reach_comes_as_near_as_it_can() -> None:
-    belief = COMPOSITION.start(make_network(4, cells=14).cells)
-    found = gate.plan(belief, COMPOSITION, tolerance=0.001)
+    posterior = COMPOSITION.start(make_network(4, cells=14).cells)
+    found = gate.plan(posterior, COMPOSITION, tolerance=0.001)
     assert not found.reachable
-    everything = belief.observe({i: (c.latency_us or 0, 0.01) for i, c in enumerate(belief.facts)})
+    everything = posterior.observe(
+        {i: (c.latency_us or 0, 0.01) for i, c in enumerate(posterior.priors)}
+    )
     best = COMPOSITION.interval(everything).half_width_share
     assert found.half_width_share <= best * 1.03
 
@@ -118,8 +132,8 @@ def test_better_than_the_largest_shares_first() -> None:
     for i in range(120):
         network = make_network(9000 + i, cells=10 + i % 30)
         count = cells_at(0.2, len(network.cells))
-        belief = advance(composition.start(network.cells), network, count)
-        by_gate.append(composition.interval(belief).latency_us / network.latency_us - 1)
+        posterior = measure_greedily(composition.start(network.cells), network, count)
+        by_gate.append(composition.interval(posterior).latency_us / network.latency_us - 1)
         largest = np.argsort([-c.count * (c.latency_us or 0) for c in network.cells])[:count]
         total = sum(
             c.count * (network.measured[i][0] if i in largest else (c.latency_us or 0))
@@ -131,5 +145,38 @@ def test_better_than_the_largest_shares_first() -> None:
 
 def test_ranking_names_every_unmeasured_cell_once() -> None:
     network = make_network(5, cells=15)
-    belief = COMPOSITION.start(network.cells).observe(network.truth([2, 7]))
-    assert sorted(gate.ranking(belief)) == [i for i in range(15) if i not in (2, 7)]
+    posterior = COMPOSITION.start(network.cells).observe(network.truth([2, 7]))
+    assert sorted(gate.ranking(posterior)) == [i for i in range(15) if i not in (2, 7)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000), st.integers(2, 22), st.floats(0.02, 0.3), st.sampled_from([10, 20]))
+def test_a_surer_answer_never_costs_less(
+    seed: int, cells: int, tolerance: float, networks: int
+) -> None:
+    composition = _calibrated(networks)
+    posterior = composition.start(make_network(seed, cells).cells)
+    costs = [
+        gate.plan(posterior, composition.at(c), tolerance).cost_s
+        for c in (0.3, 0.5, 0.8, 0.9, 0.99, 0.999)
+    ]
+    assert costs == sorted(costs)
+
+
+def test_the_surer_the_more_is_measured() -> None:
+    composition = _calibrated(20)
+    spent, cells = [], []
+    for confidence in (0.5, 0.8, 0.9, 0.95, 0.99):
+        done = [
+            _run(make_network(7000 + i, cells=12), 0.05, composition=composition.at(confidence))
+            for i in range(20)
+        ]
+        cells.append(sum(len(b.measured) for b in done))
+        spent.append(sum(b.priors[i].cost_s for b in done for i in b.measured))
+    assert all(less < more for less, more in itertools.pairwise(cells))
+    assert all(less < more for less, more in itertools.pairwise(spent))
+
+
+@functools.cache
+def _calibrated(networks: int) -> Composition:
+    return fit_composition([make_network(i, cells=8 + i % 9) for i in range(networks)])

@@ -11,34 +11,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.estimate.correlation import fit_correlation
-from hybridlat.estimate.posterior import Belief, CellFacts, Correlation
+from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
 
 TWINS = (
-    CellFacts("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
-    CellFacts("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
-    CellFacts("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), place=(3.0,)),
+    CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
+    CellPrior("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
+    CellPrior("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), place=(3.0,)),
 )
 
 
 def test_a_measured_cell_moves_the_cells_like_it() -> None:
-    belief = Belief.start(TWINS, Correlation(network=0.0, kind=0.2, near=0.6))
-    taught = belief.observe({0: (120.0, 0.01)})
+    posterior = ErrorPosterior.start(TWINS, Correlation(network=0.0, kind=0.2, near=0.6))
+    taught = posterior.observe({0: (120.0, 0.01)})
     like, unlike = taught.latencies_us[1], taught.latencies_us[2]
     # Simple kriging by hand: 0.8 of a ratio of ln 1.2, a little less for the noise.
     gain = 0.8 * 0.04 / (0.04 + 0.01**2)
     assert like == pytest.approx(100 * math.exp(gain * math.log(1.2)))
     assert unlike == pytest.approx(100.0)
     assert taught.latencies_us[0] == 120.0
-    assert taught.covariance[1, 1] < belief.covariance[1, 1]
+    assert taught.covariance[1, 1] < posterior.covariance[1, 1]
 
 
 def test_measuring_an_unknown_cell_completes_the_sum() -> None:
-    facts = (*TWINS, CellFacts("d", 2, None, 0.0))
-    belief = Belief.start(facts)
-    assert not belief.complete
-    assert belief.required == (3,)
-    done = belief.observe({3: (50.0, 0.02)})
+    priors = (*TWINS, CellPrior("d", 2, None, 0.0))
+    posterior = ErrorPosterior.start(priors)
+    assert not posterior.complete
+    assert posterior.required == (3,)
+    done = posterior.observe({3: (50.0, 0.02)})
     assert done.complete
     assert done.required == ()
     assert done.sum_us == pytest.approx(400.0)
@@ -46,18 +46,18 @@ def test_measuring_an_unknown_cell_completes_the_sum() -> None:
 
 
 def test_a_surprise_widens_what_is_left() -> None:
-    belief = Belief.start(TWINS, Correlation(degrees=4.0))
-    calm = belief.observe({0: (101.0, 0.01)})
-    shocked = belief.observe({0: (400.0, 0.01)})
+    posterior = ErrorPosterior.start(TWINS, Correlation(degrees=4.0))
+    calm = posterior.observe({0: (101.0, 0.01)})
+    shocked = posterior.observe({0: (400.0, 0.01)})
     assert shocked.covariance[2, 2] > calm.covariance[2, 2]
 
 
 def test_cells_that_were_measured_before_are_only_noise() -> None:
-    facts = (replace(TWINS[0], source="measured", spread_share=0.03), *TWINS[1:])
-    belief = Belief.start(facts)
-    assert belief.covariance[0, 0] == pytest.approx(0.03**2)
-    assert not belief.covariance[0, 1:].any()
-    assert belief.unmeasured == (1, 2)
+    priors = (replace(TWINS[0], source="measured", spread_share=0.03), *TWINS[1:])
+    posterior = ErrorPosterior.start(priors)
+    assert posterior.covariance[0, 0] == pytest.approx(0.03**2)
+    assert not posterior.covariance[0, 1:].any()
+    assert posterior.unmeasured == (1, 2)
 
 
 @settings(deadline=None, max_examples=40)
@@ -66,16 +66,16 @@ def test_order_of_measuring_does_not_matter_and_variance_stays_sound(
     seed: int, data: st.DataObject
 ) -> None:
     network = make_network(seed, cells=8)
-    belief = Belief.start(network.cells, TRUE)
+    posterior = ErrorPosterior.start(network.cells, TRUE)
     order = data.draw(st.permutations(range(8)))
-    one_by_one = belief
+    one_by_one = posterior
     for position in order[:5]:
         one_by_one = one_by_one.observe(network.truth([position]))
-    at_once = belief.observe(network.truth(order[:5]))
+    at_once = posterior.observe(network.truth(order[:5]))
     np.testing.assert_allclose(one_by_one.latencies_us, at_once.latencies_us)
     np.testing.assert_allclose(one_by_one.covariance, at_once.covariance)
     assert float(np.linalg.eigvalsh(at_once.covariance).min()) > -1e-9
-    everything = belief.observe(network.truth(range(8)))
+    everything = posterior.observe(network.truth(range(8)))
     assert everything.sum_us == pytest.approx(network.sum_of_measured_us)
 
 
@@ -107,7 +107,7 @@ def test_independent_errors_are_seen_as_independent() -> None:
 
 
 def test_untrusted_cells_are_seen_to_be_worse() -> None:
-    def stretched(seed: int) -> list[tuple[CellFacts, float]]:
+    def stretched(seed: int) -> list[tuple[CellPrior, float]]:
         network = make_network(seed, cells=20)
         found = []
         for i, (cell, (us, _)) in enumerate(zip(network.cells, network.measured, strict=True)):

@@ -16,7 +16,12 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the user's models nor the user's tracking are touched."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr("hybridlat.training.train.model_folders", lambda _: [])
+    hide_shipped_models(monkeypatch)
+
+
+def hide_shipped_models(patch: pytest.MonkeyPatch) -> None:
+    """Starting from the shipped models is right, and takes minutes over all these tests."""
+    patch.setattr("hybridlat.estimate.model_folders.shipped", lambda *_: Path("no models"))
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +34,10 @@ def trained(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> train.T
     """A first training on the made-up store."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hybridlat.training.train.model_folders", lambda _: [])
-        return train.train_target(TARGET, store=store_url, out=folder, device=DEVICE, track=False)
+        hide_shipped_models(patch)
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        options = train.TrainingOptions(out=folder, device=DEVICE, track=False)
+        return train.train_target(TARGET, options, store=store_url)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,8 @@ LAUNCH_US = 2.0
 class FlatModel:
     """A model that says 100 µs of everything: where what is tested is not the model."""
 
+    confidence = 0.9
+
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         return [CellPrediction(100.0, (50.0, 200.0), True) for _ in texts]
 

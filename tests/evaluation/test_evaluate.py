@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from hybridlat.cli.main import run
 from hybridlat.errors import InputError
-from hybridlat.evaluation import evaluate
-from hybridlat.evaluation.cross_fitting import Setting, cross_fit, fit_without
-from hybridlat.evaluation.dataset import kernel_hashes, load
-from hybridlat.evaluation.network_level import judge_networks
+from hybridlat.evaluation import evaluate, leaderboard
+from hybridlat.evaluation.cross_fitting import FitConfig, cross_fit, fit_without
+from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
+from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, conv, made_store
 from tests.evaluation.test_metrics import FIXED_KEYS
@@ -25,9 +31,12 @@ FAST = ("lookup_only", "roofline", "flops_linear", "layerwise_measured")
 
 @pytest.fixture(scope="module")
 def judged(store_url: str) -> evaluate.Evaluation:
-    return evaluate.evaluate_targets(
-        [TARGET], store=store_url, device=DEVICE, baselines=FAST, track=False
-    )
+    return _judge(store_url, baselines=FAST)
+
+
+def _judge(url: str, targets: Sequence[Target] = (TARGET,), **options: Any) -> evaluate.Evaluation:
+    options = {"device": DEVICE, "track": False, **options}
+    return evaluate.evaluate_targets(targets, evaluate.EvaluationOptions(**options), store=url)
 
 
 def test_every_regime_and_method_has_a_row(judged: evaluate.Evaluation) -> None:
@@ -58,10 +67,29 @@ def test_figures_make_sense(judged: evaluate.Evaluation) -> None:
     assert layers > 10  # unfused layers are made 15 % slower
 
 
+def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation) -> None:
+    rows = {(r.regime, r.method): r for r in judged.rows}
+    for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%", "unseen_cells"):
+        row = rows[regime, "hybridlat"]
+        levels = row.calibration
+        assert [level.confidence for level in levels] == [0.5, 0.8, 0.9, 0.95, 0.99]
+        if regime != "gated@5%":  # the gate makes the interval fit the tolerance
+            widths = [level.width for level in levels]
+            assert widths == sorted(set(widths))
+            coverages = [level.coverage for level in levels]
+            assert coverages == sorted(coverages)
+        asked = next(level for level in levels if level.confidence == 0.9)
+        assert asked.coverage == pytest.approx(row.score.coverage)
+        assert asked.width == pytest.approx(row.score.width)
+    measured = [level.measured_share for level in rows["gated@5%", "hybridlat"].calibration]
+    assert measured == sorted(measured) and measured[0] < measured[-1]
+    assert rows["unseen", "roofline"].to_json()["calibration"] is None
+
+
 def test_gate_pays_for_what_it_measures(judged: evaluate.Evaluation) -> None:
     found = judged.reports[0].find("gated_cells@20%")
     assert found is not None
-    for item in found.answers:
+    for item in found.predictions:
         assert item.cells_measured == math.ceil(0.2 * item.cells - 1e-9)
         assert item.device_s >= 0.1 * item.cells_measured
 
@@ -70,8 +98,8 @@ def test_nothing_of_a_held_out_network_is_learned_from(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(store_url) as store:
-        records = load(TARGET, [store])
-    setting = Setting(DEVICE, "fp32")
+        dataset = load(TARGET, [store])
+    config = FitConfig(DEVICE, "fp32")
     seen: list[set[str]] = []
 
     def spy(texts: list[str], *rest: object, **options: object) -> object:
@@ -79,9 +107,9 @@ def test_nothing_of_a_held_out_network_is_learned_from(
         return FlatModel()
 
     monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
-    networks = records.complete_networks
+    networks = dataset.complete_networks
     place = {n.name: i % 3 for i, n in enumerate(networks)}
-    fitted = cross_fit(records, networks, setting, place)
+    fitted = cross_fit(dataset, networks, config, place)
     assert len(seen) == 3
     for fold, trained_on in zip(sorted(fitted.folds), seen, strict=True):
         for network in fitted.folds[fold]:
@@ -93,9 +121,9 @@ def test_judging_repeats_itself_but_for_the_clock(
 ) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     with Store(store_url) as store:
-        records = load(TARGET, [store])
+        dataset = load(TARGET, [store])
     reports = [
-        judge_networks(records, Setting(DEVICE, "fp32"), (0.05,), FAST, lambda _: None)
+        evaluate_networks(dataset, FitConfig(DEVICE, "fp32"), (0.05,), FAST, lambda _: None)
         for _ in range(2)
     ]
     rows = [
@@ -117,9 +145,7 @@ def test_perfect_choice_is_a_bound_and_all_cells_are_the_end(
 
 def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     url = made_store(tmp_path, networks=0, sweep=150)
-    found = evaluate.evaluate_targets(
-        [TARGET], store=url, device=DEVICE, baselines=["roofline"], track=False
-    )
+    found = _judge(url, baselines=["roofline"])
     with Store(url) as store:
         count = len(load(TARGET, [store]).cells)
     largest = int(0.8 * count)
@@ -150,9 +176,7 @@ def test_our_model_alone_is_not_fitted_twice(
     monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
     url = made_store(tmp_path, networks=0, sweep=150)
     names = ["model_only", "layerwise_learned"]
-    found = evaluate.evaluate_targets(
-        [TARGET], store=url, device=DEVICE, baselines=names, track=False
-    )
+    found = _judge(url, baselines=names)
     assert len(fits) == 3  # one a seed
     rows = {(r.regime, r.method): r for r in found.rows}
     for regime in {regime for regime, _ in rows}:
@@ -167,7 +191,7 @@ def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
         store.add([Measurement(TARGET, "0" * 32, "network", 5.0)])
         store.add_breakdowns([Breakdown(TARGET, "lone", "0" * 32, (("1" * 32, 2),))])
     with pytest.raises(InputError, match="only whole networks are recorded"):
-        evaluate.evaluate_targets([TARGET], store=store.url, device=DEVICE, track=False)
+        _judge(store.url)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +210,92 @@ def test_what_cannot_be_judged_is_said(
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     options = {"baselines": [], **options}
     with pytest.raises(InputError, match=words):
-        evaluate.evaluate_targets([TARGET], store=store_url, device=DEVICE, track=False, **options)
+        _judge(store_url, **options)
+
+
+@pytest.fixture
+def two_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Many cells of one target, and too few of another; no pack is shipped."""
+
+    def fit(texts: list[str], *_: object, **__: object) -> FlatModel:
+        if len(texts) < 30:
+            raise InputError(f"{len(texts)} usable rows are too few to fit a model")
+        return FlatModel()
+
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", fit)
+    monkeypatch.setattr("hybridlat.store.packs.shipped_packs", lambda *_: [])
+    url = made_store(tmp_path, networks=0, sweep=120)
+    with Store(url) as store:
+        few = sorted(load(TARGET, [store]).cells)[:10]
+        store.add([Measurement(FEW, hash_, "cell", 50.0, 0.01) for hash_ in few])
+    return url
+
+
+FEW = Target("few", "maker-1.0", "fp32", 1)
+
+
+def test_a_target_that_cannot_be_judged_costs_the_others_nothing(two_targets: str) -> None:
+    came: list[tuple[set[str], bool]] = []
+    said: list[str] = []
+    found = evaluate.evaluate_targets(
+        (),
+        evaluate.EvaluationOptions(device=DEVICE, track=False, baselines=["roofline"]),
+        store=two_targets,
+        tell=said.append,
+        on_judged=lambda rows, report: came.append(
+            ({row.target for row in rows}, report is not None)
+        ),
+    )
+    # The fewest records first, and each as it comes.
+    assert came == [({str(FEW)}, False), ({str(TARGET)}, True)]
+    assert said[0] == f"target 1 of 2: {FEW}, then {TARGET}"
+    [lost] = [row for row in found.to_json() if row["target"] == str(FEW)]
+    assert "too few to fit a model" in str(lost["reason"])
+    assert {name for name, value in lost.items() if value is not None} == {
+        "target", "reason", "mlflow_run"
+    }  # fmt: skip
+    assert all(row["reason"] is None for row in found.to_json() if row["target"] == str(TARGET))
+    assert f"### {FEW}\n\nNot judged: " in found.markdown()
+    console = Console(width=100, record=True, file=io.StringIO())
+    leaderboard.show(found.rows, console)
+    text = console.export_text()
+    assert f"{FEW} · not judged: " in text and "roofline" in text
+
+
+def test_where_no_target_can_be_judged_every_reason_is_given(two_targets: str) -> None:
+    with pytest.raises(InputError, match=r"none of the 2 targets.*too few.*no measured cells of x"):
+        _judge(two_targets, (FEW, Target("x", "maker-1.0", "fp32", 1)), baselines=[])
+
+
+def test_what_was_judged_before_an_interruption_is_printed(
+    two_targets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate_target = evaluate.evaluate_target
+
+    def interrupted(dataset: Dataset, *rest: Any) -> Any:
+        if dataset.target == FEW:
+            raise KeyboardInterrupt
+        return evaluate_target(dataset, *rest)
+
+    monkeypatch.setattr(evaluate, "evaluate_target", interrupted)
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+    words = ["evaluate", "--target", str(TARGET), "--target", str(FEW), "--store", two_targets,
+             "--baseline", "no", "--no-track"]  # fmt: skip
+    assert run([*words, "--json"]) == 130
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["target"] for row in rows} == {str(TARGET)}
+    assert run(words) == 130
+    assert str(TARGET) in capsys.readouterr().out
+
+
+def test_rows_say_how_much_was_answered(judged: evaluate.Evaluation) -> None:
+    rows = {(r.regime, r.method): r for r in judged.rows}
+    none = rows["unseen", "lookup_only"].to_json()
+    assert (none["answered"], none["answered_share"]) == (0, 0.0)
+    assert rows["unseen", "hybridlat"].to_json()["answered_share"] == 1.0
+    part = rows["gated_cells@20%", "lookup_only"]
+    assert part.answered_share is not None and part.answered_share < 1
+    assert part not in leaderboard.best(judged.rows)
 
 
 def test_a_filter_keeps_the_cells_it_names(store_url: str) -> None:
@@ -201,24 +310,22 @@ def test_a_filter_keeps_the_cells_it_names(store_url: str) -> None:
 
 def test_an_empty_store_says_what_to_do(tmp_path: object) -> None:
     with pytest.raises(InputError, match="measure"):
-        evaluate.evaluate_targets([TARGET], store=f"{tmp_path}/none.db", device=DEVICE, track=False)
+        _judge(f"{tmp_path}/none.db")
 
 
 def test_too_few_networks_named(store_url: str) -> None:
     with pytest.raises(InputError, match="none of the 1 networks"):
-        evaluate.evaluate_targets(
-            [TARGET], store=store_url, device=DEVICE, track=False, networks=["nope"]
-        )
+        _judge(store_url, networks=["nope"])
 
 
 def test_the_real_model_learns_the_formula(store_url: str) -> None:
     with Store(store_url) as store:
-        records = load(TARGET, [store])
-    held = sorted(records.cells)[::5]
-    model = fit_without(records, held, Setting(DEVICE, "fp32"))
-    said = model.predict([records.cells[h].text for h in held])
+        dataset = load(TARGET, [store])
+    held = sorted(dataset.cells)[::5]
+    model = fit_without(dataset, held, FitConfig(DEVICE, "fp32"))
+    said = model.predict([dataset.cells[h].text for h in held])
     errors = [
-        abs(p.latency_us / records.cells[h].latency_us - 1)
+        abs(p.latency_us / dataset.cells[h].latency_us - 1)
         for h, p in zip(held, said, strict=True)
         if p.latency_us is not None
     ]

@@ -9,24 +9,25 @@ import math
 import pytest
 
 from hybridlat.evaluation import leaderboard
-from hybridlat.evaluation.metrics import Answer, mean_score, noise, score, spearman
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel
+from hybridlat.evaluation.metrics import Prediction, mean_score, noise, score, spearman
 from hybridlat.evaluation.results import Row
 from hybridlat.evaluation.splits import even_folds, fold_of, random_split
 
 FIXED_KEYS = [
     "target", "regime", "method", "rmspe", "mape", "within_5", "within_10", "spearman", "coverage",
     "width", "measured_share", "device_s", "predict_ms", "noise_floor", "networks", "cells",
-    "mlflow_run",
+    "answered", "answered_share", "mlflow_run", "calibration", "reason",
 ]  # fmt: skip
 
 
 def test_scores_by_hand() -> None:
     found = score(
         [
-            Answer("a", 100.0, 103.0, (98.0, 108.0), 0.5, 2.0),
-            Answer("b", 200.0, 184.0, (180.0, 190.0), 0.1, 1.0),
-            Answer("c", 50.0, 50.0, (49.0, 51.0), 0.0, 0.0),
-            Answer("d", 10.0, math.nan),
+            Prediction("a", 100.0, 103.0, (98.0, 108.0), 0.5, 2.0),
+            Prediction("b", 200.0, 184.0, (180.0, 190.0), 0.1, 1.0),
+            Prediction("c", 50.0, 50.0, (49.0, 51.0), 0.0, 0.0),
+            Prediction("d", 10.0, math.nan),
         ]
     )
     assert found.rmspe == pytest.approx(100 * math.sqrt((0.03**2 + 0.08**2) / 3))
@@ -42,15 +43,15 @@ def test_scores_by_hand() -> None:
 
 
 def test_no_answers_give_no_figures() -> None:
-    found = score([Answer("a", 1.0, math.nan)])
+    found = score([Prediction("a", 1.0, math.nan)])
     assert found.rmspe is None
     assert found.coverage is None
     assert found.answered == 0
 
 
 def test_mean_of_trials_skips_what_is_missing() -> None:
-    one = score([Answer("a", 100.0, 110.0)])
-    none = score([Answer("a", 100.0, math.nan)])
+    one = score([Prediction("a", 100.0, 110.0)])
+    none = score([Prediction("a", 100.0, math.nan)])
     assert mean_score([one, none]).rmspe == pytest.approx(10.0)
 
 
@@ -87,14 +88,14 @@ def test_random_split_is_a_partition() -> None:
 
 
 def test_rows_have_exactly_the_fixed_keys() -> None:
-    row = Row("t", "unseen", "hybridlat", score([Answer("a", 1.0, 1.1)]), 0.5, None, 1, 3)
+    row = Row("t", "unseen", "hybridlat", score([Prediction("a", 1.0, 1.1)]), 0.5, None, 1, 3)
     body = row.to_json()
     assert list(body) == FIXED_KEYS
     assert json.loads(json.dumps(body))["rmspe"] == pytest.approx(10.0)
 
 
 def test_markdown_marks_the_best_of_each_regime() -> None:
-    good, bad = score([Answer("a", 100.0, 101.0)]), score([Answer("a", 100.0, 120.0)])
+    good, bad = score([Prediction("a", 100.0, 101.0)]), score([Prediction("a", 100.0, 120.0)])
     rows = [
         Row("t", "unseen", "roofline", bad, 0.1, 2.0, 1, 1),
         Row("t", "unseen", "hybridlat", good, 0.1, 2.0, 1, 1),
@@ -108,22 +109,27 @@ def test_markdown_marks_the_best_of_each_regime() -> None:
 
 
 def test_who_leaves_answers_out_is_not_the_best() -> None:
-    every = score([Answer("a", 100.0, 110.0), Answer("b", 100.0, 90.0)])
-    one = score([Answer("a", 100.0, 100.0), Answer("b", 100.0, math.nan)])
-    rows = [
-        Row("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1),
-        Row("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2),
-    ]
-    lines = leaderboard.markdown(rows).splitlines()
+    every = score([Prediction("a", 100.0, 110.0), Prediction("b", 100.0, 90.0)])
+    one = score([Prediction("a", 100.0, 100.0), Prediction("b", 100.0, math.nan)])
+    ours = Row("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2, asked=2)
+    part = Row("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1, asked=2)
+    lines = leaderboard.markdown([part, ours]).splitlines()
     assert "| hybridlat | **10.00** |" in lines[4]
     assert "| lookup_only | 0.00 |" in lines[5]
+    assert lines[4].endswith("| 2 cells |") and lines[5].endswith("| 50 % of 2 |")
+    assert leaderboard.best([part, ours]) == [ours]
+    assert leaderboard.best([part]) == []  # alone, it still leaves half of them out
+    # Where we ourselves answer no more, it may be compared.
+    one_too = score([Prediction("a", 100.0, 120.0)])
+    ours = Row("t", "cells@300", "hybridlat", one_too, 0.1, None, 0, 1, asked=2)
+    assert leaderboard.best([part, ours]) == [part]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_table_fits_the_terminal(width: int) -> None:
     from rich.console import Console
 
-    good, bad = score([Answer("a", 100.0, 101.0)]), score([Answer("a", 100.0, 120.0)])
+    good, bad = score([Prediction("a", 100.0, 101.0)]), score([Prediction("a", 100.0, 120.0)])
     rows = [
         Row("v100/tensorrt/fp16", "gated_cells@20%", "hybridlat", good, 0.1, None, 0, 13151),
         Row("v100/tensorrt/fp16", "gated_cells@20%", "layerwise_learned", bad, 0.1, None, 0, 13151),
@@ -137,3 +143,22 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     assert all(word in text for word in ("hybridlat", "layerwise_learned", "1.00", "20.00"))
     assert ("predict ms" in lines[1]) == (width == 200)
     assert text.count("gated_cells@20%") == 1
+
+
+def test_the_calibration_table_has_a_column_a_confidence() -> None:
+    from rich.console import Console
+
+    levels = (ConfidenceLevel(0.5, 0.48, 0.021, 24), ConfidenceLevel(0.9, 0.92, 0.06, 24))
+    found = score([Prediction("a", 100.0, 101.0)])
+    rows = [
+        Row("t", "unseen", "hybridlat", found, 0.1, None, 1, 1, calibration=levels),
+        Row("t", "unseen", "roofline", found, 0.1, None, 1, 1),
+    ]
+    console = Console(width=80, record=True, file=io.StringIO())
+    leaderboard.show_calibration(rows, console)
+    lines = console.export_text().split("\n")
+    assert [line.split() for line in lines if line][-2:] == [
+        ["regime", "50", "%", "90", "%"],
+        ["unseen", "48", "/", "2", "92", "/", "6"],
+    ]
+    assert rows[0].to_json()["calibration"] == [level.to_json() for level in levels]

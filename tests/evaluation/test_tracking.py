@@ -82,9 +82,8 @@ def test_an_evaluation_is_kept_as_nested_runs(
     tracked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
-    found = evaluate.evaluate_targets(
-        [TARGET], store=tracked, device=DEVICE, baselines=["roofline"]
-    )
+    chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"])
+    found = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
     client = client_of(tracked)
     runs = {run.info.run_name: run for run in runs_kept(tracked)}
     top, middle = runs["evaluate"], runs[str(TARGET)]
@@ -97,11 +96,13 @@ def test_an_evaluation_is_kept_as_nested_runs(
     assert row.mlflow_run == own.info.run_id
     assert own.data.metrics["unseen/rmspe"] == pytest.approx(row.score.rmspe)
     assert own.data.metrics["gated_at_5pct/rmspe"] >= 0
+    assert own.data.metrics["unseen/answered_share"] == 1.0
     assert middle.data.params["data_hash"] == found.reports[0].data_hash
     assert {"git_commit", "target", "protocol"} <= set(middle.data.params)
     names = {item.path for item in client.list_artifacts(middle.info.run_id)}
     assert names == {
-        "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md"
+        "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md",
+        "calibration.json",
     }  # fmt: skip
     assert {a.path for a in client.list_artifacts(top.info.run_id)} == {"leaderboard.md"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hybridlat.estimate.calibration import JudgedNetwork
-from hybridlat.estimate.posterior import CellFacts, Correlation
+from hybridlat.estimate.calibration import HeldOutNetwork
+from hybridlat.estimate.posterior import CellPrior, Correlation
 
 KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")
 TRUE = Correlation(network=0.15, kind=0.2, near=0.4, reach=1.0)
@@ -19,14 +19,14 @@ def make_network(
     overhead_us: float = 3.0,
     scale: float = 1.02,
     residual: float = 0.02,
-) -> JudgedNetwork:
+) -> HeldOutNetwork:
     """One network; its cells' predictions err by ``spread`` as ``correlation`` says."""
     rng = np.random.default_rng(seed)
-    facts = []
+    priors = []
     for i in range(cells):
         kind = KINDS[int(rng.integers(len(KINDS)))]
-        facts.append(
-            CellFacts(
+        priors.append(
+            CellPrior(
                 signature=f"{seed:04d}-{i:03d}",
                 count=int(rng.integers(1, 4)),
                 latency_us=float(np.exp(rng.normal(4.0, 1.2))),
@@ -36,12 +36,13 @@ def make_network(
                 place=tuple(float(v) for v in rng.uniform(3, 9, 3)),
             )
         )
-    spreads = np.array([f.spread_share for f in facts])
-    covariance = correlation.matrix(facts) * np.outer(spreads, spreads)
+    spreads = np.array([f.spread_share for f in priors])
+    covariance = correlation.matrix(priors) * np.outer(spreads, spreads)
     errors = np.linalg.cholesky(covariance) @ rng.normal(size=cells)
     measured = tuple(
-        (float((f.latency_us or 0.0) * np.exp(e)), 0.01) for f, e in zip(facts, errors, strict=True)
+        (float((f.latency_us or 0.0) * np.exp(e)), 0.01)
+        for f, e in zip(priors, errors, strict=True)
     )
-    total = sum(f.count * us for f, (us, _) in zip(facts, measured, strict=True))
+    total = sum(f.count * us for f, (us, _) in zip(priors, measured, strict=True))
     latency = (overhead_us + scale * total) * float(np.exp(rng.normal(0, residual)))
-    return JudgedNetwork(f"net{seed:04d}", latency, tuple(facts), measured)
+    return HeldOutNetwork(f"net{seed:04d}", latency, tuple(priors), measured)

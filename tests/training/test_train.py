@@ -11,6 +11,7 @@ import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.model_folders import folder_in_use, model_hash
 from hybridlat.evaluation import tracking
 from hybridlat.model.cell_model import CellModel
 from hybridlat.store import Store
@@ -19,7 +20,14 @@ from tests.evaluation.made_pack import DEVICE, TARGET, fill, made_store
 
 
 def _train(url: str, out: Path, track: bool = False) -> train.Trained:
-    return train.train_target(TARGET, store=url, out=out, device=DEVICE, track=track)
+    options = train.TrainingOptions(out=out, device=DEVICE, track=track)
+    return train.train_target(TARGET, options, store=url)
+
+
+def _installed(out: Path) -> str:
+    folder = folder_in_use(out / TARGET.folder)
+    assert folder is not None
+    return model_hash(folder)
 
 
 def test_what_a_training_leaves(trained: train.Trained) -> None:
@@ -54,7 +62,7 @@ def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) ->
     assert not bad.accepted
     assert "refused" in bad.reason
     assert bad.folder is None
-    assert not (tmp_path / "models").exists()
+    assert folder_in_use(tmp_path / "models" / TARGET.folder) is None
     assert bad.model_hash != trained.model_hash
 
 
@@ -71,7 +79,7 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     good = CellModel.load(trained.folder)
     worse = dataclasses.replace(good, floor_us=good.floor_us * 40)
     made = {"model": good}
-    monkeypatch.setattr("hybridlat.training.train.fit_without", lambda *_: made["model"])
+    monkeypatch.setattr("hybridlat.training.candidate.fit_without", lambda *_: made["model"])
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
     out = tmp_path / "models"
     tracker = tracking.open_tracker(tracked)
@@ -93,7 +101,7 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert kept is not None
     assert kept.number == first.version
     assert second.version not in ("", first.version)
-    assert train.model_hash(out / TARGET.folder) == first.model_hash
+    assert _installed(out) == first.model_hash
 
     made["model"] = good
     third = _train(tracked, out, track=True)
@@ -140,7 +148,7 @@ def test_ten_poisoned_networks_are_refused_and_the_champion_stays(
     assert bad.champion_error is not None
     assert bad.error > bad.champion_error
     assert bad.reason.startswith("refused: ")
-    assert train.model_hash(out / TARGET.folder) == trained.model_hash
+    assert _installed(out) == trained.model_hash
 
 
 def test_networks_that_the_champion_was_trained_on_do_not_count(
@@ -148,7 +156,7 @@ def test_networks_that_the_champion_was_trained_on_do_not_count(
 ) -> None:
     assert trained.folder is not None
     good = CellModel.load(trained.folder)
-    monkeypatch.setattr("hybridlat.training.train.fit_without", lambda *_: good)
+    monkeypatch.setattr("hybridlat.training.candidate.fit_without", lambda *_: good)
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
     folder = tmp_path / TARGET.folder
     shutil.copytree(trained.folder, folder)

@@ -1,0 +1,154 @@
+"""Where models lie, and what is read from there. A damaged file costs only what it belongs to.
+
+A target's folder holds versions, each complete, and a file that names the one in use::
+
+    models/<target>/current                     the name of a version
+    models/<target>/versions/<name>/card.json, composition.json, model.json, ...
+
+Replacing that file is the whole of an installation (see training/promotion.py), so a reader meets
+the old version or the new one. A version's name begins with the hash of its files, which is checked
+before they are read: XGBoost ends the process over some damaged files. Files that lie in the
+target's folder itself, as in the first layout and in shipped models, are read where nothing is
+named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from hybridlat.errors import HybridlatError, InputError, StoreError
+from hybridlat.estimate.composition import Composition
+from hybridlat.schema.resources import shipped
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.model.cell_model import CellModel
+
+CARD_FILE = "card.json"
+COMPOSITION_FILE = "composition.json"
+CURRENT_FILE = "current"
+VERSIONS_FOLDER = "versions"
+_MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj", COMPOSITION_FILE)
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def user_models_folder() -> Path:
+    """Where models trained on this machine lie."""
+    import platformdirs
+
+    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
+
+
+def model_folders(target: Target | None) -> list[Path]:
+    """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
+    pattern = target.folder if target is not None else "*"
+    found = [
+        folder_in_use(place)
+        for root in (user_models_folder(), shipped("models"))
+        for place in sorted(root.glob(pattern))
+    ]
+    return [folder for folder in found if folder is not None]
+
+
+def folder_in_use(place: Path) -> Path | None:
+    """The folder with the files in use of the target whose models lie in ``place``."""
+    try:
+        name = (place / CURRENT_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        name = ""
+    versions = [place / VERSIONS_FOLDER / name] if name and Path(name).name == name else []
+    for folder in (*versions, place):
+        if (folder / CARD_FILE).is_file():
+            return folder
+    return None
+
+
+def model_hash(folder: Path) -> str:
+    """Hash of all that predictions depend on, 16 hex digits; the card's date is not part of it."""
+    digest = hashlib.sha256()
+    for name in _MODEL_FILES:
+        digest.update((folder / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_card(folder: Path) -> Mapping[str, object]:
+    """What a model says of its training; StoreError where that cannot be read."""
+    path = folder / CARD_FILE
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(body, dict):
+        raise _damaged(path, "it is no JSON object")
+    return body
+
+
+def read_target(folder: Path) -> Target:
+    """The target of a model; StoreError where its card does not name one."""
+    name = read_card(folder).get("target")
+    try:
+        return Target.parse(str(name))
+    except InputError as error:
+        raise _damaged(folder / CARD_FILE, error) from error
+
+
+def read_composition(folder: Path) -> Composition | None:
+    """The composition of a model, None where it has none; StoreError where it is damaged."""
+    path = folder / COMPOSITION_FILE
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(body, dict):
+            raise ValueError("it is no JSON object")
+        return Composition.from_json(body)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, InputError) as error:
+        raise _damaged(path, error) from error
+
+
+def read_model(folder: Path) -> CellModel:
+    """The model of unseen cells; StoreError where it is damaged or of another format."""
+    from hybridlat.model.cell_model import CellModel
+
+    expected = folder.name.partition("-")[0] if folder.parent.name == VERSIONS_FOLDER else ""
+    try:
+        if expected and model_hash(folder) != expected:
+            raise StoreError("its files are not those that were installed")
+        read_card(folder)
+        return CellModel.load(folder)
+    except (StoreError, OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
+        raise _damaged(folder, error) from error
+
+
+def readable(read: Callable[[Path], T], folder: Path, seen: list[str] | None = None) -> T | None:
+    """What ``read`` finds in ``folder``; None with a warning where it cannot be read.
+
+    The warning goes to the log, once per process, and to ``seen``.
+    """
+    try:
+        return read(folder)
+    except HybridlatError as error:
+        _warn_once(str(error))
+        if seen is not None and str(error) not in seen:
+            seen.append(str(error))
+        return None
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    _log.warning("%s", sentence)
+
+
+def _damaged(path: Path, error: object) -> StoreError:
+    return StoreError(
+        f"{path} is passed over, it cannot be used ({error}): "
+        "train its target again with `hybridlat train`, or delete the model's folder"
+    )

@@ -1,0 +1,186 @@
+"""A newly trained model and composition, and how it does against the champion.
+
+Both are judged on the same networks: those of one fold, decided by their names, less those that
+the champion was trained on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hybridlat.errors import InputError
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
+from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.model_folders import COMPOSITION_FILE
+from hybridlat.evaluation.cross_fitting import FitConfig, cross_fit, fit_without, held_out
+from hybridlat.evaluation.dataset import Dataset, WholeNetwork
+from hybridlat.evaluation.metrics import Prediction, noise, score
+from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
+from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
+from hybridlat.model.cell_model import CellModel
+from hybridlat.training.promotion import Champion
+
+LEAST_NETWORKS = 10
+_LEAST_EXPLAINED = 0.5
+_GATED_TOLERANCE = 0.05
+
+
+class Candidate:
+    """The fitted model and composition, and what they say of what was held out."""
+
+    def __init__(self, dataset: Dataset, config: FitConfig, tell: Callable[[str], None]) -> None:
+        self.dataset, self.config = dataset, config
+        networks = dataset.complete_networks
+        enough = len(networks) >= LEAST_NETWORKS
+        held = _held_out(networks) if enough else []
+        training = [n for n in networks if n not in held]
+        # Without networks to hold out, cells are: by their hashes, for the same reason.
+        self.cells = (
+            sorted({h for n in held for h, _ in n.cells})
+            if held
+            else [h for h in sorted(dataset.cells) if fold_of(h) == 0]
+        )
+        forbidden = dataset.forbidden(held) | set(self.cells)
+        tell(
+            f"{dataset.target}: {len(dataset.cells) - len(forbidden & set(dataset.cells))} cells "
+            f"to learn from, {len(held)} of {len(networks)} networks held out"
+        )
+        crossed: list[HeldOutNetwork] = []
+        if training and enough:
+            place = even_folds((n.name for n in training), FOLDS - 1)
+            found = cross_fit(dataset, training, config, place, forbidden, tell)
+            crossed = list(found.held_out.values())
+            tell(f"{dataset.target}: the model of all of them")
+        self.model = fit_without(dataset, forbidden, config)
+        if training and not enough:
+            crossed = [
+                held_out(self.model, dataset, n)
+                for n in training
+                if any(h not in forbidden for h, _ in n.cells)
+            ]
+        self.composition = fit_composition(crossed, config.confidence)
+        self.networks = held
+        self.trained_networks = [n.name for n in training]
+        self.held_out = len(held) or len(self.cells)
+        self.predictions = self.evaluate(self.model, self.composition)
+        self.scores = {regime: score(given) for regime, given in self.predictions.items()}
+
+    def evaluate(self, model: CellModel, composition: Composition) -> dict[str, list[Prediction]]:
+        """Regime → answers on what was held out, of any model and composition."""
+        dataset = self.dataset
+        composition = composition.at(self.config.confidence)
+        texts = [dataset.cells[h].text for h in self.cells]
+        cells = [
+            Prediction(h, dataset.cells[h].latency_us,
+                   math.nan if p.latency_us is None else p.latency_us, p.interval_us)
+            for h, p in zip(self.cells, model.predict(texts), strict=True)
+        ]  # fmt: skip
+        found: dict[str, list[Prediction]] = {"unseen_cells": cells}
+        gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
+        for whole in self.networks:
+            network = held_out(model, dataset, whole)
+            for regime, posterior in (
+                ("unseen", composition.start(network.cells)),
+                (gated, simulate_gate(network, composition, _GATED_TOLERANCE)),
+                ("measured", all_measured(network, composition)),
+            ):
+                found.setdefault(regime, []).append(prediction_in(network, composition, posterior))
+        return found
+
+    def compare(self, champion: Champion | None) -> tuple[bool, str, float, float | None]:
+        """Whether the new model takes the champion's place, why, and the two errors (RMSPE %)."""
+        regime = "unseen" if self.networks else "unseen_cells"
+        ours = self.predictions[regime]
+        theirs: Sequence[Prediction] = ()
+        if champion is not None:
+            seen = champion.trained_networks
+            fair = [a for a in ours if a.name not in seen]
+            ours = fair or ours  # a champion that saw them all has the easier task: so be it
+            names = {a.name for a in ours}
+            said = self.evaluate(champion.model, champion.composition)[regime]
+            theirs = [a for a in said if a.name in names]
+        what = f"{len(ours)} held-out {'networks' if self.networks else 'cells'}"
+        error = _error(ours)
+        old = _error(theirs) if theirs else None
+        explained = _explained(self.predictions["unseen_cells"])
+        if explained < _LEAST_EXPLAINED:
+            reason = (
+                f"refused: the model explains {100 * max(explained, 0):.0f} % of what makes "
+                f"latencies of held-out cells differ, at least {100 * _LEAST_EXPLAINED:.0f} % are "
+                "needed; are the records damaged?"
+            )
+            return False, reason, error, old
+        if old is None:
+            return True, f"accepted: the first model, RMSPE {error:.2f} % on {what}", error, None
+        if error > old + 1e-9:
+            reason = f"refused: RMSPE {error:.2f} % on {what}, the champion has {old:.2f} %"
+            return False, reason, error, old
+        return True, f"accepted: RMSPE {error:.2f} % on {what}, before {old:.2f} %", error, old
+
+    def save(self, folder: Path) -> None:
+        """Write model, composition and card."""
+        folder.mkdir(parents=True)
+        metrics = {
+            regime: {"rmspe": s.rmspe, "mape": s.mape, "coverage": s.coverage}
+            for regime, s in self.scores.items()
+        }
+        card = {
+            **self.model.card,
+            "target": str(self.dataset.target),
+            "data_hash": self.dataset.data_hash,
+            "held_out": self.held_out,
+            "held_out_networks": [n.name for n in self.networks],
+            "trained_networks": self.trained_networks,
+            "metrics": metrics,
+            "noise_floor": noise([n.repeats_us for n in self.dataset.complete_networks])[0],
+            "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "versions": _versions(),
+        }
+        self.model.save(folder, card)
+        text = json.dumps(self.composition.to_json(), indent=2, sort_keys=True)
+        (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:
+    """The first fold that has networks enough to judge by: fold 0 but for small sets."""
+    needed = max(2, len(networks) // (2 * FOLDS))
+    for fold in range(FOLDS):
+        found = [n for n in networks if fold_of(n.name) == fold]
+        if len(found) >= needed:
+            return found
+    return list(networks[:needed])
+
+
+def _error(predictions: Sequence[Prediction]) -> float:
+    found = score(predictions).rmspe
+    if found is None:
+        raise InputError("none of the held-out cells could be predicted: there is too little data")
+    return found
+
+
+def _explained(predictions: Sequence[Prediction]) -> float:
+    """Share of the variance of ln(latency) of held-out cells that the predictions explain."""
+    pairs = [(a.true_us, a.predicted_us) for a in predictions if math.isfinite(a.predicted_us)]
+    if len(pairs) < 2:
+        return 0.0
+    truth, said = np.log(np.array(pairs)).T
+    spread = float(np.var(truth))
+    return 1.0 - float(np.mean((truth - said) ** 2)) / spread if spread > 0 else 0.0
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in ("hybridlat", "numpy", "xgboost", "xgboost-cpu", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

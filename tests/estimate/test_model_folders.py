@@ -1,0 +1,106 @@
+"""Damaged models cost what they belong to and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor, list_targets
+from hybridlat.estimate import model_folders
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.resources import shipped
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from hybridlat.training.promotion import install
+from tests.networks import conv_relu
+
+TARGET = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
+SIBLING = Target("sibling", TARGET.runtime, "fp32", 1)
+FILES = ("card.json", "composition.json", "model.json", "arrays.npz", "trees.ubj", "spread.ubj")
+DAMAGE = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "other": lambda data: b"[1, 2]",
+    "binary": lambda data: b"\xff\xfe" + data[::-1],
+}
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's models: none yet."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    model_folders._warn_once.cache_clear()
+    return tmp_path / "hybridlat" / "models"
+
+
+def _damaged(models: Path, target: Target, file: str, how: str) -> Path:
+    folder = models / target.folder
+    shutil.copytree(shipped("models") / TARGET.folder, folder)
+    path = folder / file
+    path.write_bytes(DAMAGE[how](path.read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_file_of_ones_own_gives_way_to_the_shipped_model(
+    models: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, how: str
+) -> None:
+    path = _damaged(models, TARGET, file, how)
+    with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
+        known = TargetData(TARGET, store)
+        assert known.model is not None
+        assert known.composition.networks > 0
+        assert known.borrowed is None
+    [warning] = known.warnings
+    assert str(path.parent) in warning and "train its target again" in warning
+    assert warning in caplog.messages
+
+
+def test_what_was_changed_after_its_installation_is_not_loaded(
+    models: Path, tmp_path: Path
+) -> None:
+    """Damage in the middle of a file, over which XGBoost would end the process."""
+    folder = install(shipped("models") / TARGET.folder, models / TARGET.folder)
+    with Store(str(tmp_path / "store.db")) as store:
+        assert TargetData(TARGET, store).model is not None
+        data = bytearray((folder / "trees.ubj").read_bytes())
+        data[len(data) // 2 : len(data) // 2 + 999] = bytes(999)
+        (folder / "trees.ubj").write_bytes(bytes(data))
+        known = TargetData(TARGET, store)
+        assert known.model is not None
+    [warning] = known.warnings
+    assert str(folder) in warning and "not those that were installed" in warning
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("file", ["card.json", "composition.json"])
+def test_a_damaged_file_of_a_sibling_is_passed_over(
+    models: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, how: str
+) -> None:
+    path = _damaged(models, SIBLING, file, how)
+    other = Target("third", TARGET.runtime, "fp32", 1)
+    with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
+        known = TargetData(other, store)
+        borrowed = known.borrowed
+        assert known.model is None and known.warnings == []
+    assert borrowed is not None and borrowed[0] == str(TARGET)
+    assert any(str(path) in message for message in caplog.messages)
+
+
+def test_an_estimate_says_what_of_its_model_is_damaged(models: Path, tmp_path: Path) -> None:
+    path = _damaged(models, TARGET, "composition.json", "cut")
+    broken = _damaged(models, SIBLING, "card.json", "cut")
+    store = str(tmp_path / "store.db")
+    with Predictor(TARGET, store=store, measure="never") as predictor:
+        estimate = predictor.predict(to_onnx(conv_relu(), seed=1))
+        again = predictor.predict(to_onnx(conv_relu(), seed=1))
+    assert estimate.latency_us is not None
+    assert [w for w in estimate.warnings if str(path) in w] == [estimate.warnings[0]]
+    assert again.warnings == estimate.warnings
+    assert not any(str(broken) in w for w in estimate.warnings)
+    assert str(TARGET) in {t.target for t in list_targets(store)}

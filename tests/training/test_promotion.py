@@ -1,0 +1,166 @@
+"""A model is put in place whole: whatever step that dies at, readers find the old or the new."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridlat.errors import StoreError
+from hybridlat.estimate.model_folders import folder_in_use, model_folders, model_hash
+from hybridlat.schema.target import Target
+from hybridlat.training import promotion
+from hybridlat.training.promotion import Champion, install
+
+FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj", "composition.json", "card.json")
+TARGET = Target("made", "maker-1.0", "fp32", 1)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+def _model(folder: Path, text: str) -> Path:
+    """Files whose contents all say which model they are of."""
+    folder.mkdir(parents=True)
+    for name in FILES:
+        (folder / name).write_text(text)
+    return folder
+
+
+def _in_use(place: Path) -> str:
+    """Which model a reader gets: the same of every file, or the test fails."""
+    folder = folder_in_use(place)
+    assert folder is not None
+    [text] = {(folder / name).read_text() for name in FILES}
+    return text
+
+
+STEPS: tuple[tuple[object, str], ...] = (
+    (Path, "mkdir"), (Path, "replace"), (Path, "write_text"), (os, "fsync"), (os, "utime"),
+    (shutil, "copyfile"), (shutil, "rmtree"), (Path, "unlink"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["versions", "flat"])
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_killed_at_any_step_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, late: bool
+) -> None:
+    new = _model(tmp_path / "new", "new")
+    monkeypatch.setattr(promotion, "_KEPT_FOR_S", -1.0)  # so that clearing up has something to do
+    ends: list[str] = []
+    for fatal in range(200):
+        place = tmp_path / str(fatal) / TARGET.folder
+        if layout == "flat":
+            _model(place, "old")
+        else:
+            install(_model(tmp_path / f"older {fatal}", "older"), place)
+            install(_model(tmp_path / f"old {fatal}", "old"), place)
+        with monkeypatch.context() as patch:
+            _kill_at(patch, fatal, late)
+            try:
+                install(new, place)
+            except Killed:
+                pass
+            else:
+                break
+        ends.append(_in_use(place))
+        install(new, place)  # and what is left behind is in nobody's way
+        assert _in_use(place) == "new"
+    assert _in_use(place) == "new"
+    assert fatal > 10
+    assert "old" in ends and ends == sorted(ends, reverse=True)
+
+
+def _kill_at(patch: pytest.MonkeyPatch, fatal: int, late: bool) -> None:
+    """Die at the ``fatal``-th step, before it is done or right after."""
+    steps = iter(range(1000))
+
+    def dying(step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            deadly = next(steps) == fatal
+            if deadly and not late:
+                raise Killed
+            done = step(*arguments, **options)
+            if deadly:
+                raise Killed
+            return done
+
+        return run
+
+    for owner, name in STEPS:
+        patch.setattr(owner, name, dying(getattr(owner, name)))
+
+
+def test_readers_always_find_a_whole_model(tmp_path: Path) -> None:
+    place = tmp_path / TARGET.folder
+    models = [_model(tmp_path / f"model {i}", f"model {i}") for i in range(2)]
+    install(models[0], place)
+    done = threading.Event()
+    read: list[str] = []
+    failed: list[BaseException] = []
+
+    def reader() -> None:
+        try:
+            while not done.is_set():
+                read.append(_in_use(place))
+        except BaseException as error:  # noqa: BLE001  told to the test
+            failed.append(error)
+
+    threads = [threading.Thread(target=reader) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(40):
+        install(models[(i + 1) % 2], place)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert set(read) == {"model 0", "model 1"}
+
+
+def test_versions_out_of_use_go_once_nobody_can_be_loading_them(tmp_path: Path) -> None:
+    place = tmp_path / TARGET.folder
+    kept = [install(_model(tmp_path / f"model {i}", f"model {i}"), place) for i in range(3)]
+    assert all(folder.is_dir() for folder in kept)
+    long_ago = time.time() - 3600
+    for folder in kept:
+        os.utime(folder, (long_ago, long_ago))
+    last = install(_model(tmp_path / "last", "last"), place)
+    assert [folder.is_dir() for folder in kept] == [False, False, True]
+    assert folder_in_use(place) == last
+
+
+@pytest.mark.parametrize("pointer", ["", "../elsewhere", "gone", "\xff"])
+def test_a_pointer_to_nowhere_leaves_the_first_layout(tmp_path: Path, pointer: str) -> None:
+    place = _model(tmp_path / TARGET.folder, "flat")
+    (place / "current").write_bytes(pointer.encode("latin-1"))
+    assert folder_in_use(place) == place
+
+
+def test_what_is_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    root = tmp_path / "hybridlat" / "models"
+    folder = install(_model(tmp_path / "new", "new"), root / TARGET.folder)
+    assert model_folders(TARGET) == [folder]
+    assert folder in model_folders(None)
+    assert model_hash(folder) == model_hash(tmp_path / "new")
+
+
+def test_a_card_without_a_list_of_networks_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotion, "read_composition", lambda _: object())
+    monkeypatch.setattr(
+        promotion, "read_model", lambda _: SimpleNamespace(card={"trained_networks": 7})
+    )
+    with pytest.raises(StoreError, match="trained_networks is 7"):
+        Champion.read(tmp_path)
