@@ -1,22 +1,13 @@
 """The rules of TensorRT on graphs written in ONNX's text format."""
 
-import onnx.parser
 import pytest
 
 from hybridlat.engines.fusion import rewriter
+from hybridlat.engines.fusion.precision import in_half_precision
 from hybridlat.engines.fusion.rewriter import gone, join
 from hybridlat.engines.tensorrt import fusion_rules
-from hybridlat.engines.tensorrt_rtx.lowering import in_half_precision
 from hybridlat.graph.cells import kernels
-from hybridlat.onnx_io import read_network
-
-
-def network(body, inputs="float[1,64,28,28] x", outputs="y", opset=18):
-    text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float[] {outputs})'
-    model = onnx.parser.parse_model(f"{text} {{ {body} }}")
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return read_network(model)
+from tests.engines.tensorrt_patterns import CONV, PATTERNS, POINT, W3, network, told, weights
 
 
 def kernels_of(found, version=""):
@@ -25,21 +16,10 @@ def kernels_of(found, version=""):
     return names, [found.nodes[i].op for i in lowered.removed], lowered.warnings
 
 
-CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
-POINT = "Conv<kernel_shape=[1,1]>"
-
-
-def weights(**shapes):
-    """Weights made by ConstantOfShape: text needs no values."""
-    lines = []
-    for name, shape in shapes.items():
-        dims = ",".join(map(str, shape))
-        lines.append(f"{name}_s = Constant<value = int64[{len(shape)}] {{{dims}}}>()")
-        lines.append(f"{name} = ConstantOfShape<value = float[1] {{0.5}}>({name}_s)")
-    return " ".join(lines)
-
-
-W3 = weights(w=(64, 64, 3, 3), w2=(64, 64, 3, 3), p=(64, 64, 1, 1), v=(64,))
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_small_networks_become_the_kernels_that_the_compiler_makes(pattern):
+    found = pattern.network()
+    assert told(found, fusion_rules.lower(found).origins) == pattern.expected()
 
 
 @pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu"])
@@ -141,12 +121,13 @@ def test_flattening_feature_maps_is_a_copy():
 
 def test_half_precision_has_rules_of_its_own():
     full = network(
-        f"{weights(w=(32, 3, 3, 3), u=(32, 32, 3, 3))} a = {CONV}(x, w) c = HardSwish(a) "
-        f"y = {CONV}(c, u)",
-        "float[1,3,28,28] x",
+        f"{weights(w=(1280, 512, 1, 1), f=(1000, 1280))} a = GlobalAveragePool(x) "
+        f"c = {POINT}(a, w) d = HardSwish(c) e = Flatten(d) y = Gemm<transB=1>(e, f)",
+        "float[1,512,7,7] x",
     )
-    assert kernels_of(full)[0] == ["Conv+HardSwish", "Conv"]
-    assert kernels_of(in_half_precision(full))[0] == ["Conv", "HardSwish", "Conv"]
+    assert kernels_of(full)[0] == ["GlobalAveragePool", "Conv", "HardSwish", "Gemm"]
+    half = in_half_precision(full)
+    assert kernels_of(half)[0] == ["GlobalAveragePool", "Conv+HardSwish", "Gemm"]
 
 
 def test_what_no_rule_names_stays_a_kernel_and_is_reported():

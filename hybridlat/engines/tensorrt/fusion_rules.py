@@ -1,47 +1,74 @@
 """What TensorRT fuses, as a table that is read from top to bottom.
 
 The table was shaped on TensorRT-RTX 1.7, whose compiler tells the layers it makes: on half of the
-project's networks, and on small made-up graphs of common patterns. Tests hold it against that
-compiler, on the other half too. Where the compiler is installed, :mod:`.tensorrt_rtx` asks it
+project's networks, on two thirds of a larger folder of architectures, and on small made-up graphs
+of common patterns. Tests hold it against that compiler, on networks it was not shaped on too. Where the compiler is installed, :mod:`.tensorrt_rtx` asks it
 instead. Rules without a version are also in NVIDIA's list of fusions for TensorRT 8 and later;
 ``since="10"`` marks what was seen with the newer compiler alone.
 
 How the compiler works, as far as it can be seen: convolutions and products are ready-made kernels
 with a small epilogue. Everything else that hangs together (element-wise operators, copies,
 reductions) becomes one generated kernel. An epilogue beyond ReLU costs a convolution its fastest
-kernels, so it moves into a generated kernel wherever one has to follow anyway.
+kernels, so it moves into a generated kernel wherever one has to follow anyway. In half precision a
+wide dense 1x1 convolution is a matrix product: it takes a scale, but no sum behind an epilogue.
 """
 
 from __future__ import annotations
 
 from hybridlat.engines.fusion.rewriter import Rule, gone, join, lower_by
+from hybridlat.engines.tensorrt.convolution_predicates import (
+    adds_a_grouped_branch,
+    adds_a_scaled_branch,
+    adds_twice,
+    before_generated,
+    before_odd_mean,
+    before_scaled_branches,
+    branches_together,
+    is_a_classifier,
+    is_fully_connected,
+    is_winograd,
+    lower_is_fully_connected,
+    made_by_grouped,
+    only_convolutions_read,
+    pads_zeros,
+)
 from hybridlat.engines.tensorrt.predicates import (
-    adds_a_large_gated_map,
     all_of,
     any_of,
-    before_generated,
-    branches_together,
+    before_root,
     by_constant,
+    by_one_constant,
     by_scalar,
     ends_in,
-    few_input_channels,
+    feeds_a_group_mean,
+    feeds_a_view,
+    follows,
     gates_itself,
     holds,
-    is_fully_connected,
+    holds_below,
     is_global,
     is_half,
-    is_winograd,
     keeps_all,
+    keeps_type,
     layout_unchanged,
-    makes_one_pixel,
+    made_by,
     maps_below,
+    odd_maps,
+    of_small_groups,
     only_reader,
     other_readers_are_concats,
+    read_by,
     reads_layer_norm,
+    reads_one,
     reads_two,
+    reduces_groups,
+    reduces_rows,
     same_shape,
+    small_maps,
+    squares,
     sums_channels,
     unless,
+    upper_reduces_rows,
     writes_in_place,
 )
 from hybridlat.graph.network import Lowered, Network
@@ -52,17 +79,44 @@ VIEW = "Reshape Flatten Squeeze Unsqueeze"
 ACTIVATION = "Clip Sigmoid Tanh PRelu Elu"  # cheap ones, next to Relu, that a conv always takes
 ELEMENTWISE = (
     "Add Sub Mul Div Sum Pow Sqrt Exp Neg Abs Min Max Erf Cast Relu LeakyRelu HardSwish HardSigmoid "
-    "Gelu Softplus Mish BatchNormalization SiLU Affine Gate Elementwise " + ACTIVATION
+    "Gelu TanhGelu Softplus Mish BatchNormalization SiLU Affine Gate Elementwise " + ACTIVATION
 )
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle Written"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
 
-_bn_leaves = all_of(before_generated, unless(ends_in("Relu")))
+# What keeps an operator out of a convolution that reaches it.
+_scale_and_shift_apart = all_of(before_generated, unless(ends_in("Relu")))
+_scale_apart = any_of(
+    is_winograd,  # fast 3x3 kernels have no epilogue but ReLU
+    is_a_classifier,
+    before_scaled_branches,
+    all_of(before_generated, any_of(by_scalar, unless(is_fully_connected))),
+)
+_sum_apart = any_of(
+    all_of(
+        is_fully_connected,
+        holds("Add", "BatchNormalization", "Mul", "Relu", "LeakyRelu", "Sigmoid", "Clip"),
+    ),
+    all_of(holds("Add"), before_generated),
+    all_of(holds("Mul"), before_odd_mean),
+)
+_gelu_apart = all_of(read_by("ReduceL2"), unless(is_fully_connected))
+_mean_takes = any_of(
+    odd_maps,
+    holds("Sigmoid"),
+    all_of(
+        only_reader, holds("BatchNormalization", "Mul"), unless(holds("Resize")), unless(squares)
+    ),
+)
+_copied_for_a_norm = all_of(made_by(*CONV.split()), read_by("InstanceNormalization"))
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # name, upper operators or kinds, lower ones, reason, condition, kind that it makes
     gone("inference", "Identity Dropout", "do nothing at inference"),
+    gone("own type", "Cast", "changes nothing", keeps_type),
+    gone("single concat", "Concat", "nothing to put together", reads_one),
+    gone("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(pads_zeros, only_convolutions_read), since="10"),
     gone("whole slice", "Slice", "keeps everything", keeps_all),
 
     # Patterns that count as one operator below.
@@ -73,6 +127,8 @@ RULES: tuple[Rule, ...] = (
     join("gelu", "ErfGelu", "Add", "the exact GELU, written out", only_reader),
     join("gelu", "ErfGelu", "Mul", "the exact GELU, written out", only_reader, "Gelu"),
     join("gelu", "Gelu", "Mul", "the exact GELU, written out", by_scalar),
+    join("tanh gelu", "Mul", "Mul", "the approximate GELU, written out", all_of(only_reader, squares), "TanhGelu"),
+    join("tanh gelu", "TanhGelu", "Mul Add Tanh", "the approximate GELU, written out", only_reader),
     join("shuffle", "Reshape", "Transpose", "one copy", only_reader, "Shuffle"),
 
     # What a following generated kernel takes before a convolution can.
@@ -85,48 +141,91 @@ RULES: tuple[Rule, ...] = (
     join("group sum", "Relu", "Reshape", "a sum over split channels takes the activation", sums_channels, "Generated", since="10"),
     join("silu, mean", "SiLU Written", MEAN, "the reduction applies the activation", all_of(is_global, holds("Sigmoid")), "Reduction", since="10"),
     join("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(is_global, only_reader), "Reduction", since="10"),
-    join("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps", all_of(is_global, maps_below(64)), "Reduction", since="10"),
+    join("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(is_global, any_of(odd_maps, small_maps)), "Reduction", since="10"),
+    join("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(is_global, made_by_grouped), "Reduction", since="10"),
     join("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(is_fully_connected, only_reader), since="10"),
     join("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", only_reader, "Gate", since="10"),
-    join("gate, mean", "Gate", MEAN, "the reduction applies the gate, on small maps", all_of(only_reader, maps_below(64)), "Reduction", since="10"),
+    join("gate, mean", "Gate", MEAN, "the reduction applies the gate", only_reader, "Reduction", since="10"),
+
+    # Statistics of groups of channels: small groups in one pass, large ones in a pass for each mean.
+    join("group mean", VIEW, "ReduceMean", "read as groups", reduces_groups, "Moment", since="10"),
+    join("group deviation", "Moment", "Sub", "one pass over a small group", of_small_groups, since="10"),
+    join("group deviation", "Moment Sub", "Mul", "squared in the same pass", all_of(only_reader, feeds_a_group_mean), "Moment", since="10"),
+    join("group variance", "Moment", "ReduceMean", "the mean of squares", reduces_groups, since="10"),
+    join("group variance", "Moment", "Add", "its root in the same pass", all_of(of_small_groups, by_scalar), since="10"),
+    join("group variance", "Moment", "Sqrt", "its root in the same pass", of_small_groups, since="10"),
+    join("mean, root", "ReduceMean", "Add", "the root of a mean", all_of(is_global, by_scalar, before_root), since="10"),
+    join("mean, root", "ReduceMean", "Sqrt", "the root of a mean", all_of(is_global, only_reader), since="10"),
+    join("mean, root", "ReduceMean", "Div", "the root of a mean", all_of(is_global, holds("Sqrt")), since="10"),
+    join("broadcast, view", "Expand", VIEW, "a number is repeated in any shape", only_reader, since="10"),
 
     # Epilogues of convolutions.
-    join("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(only_reader, is_fully_connected), unless(few_input_channels), unless(_bn_leaves))),
-    join("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(only_reader, unless(makes_one_pixel), unless(before_generated), unless(few_input_channels))),
-    join("conv, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(only_reader, unless(before_generated), unless(few_input_channels))),
+    join("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(only_reader, is_fully_connected), unless(_scale_and_shift_apart))),
+    join("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(only_reader, unless(is_a_classifier), unless(before_generated))),
+    join("conv, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(only_reader, unless(before_generated))),
     join("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(only_reader, is_fully_connected)),
-    join("conv, silu", CONV, "SiLU", "epilogue", unless(few_input_channels)),
-    join("conv, gelu", CONV, "Gelu", "epilogue", only_reader),
-    join("conv, scale", CONV, "Mul", "epilogue; fast 3x3 kernels have none", all_of(by_scalar, unless(is_winograd), unless(makes_one_pixel), unless(before_generated), unless(few_input_channels)), since="10"),
+    join("conv, silu", CONV, "SiLU", "epilogue"),
+    join("conv, gelu", CONV, "Gelu TanhGelu", "epilogue", all_of(only_reader, unless(_gelu_apart))),
+    join("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(only_reader, unless(before_generated)), since="10"),
+    join("conv, power", CONV, "Pow", "epilogue", by_scalar, since="10"),
+    join("conv, scale", CONV, "Mul", "epilogue", all_of(by_constant, unless(_scale_apart)), since="10"),
     join("conv, shift", CONV, "Add", "epilogue", all_of(by_scalar, holds("Mul")), since="10"),
     join("conv, product", CONV, "Mul", "the branch with the activation multiplies", all_of(only_reader, reads_two, same_shape, holds("Clip", "Relu", "Sigmoid", "Tanh")), pick="first", since="10"),
+    join("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(only_reader, adds_a_grouped_branch), pick="first", since="10"),
+    join("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(only_reader, same_shape, unless(holds("Mul")), adds_a_scaled_branch), since="10"),
     join("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(only_reader, holds("BatchNormalization"), unless(is_fully_connected)), pick="first"),
-    join("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(only_reader, unless(all_of(is_fully_connected, holds("BatchNormalization", "Relu", "LeakyRelu", "Sigmoid", "Clip"))), unless(all_of(holds("Add"), before_generated)))),
+    join("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(only_reader, same_shape, unless(_sum_apart))),
+    join("conv, sum, difference", CONV, "Sub", "epilogue", all_of(only_reader, holds("Add"), unless(is_half)), since="10"),
     join("conv, sum, activation", CONV, f"Relu {ACTIVATION}", "epilogue", all_of(only_reader, holds("Add", "Sum"))),
+    join("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(only_reader, holds("Add", "Sum"), unless(before_generated)), since="10"),
+    join("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", any_of(all_of(only_reader, holds("Add", "Sum")), all_of(holds("Add"), holds("Mul"), unless(is_fully_connected))), since="10"),
+    join("conv, sum, scale", CONV, "Mul", "epilogue", all_of(by_constant, holds("Add"), unless(is_fully_connected)), since="10"),
+    join("conv, sum, shift", CONV, "Add", "epilogue", all_of(only_reader, holds("Sub")), since="10"),
     join("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(only_reader, holds("Add", "Sum"), unless(before_generated))),
-    join("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", branches_together, since="10"),
+    join("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(branches_together, adds_twice), since="10"),
+    join("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(by_one_constant, branches_together, unless(is_fully_connected), unless(feeds_a_view)), since="10"),
 
     # Epilogues of products.
-    join("gemm, bias", "Gemm MatMul", "Add", "epilogue", by_constant),
+    join("gemm, bias", "Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(by_constant, unless(all_of(is_half, read_by("Split"))))),
     join("gemm, activation", "Gemm MatMul", f"Relu {ACTIVATION}", "epilogue", only_reader),
-    join("gemm, gelu", "Gemm MatMul", "Gelu", "epilogue"),
+    join("gemm, scale", "Gemm MatMul", "Mul", "epilogue", by_constant, since="10"),
+    join("gemm, gelu", "Gemm MatMul", "Gelu TanhGelu", "epilogue", unless(reads_layer_norm)),
 
     # Kernels of their own kind.
     join("relu, resize", "Relu", "Resize", "applied while resizing", only_reader, "Resize", since="10"),
     join("instance norm, relu", "InstanceNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(only_reader, any_of(is_half, maps_below(6401)))),
+    gone("layout", "Transpose", "moves axes of size 1 only", all_of(layout_unchanged, reads_layer_norm, made_by(*CONV.split()))),
+    join("split, transpose", "Split", "Transpose", "one copy", since="10"),
+    join("gated product", "Gelu SiLU", "Mul", "made where it is used", only_reader, since="10"),
     join("layer norm, input", ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(only_reader, reads_layer_norm), "Transpose", since="10"),
     join("layer norm, transpose", "Transpose", "LayerNormalization", "read transposed", only_reader, "Norm", since="10"),
+    join("layer norm twice", "LayerNormalization Norm", "LayerNormalization", "one pass over the same rows", makes="Norm", since="10"),
+    join("layer norm, output", "Transpose", ELEMENTWISE, "written transposed", all_of(only_reader, follows("LayerNormalization Norm")), "Generated", since="10"),
     gone("layout", "Transpose", "moves axes of size 1 only", layout_unchanged),
-    join("transpose, conv", "Transpose", "Conv", "the convolution reads any layout", only_reader, "Conv", since="10"),
+    join("resize, product", "Resize", "Mul", "multiplied while resizing", only_reader, "Generated", since="10"),
+    join("resize, sum", "Resize", "Add", "added while resizing", only_reader, since="10"),
+    join("resize, sum, relu", "Resize", "Relu", "added while resizing", all_of(only_reader, holds("Add")), since="10"),
+    join("branch scale", "BatchNormalization", "Add Sub", "scaled where it is added", only_reader, "Affine", since="10"),
+    join("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(only_reader, unless(lower_is_fully_connected)), "Conv", since="10"),
     join("resize, concat", "Resize", "Concat Pad", "resized into its place", only_reader, "Resize", since="10"),
 
+    join("row mean", GENERATED, "ReduceMean", "one pass over the rows", reduces_rows, "Generated", pick="every", since="10"),
+    join("row mean", "ReduceMean", GENERATED, "one pass over the rows", upper_reduces_rows, "Generated", pick="every", since="10"),
+
     # Everything else that hangs together is one generated kernel.
-    join("generated, view", VIEW, GENERATED, "a view costs nothing inside a generated kernel", makes="Generated", pick="every", since="10"),
-    join("generated", GENERATED, GENERATED, "one generated kernel", unless(any_of(writes_in_place, adds_a_large_gated_map)), "Generated", pick="every", since="10"),
-    join("generated, norm", GENERATED, "Norm", "one generated kernel", only_reader, since="10"),
+    join("view, norm", ELEMENTWISE, VIEW, "written in the shape of the norm", read_by("InstanceNormalization"), "Flattened", since="10"),
+    join("generated, view", VIEW, "Concat Split Slice Transpose Gather Shuffle Written", "a copy reads another shape", makes="Generated", pick="every", since="10"),
+    join("generated", GENERATED, GENERATED, "one generated kernel", unless(writes_in_place), "Generated", pick="every", since="10"),
+    join("generated, view", GENERATED, "Flattened", "one generated kernel", makes="Flattened", pick="every", since="10"),
+    join("generated, view", VIEW, "Generated", "a sum over parts reads them in place", holds_below("ReduceSum"), "Generated", pick="every", since="10"),
+    join("generated, reduction", GENERATED, "Reduction", "one generated kernel", only_reader, "Reduction", since="10"),
+    join("generated, norm", GENERATED, "Norm LayerNormalization", "one generated kernel", unless(writes_in_place), "Generated", since="10"),
+    join("norm, view", VIEW, GENERATED, "scaled back in its shape", follows("InstanceNormalization"), "Generated", pick="every", since="10"),
     join("generated, sum, mean", GENERATED, MEAN, "the reduction of a sum", all_of(is_global, holds("ReduceSum")), "Generated", since="10"),
-    join("generated, mean", GENERATED, MEAN, "the reduction takes what it reads, on small maps", all_of(only_reader, maps_below(64)), "Reduction", since="10"),
-    gone("view", VIEW, "another shape of the same bytes", layout_unchanged),
+    join("generated, mean", GENERATED, MEAN, "the reduction takes what it reads", all_of(is_global, _mean_takes), "Reduction", since="10"),
+    join("norm of maps", GENERATED, "ReduceL2", "the reduction takes what it reads", makes="Reduction", since="10"),
+    gone("view", VIEW, "another shape of the same bytes", all_of(layout_unchanged, unless(_copied_for_a_norm))),
+    join("split attention", GENERATED, "Generated", "a sum over parts makes its weights", all_of(only_reader, holds("Softmax"), holds_below("ReduceSum")), "Generated", since="10"),
     gone("concat", "Concat", "the parts are written in place", writes_in_place),
 )
 # fmt: on

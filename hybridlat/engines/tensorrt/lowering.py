@@ -33,8 +33,8 @@ def identity(target: Target) -> str:
 @cache
 def _rules_hash() -> str:
     """Of the rules' table and of the conditions' code: both decide."""
-    from hybridlat.engines.tensorrt import fusion_rules, predicates
+    from hybridlat.engines.tensorrt import convolution_predicates, fusion_rules, predicates
 
-    files = (fusion_rules.__file__, predicates.__file__)
+    files = (fusion_rules.__file__, predicates.__file__, convolution_predicates.__file__)
     text = b"".join(Path(file).read_bytes() for file in files)
     return hashlib.sha256(text).hexdigest()[:16]

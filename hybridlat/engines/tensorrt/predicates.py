@@ -12,11 +12,8 @@ from hybridlat.engines.fusion.rewriter import Condition, Scene
 from hybridlat.graph.network import Node
 
 _MEANS = ("ReduceMean", "GlobalAveragePool")
-_PASSES_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
-_CHANNEL_MULTIPLE = 8
-_PRODUCT_CHANNELS = 256
-_LARGE_MAP_BYTES = 512  # of one channel
+_SMALL_ELEMENTS = 16384
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -37,6 +34,26 @@ def unless(condition: Condition) -> Condition:
 def holds(*ops: str) -> Condition:
     """The upper group holds one of the operators."""
     return lambda s, u, low: any(op in ops for op in s.ops(u))
+
+
+def holds_below(*ops: str) -> Condition:
+    """The lower group holds one of the operators."""
+    return lambda s, u, low: any(op in ops for op in s.ops(low))
+
+
+def made_by(*kinds: str) -> Condition:
+    """What the lower group reads is made by groups of these kinds."""
+    return lambda s, u, low: all(s.kind[maker] in kinds for maker in s.uppers(low))
+
+
+def read_by(*kinds: str) -> Condition:
+    """A group of these kinds reads the lower group."""
+    return lambda s, u, low: any(s.kind[reader] in kinds for reader in s.lowers(low))
+
+
+def follows(kinds: str) -> Condition:
+    """What the upper group reads is made by groups of these kinds."""
+    return lambda s, u, low: all(s.kind[maker] in kinds.split() for maker in s.uppers(u))
 
 
 def ends_in(op: str) -> Condition:
@@ -60,6 +77,21 @@ def by_constant(s: Scene, upper: int, lower: int) -> bool:
     return only_reader(s, upper, lower) and sum(i in s.network.types for i in inputs) == 1
 
 
+def by_one_constant(s: Scene, upper: int, lower: int) -> bool:
+    """The lower operator's other operand is a constant, whoever else reads the upper group."""
+    return sum(i in s.network.types for i in s.only(lower).inputs) == 1
+
+
+def odd_maps(s: Scene, upper: int, lower: int) -> bool:
+    """The lower group reads feature maps of an odd number of pixels, which no vector divides."""
+    return _input_pixels(s, lower) % 2 == 1
+
+
+def small_maps(s: Scene, upper: int, lower: int) -> bool:
+    """What the lower group reads is small as a whole."""
+    return _input_elements(s, lower) <= _SMALL_ELEMENTS
+
+
 def by_scalar(s: Scene, upper: int, lower: int) -> bool:
     """The lower operator's other operand is one constant number."""
     if not by_constant(s, upper, lower):
@@ -74,6 +106,11 @@ def gates_itself(s: Scene, upper: int, lower: int) -> bool:
     return only_reader(s, upper, lower) and source in s.only(lower).inputs
 
 
+def reads_one(s: Scene, upper: int, lower: int) -> bool:
+    """The lower operator has one input."""
+    return len(s.only(lower).inputs) == 1
+
+
 def reads_two(s: Scene, upper: int, lower: int) -> bool:
     """Both operands of the lower operator are activations."""
     return len({i for i in s.only(lower).inputs if i in s.network.types}) == 2
@@ -86,75 +123,67 @@ def same_shape(s: Scene, upper: int, lower: int) -> bool:
 
 def is_global(s: Scene, upper: int, lower: int) -> bool:
     """The lower reduction is over whole feature maps."""
-    return s.only(lower).op.startswith("Global") or _pixels(s, lower) == 1
+    return s.only(lower).op.startswith("Global") or pixels(s, lower) == 1
+
+
+def reduces_rows(s: Scene, upper: int, lower: int) -> bool:
+    """The lower reduction is over the last axis alone, of more than one row."""
+    node = s.only(lower)
+    shape = s.network.types[node.inputs[0]].shape
+    return _axes(s, node) in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
+
+
+def reduces_groups(s: Scene, upper: int, lower: int) -> bool:
+    """The lower reduction is over groups of channels with their feature maps."""
+    node = s.only(lower)
+    shape = s.network.types[node.inputs[0]].shape
+    return len(shape) == 5 and _axes(s, node) == (2, 3, 4)
+
+
+def feeds_a_group_mean(s: Scene, upper: int, lower: int) -> bool:
+    """A mean over groups of channels reads the lower group."""
+    means = [r for r in s.lowers(lower) if s.kind[r] == "ReduceMean"]
+    return any(reduces_groups(s, lower, mean) for mean in means)
+
+
+def feeds_a_view(s: Scene, upper: int, lower: int) -> bool:
+    """A view reads the upper group, too."""
+    return any(s.kind[reader] == "Reshape" for reader in s.lowers(upper))
+
+
+def of_small_groups(s: Scene, upper: int, lower: int) -> bool:
+    """The upper group's mean is over so few numbers that one block of threads holds them."""
+    mean = next((node for node in s.nodes(upper) if node.op == "ReduceMean"), None)
+    if mean is None:
+        return False
+    types = s.network.types
+    return types[mean.inputs[0]].elements <= _SMALL_ELEMENTS * types[mean.outputs[0]].elements
+
+
+def before_root(s: Scene, upper: int, lower: int) -> bool:
+    """A square root reads the lower group."""
+    return any(s.kind[reader] == "Sqrt" for reader in s.lowers(lower))
+
+
+def squares(s: Scene, upper: int, lower: int) -> bool:
+    """The upper group multiplies a tensor with itself."""
+    return any(n.op == "Mul" and n.inputs[0] == n.inputs[1] for n in s.nodes(upper))
+
+
+def keeps_type(s: Scene, upper: int, lower: int) -> bool:
+    """The lower Cast gives out the type that it reads."""
+    source = s.only(lower).inputs[0]
+    return source in s.network.types and s.network.types[source] == s.output(lower)
+
+
+def upper_reduces_rows(s: Scene, upper: int, lower: int) -> bool:
+    """The upper reduction is over the last axis alone, of more than one row."""
+    return reduces_rows(s, upper, upper)
 
 
 def is_half(s: Scene, upper: int, lower: int) -> bool:
     """The network computes in half precision."""
     return s.output(upper).dtype == "float16"
-
-
-def makes_one_pixel(s: Scene, upper: int, lower: int) -> bool:
-    """The maps have one pixel, and no matrix product with an epilogue of its own is used."""
-    return _pixels(s, lower) == 1 and not is_fully_connected(s, upper, lower)
-
-
-def is_fully_connected(s: Scene, upper: int, lower: int) -> bool:
-    """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
-    conv = _conv(s, upper)
-    if conv is None or not is_half(s, upper, lower):
-        return False
-    if conv.attribute("strides") or conv.attribute("group"):
-        return False
-    weight = s.network.type_of(conv.inputs[1]).shape
-    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
-    return wide and all(size == 1 for size in weight[2:])
-
-
-def few_input_channels(s: Scene, upper: int, lower: int) -> bool:
-    """In half precision: the first convolution, which reads fewer channels than a vector holds."""
-    conv = _conv(s, upper)
-    if conv is None or not is_half(s, upper, lower) or conv.attribute("group"):
-        return False
-    return s.network.type_of(conv.inputs[1]).shape[1] < _CHANNEL_MULTIPLE
-
-
-def is_winograd(s: Scene, upper: int, lower: int) -> bool:
-    """A dense 3x3 convolution with stride 1."""
-    conv = _conv(s, upper)
-    if conv is None or conv.attribute("strides") or conv.attribute("group"):
-        return False
-    return s.network.type_of(conv.inputs[1]).shape[2:] == (3, 3)
-
-
-def before_generated(s: Scene, upper: int, lower: int) -> bool:
-    """A generated kernel follows the lower group anyway: a global mean, or the way out."""
-    if s.gives_out(lower):
-        return True
-    for below in s.lowers(lower):
-        if _is_global_mean(s, below):
-            return True
-        passes = s.kind[below] in _PASSES_ON and s.between_only(lower, below)
-        if passes and any(_is_global_mean(s, further) for further in s.lowers(below)):
-            return True
-    return False
-
-
-def branches_together(s: Scene, upper: int, lower: int) -> bool:
-    """The upper group already adds a residual, and the lower scale feeds the next addition."""
-    readers = s.lowers(lower)
-    return "Add" in s.ops(upper) and bool(readers) and all("Add" in s.ops(r) for r in readers)
-
-
-def adds_a_large_gated_map(s: Scene, upper: int, lower: int) -> bool:
-    """The lower group adds what the upper Mul scales by channel, and the maps are large."""
-    if s.kind[upper] != "Mul" or s.only(lower).op != "Add":
-        return False
-    inputs = s.only(upper).inputs
-    gates = [s.network.types[name] for name in inputs if name in s.network.types]
-    made = s.output(upper)
-    is_gate = any(math.prod(g.shape[2:]) == 1 and g.elements > 1 for g in gates)
-    return is_gate and made.bytes >= _LARGE_MAP_BYTES * math.prod(made.shape[:2])
 
 
 def other_readers_are_concats(s: Scene, upper: int, lower: int) -> bool:
@@ -182,6 +211,8 @@ def writes_in_place(s: Scene, upper: int, lower: int) -> bool:
     """The lower Concat's parts come from kernels that can write at an offset."""
     if s.kind[lower] != "Concat":
         return False
+    if any(_is_part_of_another(s, part, lower) for part in s.only(lower).inputs):
+        return False
     return not any(s.kind[maker] in _CAN_WRITE_ANYWHERE for maker in s.uppers(lower))
 
 
@@ -205,11 +236,25 @@ def layout_unchanged(s: Scene, upper: int, lower: int) -> bool:
     return not (flattens or s.gives_out(lower))
 
 
-def _conv(s: Scene, group: int) -> Node | None:
-    return next((node for node in s.nodes(group) if node.op == "Conv"), None)
+def is_global_mean(s: Scene, group: int) -> bool:
+    """Whether a group is a mean over whole feature maps."""
+    return s.kind[group] in _MEANS and is_global(s, group, group)
 
 
-def _pixels(s: Scene, group: int) -> int:
+def _axes(s: Scene, node: Node) -> object:
+    axes = node.attribute("axes")
+    if axes is None and len(node.inputs) > 1 and node.inputs[1] in s.network.constants:
+        return s.network.constants[node.inputs[1]].values
+    return axes
+
+
+def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
+    readers = (i for i in s.consumers.get(part, ()) if i not in s.removed)
+    return any(s.network.nodes[i].op == "Concat" and s.group[i] != group for i in readers)
+
+
+def pixels(s: Scene, group: int) -> int:
+    """Pixels of the feature maps that a group makes."""
     return math.prod(s.output(group).shape[2:])
 
 
@@ -218,5 +263,6 @@ def _input_pixels(s: Scene, group: int) -> int:
     return math.prod(s.network.types[name].shape[2:]) if name else 0
 
 
-def _is_global_mean(s: Scene, group: int) -> bool:
-    return s.kind[group] in _MEANS and is_global(s, group, group)
+def _input_elements(s: Scene, group: int) -> int:
+    name = next((i for i in s.only(group).inputs if i in s.network.types), "")
+    return s.network.types[name].elements if name else 0

@@ -19,10 +19,14 @@ from hybridlat.schema.target import Target
 ENGINE = "tensorrt-rtx"
 _LAYER = re.compile(r"^Name: (\S+), LayerType: (\w+)", re.MULTILINE)
 _ORIGIN = re.compile(r"\[ONNX Layer: n(\d+)\]")
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_REDUCTIONS = frozenset({"GlobalAveragePool", "ReduceMean", "ReduceSum", "ReduceL2", "ReduceMax"})
+_FILL = "__myl_Move_"
+_COPIES = frozenset({"kgen", "runtime_function"})
 _TELLS_ITS_EPILOGUE = re.compile(r"__myl_Fc[A-Z]")
 _EPILOGUE = frozenset({
     "Add", "BatchNormalization", "Clip", "Div", "Erf", "Gelu", "HardSigmoid", "HardSwish",
-    "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
+    "LeakyRelu", "Mul", "Pow", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
 })  # fmt: skip
 
 
@@ -137,14 +141,18 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     """Each operator in exactly one group: the first layer that holds it, or none if none does.
 
     Some are computed in more than one layer: a Split has a layer per slice, an activation that
-    two layers read may be computed by both. Behind a matrix product the log leaves out the
-    operators of the epilogue, though the layer's name tells of them: they belong to the layer that
-    makes their input, or, where that is the bare product, to the one that reads them.
+    two layers read may be computed by both. A layer that only pads a convolution's channels names
+    it as well; it belongs to the layer that computes it. Behind a matrix product the log leaves out
+    the operators of the epilogue, though the layer's name tells of them: they belong to the layer
+    that makes their input, or, where that is the bare product, to the one that reads them. What
+    only products read (a scale by one) belongs to the layer before.
     """
     taken: dict[int, int] = {}
+    prepared = _prepared(network, layers)
     for place, layer in enumerate(layers):
         for claimed in layer.nodes:
-            taken.setdefault(claimed, place)
+            if claimed not in prepared[place]:
+                taken.setdefault(claimed, place)
     producers, consumers = network.producers(), network.consumers()
     lost = [i for i, n in enumerate(network.nodes) if i not in taken and n.op in _EPILOGUE]
     for position in lost:
@@ -153,9 +161,14 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
         if made_by and _TELLS_ITS_EPILOGUE.match(layers[max(made_by)].name):
             taken[position] = max(made_by)
     for position in reversed(lost):
-        readers = [r for o in network.nodes[position].outputs for r in consumers.get(o, ())]
+        node = network.nodes[position]
+        readers = [r for o in node.outputs for r in consumers.get(o, ())]
         read_by = [taken[r] for r in readers if r in taken]
-        if position not in taken and read_by:
+        made_by = [taken[p] for n in node.inputs if (p := producers.get(n, -1)) in taken]
+        into_products = {network.nodes[r].op for r in readers} <= _PRODUCTS
+        if position not in taken and made_by and into_products:
+            taken[position] = max(made_by)
+        elif position not in taken and read_by:
             taken[position] = min(read_by)
     members: dict[int, list[int]] = {}
     for node_position, place in taken.items():
@@ -163,6 +176,25 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     groups = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
     removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
     return Groups(groups, removed)
+
+
+def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozenset[int]]:
+    """The operators that each layer names and only prepares: a later layer computes them.
+
+    A copy pads the channels of a convolution, a fill clears what a reduction adds up in.
+    """
+    found: list[frozenset[int]] = []
+    for place, layer in enumerate(layers):
+        ops = {node: network.nodes[node].op for node in layer.nodes}
+        fills = layer.name.startswith(_FILL) and set(ops.values()) <= _REDUCTIONS
+        copied = {node for node, op in ops.items() if op in _PRODUCTS}
+        later: set[int] = set()
+        for other in layers[place + 1 :] if layer.kind in _COPIES and (fills or copied) else ():
+            computes = fills or other.kind not in _COPIES
+            if computes and (set(ops) if fills else copied) & set(other.nodes):
+                later |= set(other.nodes)
+        found.append(frozenset(later))
+    return found
 
 
 def numbered(network: Network) -> Network:
