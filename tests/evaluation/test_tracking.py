@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
@@ -59,7 +60,7 @@ def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert tracker.register(TARGET, run, tmp_path, "d") is None
     assert tracker.champion(TARGET) is None
     assert not (tmp_path / "mlflow.db").exists()
-    with pytest.raises(tracking.MissingExtra, match="track"):
+    with pytest.raises(MissingExtra, match="track"):
         tracking.open_tracker("sqlite:///s.db", required=True)
 
 

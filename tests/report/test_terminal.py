@@ -22,10 +22,10 @@ from tests.report.estimates import long_tail, residual, untrusted
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
 
 
-def printed(estimate: Estimate, width: int = 100, **options: object) -> str:
+def printed(estimate: Estimate, width: int = 100, *, noise_floor: float | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, highlight=False, markup=False)
-    terminal.print_estimate(console, estimate, **options)  # type: ignore[arg-type]
+    terminal.print_estimate(console, estimate, noise_floor=noise_floor)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
