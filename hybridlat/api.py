@@ -6,6 +6,7 @@ predict             the same for one network, with everything at its default
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # Somebody waits for the answer: one visit in each of two processes.
 ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2, differential_rounds=1)
 MeasureMode = Literal["auto", "never", "always"]
+_log = logging.getLogger(__name__)
 
 __all__ = [
     "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict",
@@ -118,7 +120,13 @@ class Predictor:
             why_not=self._why_not if self.mode != "never" else "measuring is switched off",
             started=started,
         )
-        return estimate_network(request, self._data)
+        estimate = estimate_network(request, self._data)
+        _log.info(
+            "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
+            estimate.network, estimate.target, _rounded(estimate.latency_us), len(estimate.cells),
+            100 * estimate.measured_share, estimate.measured_now, estimate.elapsed_s,
+        )  # fmt: skip
+        return estimate
 
     @property
     def _may_measure(self) -> bool:
@@ -213,6 +221,10 @@ class Predictor:
         assert self.backend is not None
         measurer = measurer_of(self.backend, self.options)
         return measurer.measure([request], self.store, settings, self.progress)
+
+
+def _rounded(latency_us: float | None) -> str:
+    return "no" if latency_us is None else f"{latency_us:.1f}"
 
 
 def predict(

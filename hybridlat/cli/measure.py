@@ -23,10 +23,10 @@ FAILED = 3
 
 @click.command()
 @options.networks
-@click.option("--cells", "what", flag_value="cells", help="Only the cells, one by one.")
-@click.option("--network", "what", flag_value="network", help="Only the network as a whole.")
+@click.option("--cells", "what", flag_value="cells", help="Measure only the cells, one by one.")
+@click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
 @click.option("--remeasure", "--anew", "remeasure", is_flag=True,
-              help="Also measure what the store knows already.")  # fmt: skip
+              help="Measure again what the store knows already.")  # fmt: skip
 @options.far
 @options.where
 @options.sizes
@@ -50,7 +50,7 @@ def measure(
     """Measure networks as a whole and by their cells, and keep the records.
 
     Cells and networks are measured in one run unless --cells or --network asks for one of them.
-    With --host a board is measured that only ssh reaches: --target says what it is.
+    With --host a board is measured over ssh; --target says what it is.
     """
     from hybridlat.api import Predictor
 

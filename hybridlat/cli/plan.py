@@ -22,10 +22,10 @@ if TYPE_CHECKING:
               type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
 @click.option("--target", required=True, metavar="TARGET", shell_complete=options.complete_target,
               help="What the other device is: device/runtime/precision.")  # fmt: skip
-@click.option("--cells", "what", flag_value="cells", help="Only the cells.")
-@click.option("--network", "what", flag_value="network", help="Only whole networks.")
+@click.option("--cells", "what", flag_value="cells", help="Measure only the cells.")
+@click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
 @click.option("--remeasure", "--anew", "remeasure", is_flag=True,
-              help="Also what the store knows already.")  # fmt: skip
+              help="Measure again what the store knows already.")  # fmt: skip
 @options.far
 @options.store
 @options.sizes
@@ -87,11 +87,11 @@ def _say(sentence: str) -> None:
 
 @click.command(name="import")
 @click.argument("folder", metavar="DIR", type=click.Path())
-@click.option("--board", "board_id", metavar="ID", help="Only take results of this board.")
+@click.option("--board", "board_id", metavar="ID", help="Import only the results of this board.")
 @options.store
 @options.as_json
 def import_(folder: str, board_id: str | None, store: str | None, as_json: bool) -> None:
-    """Check what was measured by the plan in DIR, and keep it."""
+    """Check what the plan in DIR has measured, and add it to the store."""
     from hybridlat.measuring.plans.execution import import_results
     from hybridlat.store import Store
 

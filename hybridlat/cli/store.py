@@ -16,6 +16,7 @@ from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import StoreError
+from hybridlat.report.units import count_text
 from hybridlat.store import importers
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ _AT_ONCE = 5000  # records in one transaction
 
 @click.group()
 def store() -> None:
-    """Look after the measurements: what there is, exchange, and check."""
+    """Manage the measurements that are kept: show, exchange and check them."""
 
 
 @store.command()
 @options.store
 @options.as_json
 def stats(store: str | None, as_json: bool) -> None:
-    """What the store holds of each target."""
+    """Show what the store holds of each target."""
     from hybridlat.store import Store
 
     with Store(store) as opened:
@@ -66,7 +67,8 @@ def stats(store: str | None, as_json: bool) -> None:
 
 @store.command()
 @click.argument("folder", type=click.Path(file_okay=False))
-@options.target
+@click.option("--target", metavar="TARGET", shell_complete=options.complete_target,
+              help="Only this target; all of the store unless given.")  # fmt: skip
 @click.option("--parquet", is_flag=True, help="Parquet instead of JSON Lines (needs pyarrow).")
 @click.option("--source", default="", help="Where the records come from, in words.")
 @click.option("--licence", default="", help="Under what terms they may be used.")
@@ -81,7 +83,7 @@ def export(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Write each target's records as a pack below FOLDER."""
+    """Write the records of each target as a pack, a folder of its own in FOLDER."""
     from hybridlat.schema.target import Target
     from hybridlat.store import Store
 
@@ -214,23 +216,29 @@ class Pace:
 @options.as_json
 @click.pass_context
 def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json: bool) -> None:
-    """Check every hash, format and range of the store, or of the given PACKS."""
+    """Check every hash, format and range of the store, or of the folders PACKS.
+
+    Ends with 2 if anything is wrong, and says what.
+    """
     from hybridlat.store import Store
 
     if packs:
         from hybridlat.store.integrity import check_pack
 
         findings = [finding for pack in packs for finding in check_pack(pack)]
+        checked = count_text(len(packs), "pack")
     else:
         with Store(store) as opened:
             findings = opened.check()
+            records = sum(row.records for row in opened.stats()) if not findings else 0
+            checked = f"{count_text(records, 'record')} in {shown_url(opened.url)}"
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
             click.echo(str(finding))
         if not findings:
-            click.echo("All is as it should be.")
+            click.echo(f"{checked}: every hash, format and range checked, nothing wrong")
     ctx.exit(DAMAGED if findings else 0)
 
 

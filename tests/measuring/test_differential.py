@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -121,9 +122,9 @@ def test_where_every_visit_was_disturbed_the_least_disturbed_count():
     """The reference of the whole run is quicker than that of any visit of one part."""
     backend = FakeDifferentialBackend(Machine(noise_share=0.0))
     network = branches()
-    run = Differential(backend, [whole("net", network)], QUICK)
+    journal: dict[str, Any] = {}
+    run = Differential(backend, [whole("net", network)], QUICK, journal)
     run.visit()
-    journal = run._journal
     for place, key in enumerate(k for k in journal if k.startswith("visit/")):
         journal[key] = {**journal[key], "reference_us": 200.0 + place}
     journal |= {f"visit/other/{i}": {"reference_us": 100.0} for i in range(10)}
