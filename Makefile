@@ -1,6 +1,7 @@
-# make demo   installs into .venv and shows the latency of a real network on this machine
-# make test   the same with the development tools: style, types, import layers, tests
-# make clean  removes .venv and what the tools left behind
+# make demo    installs into .venv and shows the latency of a real network on this machine
+# make test    the same with the development tools: style, types, import layers, tests
+# make matrix  the tests on every Python 3.11 to 3.13 there is (TESTS=tests/graph: only those)
+# make clean   removes .venv and what the tools left behind
 # PYTHON=/path/to/python chooses the interpreter (3.11 to 3.13).
 
 VENV := .venv
@@ -14,7 +15,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CANDIDATES := $(PYTHON) python3.11 python3.12 python3.13 python3 python
 SUITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-.PHONY: demo test install check clean
+VERSIONS := 3.11 3.12 3.13
+TESTS ?= tests
+
+.PHONY: demo test install check matrix clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -31,6 +35,28 @@ check:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+# Interpreters on the PATH, then those of pyenv; one environment for each, inside $(VENV).
+matrix:
+	@for version in $(VERSIONS); do \
+	  found=; \
+	  for candidate in python$$version $(HOME)/.pyenv/versions/$$version*/bin/python; do \
+	    if "$$candidate" -c "import sys, venv, ensurepip; \
+	        sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" >/dev/null 2>&1; then \
+	      found=$$candidate; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$found" ]; then echo "Python $$version is not installed: skipped"; continue; fi; \
+	  folder=$(VENV)/matrix/$$version; stamp=$$folder/.installed; \
+	  echo "Python $$version: $$found"; \
+	  if ! [ "$$stamp" -nt pyproject.toml ]; then \
+	    "$$found" -m venv "$$folder" || exit 1; \
+	    "$$folder/bin/python" -m pip --disable-pip-version-check --quiet \
+	      install --editable '.[dev]' || exit 1; \
+	    touch "$$stamp"; \
+	  fi; \
+	  OMP_NUM_THREADS=1 "$$folder/bin/python" -m pytest -n $(WORKERS) $(TESTS) || exit 1; \
+	done
 
 $(BIN)/python:
 	@for candidate in $(CANDIDATES); do \

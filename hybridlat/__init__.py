@@ -9,12 +9,14 @@
         for estimate in predictor.predict_many(models):
             ...
 
-Importing loads none of the engines; each name below is loaded when it is first used.
+Importing loads none of the engines; each name below is loaded when it is first used. Messages go
+to loggers below ``hybridlat``, and nowhere until a program sends them somewhere.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from hybridlat.schema.target import Target
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "CellEstimate",

@@ -9,7 +9,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.predict import UNTRUSTED, why_untrusted
+from hybridlat.cli.predict import UNTRUSTED
 from hybridlat.cli.progress import ProgressShown
 
 if TYPE_CHECKING:
@@ -38,9 +38,13 @@ def compare(
     as_json: bool,
     every_cell: bool,
 ) -> None:
-    """Networks side by side, the first being what the others are held against."""
+    """Compare networks: which is faster, by how much, and which cells make the difference.
+
+    The first network is what the others are compared with.
+    """
     from hybridlat.api import Predictor
     from hybridlat.report.compare import comparison, print_comparison
+    from hybridlat.report.doubt import why_untrusted
 
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")

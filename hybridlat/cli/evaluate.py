@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="TARGET",
     shell_complete=options.complete_target,
-    help="May be repeated; every target with cells unless given.",
+    help="Judge this target; may be repeated. Every target with cells unless given.",
 )
 @click.option(
     "--nets",
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
     default=("5%",),
     metavar="SHARE",
     show_default=True,
-    help="For the gate; may be repeated.",
+    help="Tolerance that the gate works towards; may be repeated.",
 )
 @click.option(
     "--baseline",
     "baselines",
     multiple=True,
     metavar="NAME",
-    help="Judge beside this baseline only; may be repeated; all of them unless given, `no`: none.",
+    help="Judge this baseline beside it; may be repeated. All unless given; `no` for none.",
 )
 @click.option(
     "--where",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Only cells with this size (batch=1, groups=1, has_add=0) or label.",
+    help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be repeated.",
 )
 @click.option(
     "--markdown",

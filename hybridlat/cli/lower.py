@@ -28,7 +28,7 @@ def lower(
     shapes: Mapping[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
-    """The kernels an engine makes of a network, which operators each holds, and the cells."""
+    """Show the kernels an engine makes of a network, the operators of each, and the cells."""
     from hybridlat.engines import registry
     from hybridlat.graph.cells import cut_positions, label
     from hybridlat.onnx_io import read_network

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import click
 
+from hybridlat.cli.diagnostics import Diagnostics
 from hybridlat.errors import HybridlatError, TargetError
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
@@ -32,17 +33,17 @@ class Entry:
 
 
 COMMANDS: Mapping[str, Entry] = {
-    "predict": Entry("predict", "predict", "The latency of networks, and where the time goes."),
-    "measure": Entry("measure", "measure", "Measure networks and their cells on this machine."),
-    "compare": Entry("compare", "compare", "Networks side by side, and what makes the difference."),
-    "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, and train it."),
-    "train": Entry("train", "train", "Train a target; promoted only if not worse."),
-    "evaluate": Entry("evaluate", "evaluate", "How good predictions are, beside the baselines."),
-    "targets": Entry("targets", "targets", "The targets that are known, and how well."),
-    "store": Entry("store", "store", "Look after the measurements: stats, export, import, check."),
-    "plan": Entry("plan", "plan", "Write what is to be measured on another device."),
-    "import": Entry("plan", "import_", "Take in what a plan measured."),
-    "lower": Entry("lower", "lower", "The kernels that an engine makes of a network."),
+    "predict": Entry("predict", "predict", "Predict latencies, and where the time goes."),
+    "measure": Entry("measure", "measure", "Measure networks and their cells, here or on a board."),
+    "compare": Entry("compare", "compare", "Compare networks, cell by cell."),
+    "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, then train."),
+    "train": Entry("train", "train", "Train a model; it is promoted only if it is not worse."),
+    "evaluate": Entry("evaluate", "evaluate", "Judge predictions on held-out networks."),
+    "targets": Entry("targets", "targets", "List the targets, and what is known of each."),
+    "store": Entry("store", "store", "Manage the measurements that are kept."),
+    "plan": Entry("plan", "plan", "Write a plan that measures on another device."),
+    "import": Entry("plan", "import_", "Import what a plan measured."),
+    "lower": Entry("lower", "lower", "Show the kernels that an engine makes of a network."),
     "completion": Entry("completion", "completion", "Print a shell's completion script."),
 }
 
@@ -89,9 +90,11 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
               help="Show the version and exit.")  # fmt: skip
-@click.option("--debug", is_flag=True, help="Show where an error arose (or HYBRIDLAT_DEBUG=1).")
+@click.option("-v", "--verbose", is_flag=True, help="Say on standard error what is being done.")
+@click.option("--debug", is_flag=True,
+              help="Say all of it, and where an error arose (or HYBRIDLAT_DEBUG=1).")  # fmt: skip
 @click.pass_context
-def app(ctx: click.Context, debug: bool) -> None:
+def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     """The latency of a CNN: measured where it can be, predicted where it cannot.
 
     \b
@@ -99,8 +102,7 @@ def app(ctx: click.Context, debug: bool) -> None:
     hybridlat predict resnet50.onnx --target v100/tensorrt/fp16 --json
     hybridlat compare a.onnx b.onnx
     """
-    if debug:
-        os.environ["HYBRIDLAT_DEBUG"] = "1"
+    ctx.ensure_object(Diagnostics).show(debug=debug, verbose=verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,8 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; its exit code. Errors become one sentence on standard error."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    diagnostics = Diagnostics()
     try:
-        code = app.main(words, prog_name="hybridlat", standalone_mode=False)
+        code = app.main(words, prog_name="hybridlat", standalone_mode=False, obj=diagnostics)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
@@ -122,20 +125,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)
     except HybridlatError as error:
-        _show_traceback_if_wanted()
+        diagnostics.traceback()
         return _end(f"{error}{_near_target(error, words)}", error.exit_code)
     except BrokenPipeError:
         return _silence()
     except OSError as error:
-        _show_traceback_if_wanted()
+        diagnostics.traceback()
         return _end(str(error.strerror or error) + _named(error.filename), 2)
     except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
-        _show_traceback_if_wanted()
+        diagnostics.traceback()
         kind = type(error).__name__
         return _end(f"defect in hybridlat: {kind}: {error} (--debug shows where)", DEFECT)
     except SystemExit as error:
         # click ends this way, with 1, when nobody reads the output any more.
         return _silence() if error.code == 1 else int(error.code or 0)
+    finally:
+        diagnostics.end()
 
 
 def _end(sentence: str, code: int) -> int:
@@ -144,13 +149,6 @@ def _end(sentence: str, code: int) -> int:
     except OSError:  # standard error is closed too: the exit code must do
         return code
     return code
-
-
-def _show_traceback_if_wanted() -> None:
-    if os.environ.get("HYBRIDLAT_DEBUG", "") not in ("", "0"):
-        import traceback
-
-        traceback.print_exc()
 
 
 def _near_target(error: HybridlatError, words: list[str]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--nets",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="ONNX files to measure; those that come along unless given.",
+    help="ONNX files to measure; those shipped with hybridlat unless given.",
 )
 @options.where
 @options.models_folder
@@ -51,7 +51,7 @@ def onboard(
 ) -> None:
     """Measure networks, their cells and random kernels on this machine, then train.
 
-    Run again it goes on where it stopped: nothing is measured twice.
+    Run it again and it goes on where it stopped: nothing is measured twice.
     """
     from hybridlat.engines.resolution import resolve
     from hybridlat.errors import BackendUnavailable

@@ -88,23 +88,23 @@ trust = _all_of(
     click.option("--tolerance", type=SHARE, default="5%", show_default=True, metavar="SHARE",
                  help="How wide the interval may be to each side."),
     click.option("--confidence", type=SHARE, default="90%", show_default=True, metavar="SHARE",
-                 help="How sure the interval is to hold the true latency."),
+                 help="Probability that the interval holds the true latency."),
     click.option("--measure", type=click.Choice(["auto", "never", "always"]), default="auto",
                  show_default=True, help="auto: what the tolerance needs, if the target is this "
-                 "machine; always: every cell anew."),
+                 "machine; never: look up and predict only; always: every cell again."),
 )  # fmt: skip
 
-untracked = click.option("--no-track", is_flag=True, help="Keep nothing in MLflow.")
+untracked = click.option("--no-track", is_flag=True, help="Do not record this in MLflow.")
 models_folder = click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Folder of models to write to; the user's own unless given.",
+    help="Folder that models are written to; the user's own unless given.",
 )
 seed = click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Same records and seed, same result.",
+    help="Seed of all that is random: the same records and seed give the same result.",
 )

@@ -49,7 +49,7 @@ def predict(
     html: str | None,
     every_cell: bool,
 ) -> None:
-    """The latency of networks, and where the time goes.
+    """Predict the latency of networks, and where the time goes.
 
     Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
     """
@@ -113,6 +113,7 @@ def worst(codes: set[int]) -> int:
 
 def _verdict(estimate: Estimate, limit_us: float | None, tolerance: float) -> int:
     """The exit code of one estimate, told on standard error where it is not 0."""
+    from hybridlat.report.doubt import why_untrusted
     from hybridlat.report.units import latency_text, percent_text
 
     if not estimate.trusted:
@@ -127,17 +128,3 @@ def _verdict(estimate: Estimate, limit_us: float | None, tolerance: float) -> in
         )
         return OVER
     return 0
-
-
-def why_untrusted(estimate: Estimate, tolerance: float) -> str:
-    """One sentence on why an estimate is not to be trusted."""
-    from hybridlat.report.units import count_text, half_width_share, percent_text, plus_minus_text
-
-    missing = sum(cell.source == "unsupported" for cell in estimate.cells)
-    if missing or estimate.latency_us is None:
-        return f"{count_text(missing, 'cell')} without a latency on {estimate.target}"
-    width = half_width_share(estimate.latency_us, estimate.interval_us)
-    return (
-        f"the interval {plus_minus_text(width)} is wider than the tolerance "
-        f"{percent_text(tolerance)}"
-    )

@@ -1,4 +1,4 @@
-"""``hybridlat targets``: the targets that are known, and how well."""
+"""``hybridlat targets``: the targets there are, and what is known of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hybridlat.cli.output import console, print_json
 @options.store
 @options.as_json
 def targets(store: str | None, as_json: bool) -> None:
-    """The targets of the store, of the packs and models that come along, and this machine."""
+    """List the targets of the store, of the packs and models shipped, and this machine."""
     from hybridlat.api import list_targets
 
     found = list_targets(store)

@@ -39,7 +39,7 @@ def train(
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Train a target on its records; the new model is used if it is not worse than the old.
+    """Train a model of a target on its records, and promote it if it is not worse than the old.
 
     Both are judged on the same held-out networks. A model that is refused is kept in MLflow, and
     the command ends with 3.

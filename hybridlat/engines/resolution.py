@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.schema.target import Target
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     name = wanted.engine if wanted else "onnxruntime"
     if wanted is not None and name not in registry.backends():
         why = f"{wanted} cannot be measured here: there is no backend {name!r}"
+        _log.info("%s", why)
         return ResolvedEngine(wanted, why_not=why)
     try:
         options = registry.load_backend(name).options_for(wanted, threads)
@@ -43,9 +47,12 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     except BackendUnavailable as error:
         if wanted is None:
             raise
-        return ResolvedEngine(wanted, why_not=f"{wanted} cannot be measured here: {error}")
+        why = f"{wanted} cannot be measured here: {error}"
+        _log.info("%s", why)
+        return ResolvedEngine(wanted, why_not=why)
     if wanted is None or wanted == backend.target:
         return ResolvedEngine(backend.target, backend, options)
     backend.close()
     why = f"{wanted} cannot be measured here: this machine is {backend.target}"
+    _log.info("%s", why)
     return ResolvedEngine(wanted, why_not=why)

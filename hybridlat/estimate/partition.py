@@ -8,6 +8,7 @@ structure, so networks that differ in names and weights alone share it.
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 PARTITION_FORMAT = 2
 MAX_REMEMBERED = 2048
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +124,21 @@ class Partitioner:
             return None
         try:
             text = self._store.cache_get(self._cache_key(key))
-        except StoreError:
+        except StoreError as error:
+            _log.warning("a cached partition is not used: %s", error)
             return None  # a cache that cannot be read is no reason not to answer
         return Partition.from_text(text) if text is not None else None
 
     def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)
         found = partition_network(network, self._lower(network, self._target), file.node_names)
+        _log.debug("%s: %d distinct cells, by %s", file.label, len(found.uses), found.by)
         if self._store is not None:
             try:
                 self._store.add_signatures(found.texts)
                 self._store.cache_put(self._cache_key(key), found.to_text())
-            except StoreError:
-                pass  # the next process asks the engine again
+            except StoreError as error:  # the next process asks the engine again
+                _log.warning("a partition is not kept: %s", error)
         return found
 
 
@@ -143,10 +147,10 @@ def _scope(identity: str, target: Target) -> str:
 
 
 def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
-    """Whether splits that the store caches under ``scope`` will never be asked for again.
+    """Whether partitions that the store caches under ``scope`` will never be asked for again.
 
     So it is when the format, the engine or its rules have changed since; where the engine cannot
-    tell because it is not here, and for what is no split, the answer is no.
+    tell because it is not here, and for what is no partition, the answer is no.
     """
     word, *parts = scope.split("/")
     for count in (4, 3):  # a target has three or four parts, and stands last

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.labels import chain, short_chain
 from hybridlat.report.style import STYLE
 from hybridlat.report.units import (
     count_text,
+    first_upper,
     half_width_share,
     interval_text,
     latency_text,
@@ -80,7 +82,7 @@ def _notes(estimate: Estimate) -> str:
         reason = f": {cell.reason}" if cell.reason else ""
         lines.append(("bad", f"{chain(cell.ops)} has no latency and is left out{reason}"))
     if not missing and not estimate.within_tolerance:
-        lines.append(("bad", "The interval is wider than the tolerance."))
+        lines.append(("bad", f"{first_upper(why_untrusted(estimate))}."))
     if estimate.to_measure:
         lines.append(
             ("warn", f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')}.")

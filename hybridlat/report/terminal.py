@@ -9,10 +9,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.labels import first_and_more, short_chain
 from hybridlat.report.units import (
     Scale,
     count_text,
+    first_upper,
     half_width_share,
     interval_text,
     latency_text,
@@ -24,6 +26,7 @@ from hybridlat.schema.estimate import CellEstimate, Estimate
 
 ROWS = 15  # cells shown unless all are asked for
 SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}
+_NOTE_LENGTH = 240  # about three lines
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -136,13 +139,20 @@ def notes(estimate: Estimate) -> list[Text]:
         reasons = dict.fromkeys(cell.reason for cell in missing if cell.reason)
         lines += [Text(f"  {reason}", "red") for reason in reasons]
     elif not estimate.within_tolerance:
-        lines.append(Text("The interval is wider than the tolerance.", "bold red"))
+        lines.append(Text(f"{first_upper(why_untrusted(estimate))}.", "bold red"))
     if estimate.to_measure:
         lines.append(Text(f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')} on "
                           f"{estimate.target} (--measure auto there, or hybridlat plan).",
                           "yellow"))  # fmt: skip
-    lines += [Text(f"Note: {warning}", "yellow") for warning in estimate.warnings]
+    lines += [Text(f"Note: {_at_length(warning)}", "yellow") for warning in estimate.warnings]
     return lines
+
+
+def _at_length(warning: str) -> str:
+    """The warning, cut where it goes on for many lines (every operator that was folded)."""
+    if len(warning) <= _NOTE_LENGTH:
+        return warning
+    return f"{warning[:_NOTE_LENGTH].rpartition(' ')[0]} … (--json shows all of it)"
 
 
 def bar(share: float, top_share: float, width: int) -> str:

@@ -81,6 +81,11 @@ def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def first_upper(sentence: str) -> str:
+    """The sentence with its first letter as a capital, the rest as it stands."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def _decimals(value: float) -> int:
     """Decimals that show three significant digits, as the rounded number will be read."""
     if abs(value) >= 99.95:

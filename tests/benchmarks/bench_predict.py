@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,18 +25,19 @@ sys.path.insert(0, str(ROOT))
 
 from experiments import nasbench201  # noqa: E402
 from hybridlat.api import Predictor  # noqa: E402
-from hybridlat.onnx_io import load, read_network, to_onnx  # noqa: E402
+from hybridlat.estimate.partition import Partitioner  # noqa: E402
+from hybridlat.onnx_io import Source, load, read_network, to_onnx  # noqa: E402
 from hybridlat.schema.measurement import Measurement  # noqa: E402
 
 RESNET = ROOT / "data" / "nets" / "resnet18.onnx"
 
 
-def know(predictor: Predictor, models: list[object]) -> None:
+def know(predictor: Predictor, models: Sequence[Source]) -> None:
     """Put made-up records of all their cells into the store: this measures no latency."""
     hashes: set[str] = set()
+    partitioner = Partitioner(predictor.target, predictor.store)
     for model in models:
-        split = predictor._splitter.split(load(model))  # type: ignore[arg-type]
-        hashes.update(use.signature for use in split.uses)
+        hashes.update(use.signature for use in partitioner.partition(load(model)).uses)
     predictor.store.add(
         Measurement(predictor.target, h, "cell", 100.0, 0.01, protocol="made-up", measured_at="0")
         for h in hashes
@@ -78,7 +80,7 @@ def main() -> None:
             size_mb = len(data) / 1e6
             print(f"ResNet-18 from {size_mb:.0f} MB: {statistics.median(times):.1f} ms warm")
         drawn = [a for a in nasbench201.sample(2 * count, 11) if nasbench201.live_edges(a)]
-        models: list[object] = [nasbench201.build(a) for a in drawn[:count]]
+        models: list[Source] = [nasbench201.build(a) for a in drawn[:count]]
         with Predictor(store=store, measure="never") as predictor:
             started = time.perf_counter()
             know(predictor, models)
@@ -87,7 +89,9 @@ def main() -> None:
             for label in ("known cells, structures from the store", "again, from memory"):
                 before = resident_mb()
                 started = time.perf_counter()
-                done = sum(1 for _ in predictor.predict_many(models))  # type: ignore[arg-type]
+                done = 0
+                for _ in predictor.predict_many(models):
+                    done += 1
                 rate = done / (time.perf_counter() - started)
                 grown = resident_mb() - before
                 print(f"{label}: {rate:.0f} networks a second, {grown:+.0f} MB")

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -71,7 +72,7 @@ def main() -> None:
         print(f"write, 1 a transaction      {(time.perf_counter() - start) * 1e4:8.1f} us a record")
         for number in (1, 16, 60, 300, 5000):
             asked = source.sample(hashes, number)
-            took = best_us(lambda asked=asked: store.latencies(TARGET, asked))
+            took = best_us(partial(store.latencies, TARGET, asked))
             print(f"look up {number:5d} of {len(hashes):8d}   {took / number:8.1f} us a key")
         with Store(Path(folder) / "small.db") as small:
             small.add(records(5000, source))

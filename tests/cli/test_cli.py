@@ -114,5 +114,9 @@ def test_targets_stats_export_import_and_check(nets: Path, tmp_path: Path) -> No
     assert counts["measurements"] == row["records"]
     again = json.loads(process("store", "import", out[0], "--store", copy, "--json").stdout)
     assert again["measurements"] == 0
-    assert process("store", "check", "--store", copy).returncode == 0
-    assert process("store", "check", out[0]).returncode == 0
+    checked = process("store", "check", "--store", copy)
+    assert checked.returncode == 0
+    assert f"{row['records']} records in sqlite:///{copy}: every hash" in checked.stdout
+    checked = process("store", "check", out[0])
+    assert checked.returncode == 0
+    assert checked.stdout.startswith("1 pack: every hash")

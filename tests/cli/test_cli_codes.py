@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from hybridlat.api import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, NetworkError
 from hybridlat.schema.estimate import Estimate
@@ -19,14 +21,18 @@ from tests.report.estimates import residual, untrusted
 
 
 class Answers:
-    """Stands in for the Predictor: gives back what it was told to, or raises it."""
+    """Stands in for the Predictor: gives back what it was told to, or raises it.
+
+    It is called as the Predictor may be called, and in no other way: TypeError otherwise.
+    """
 
     def __init__(self, *answers: Estimate | BaseException) -> None:
         self.answers = list(answers)
         self.asked: dict[str, object] = {}
 
-    def __call__(self, target: str | None, **options: object) -> Answers:
-        self.asked = {"target": target, **options}
+    def __call__(self, *positional: object, **options: object) -> Answers:
+        bound = inspect.signature(Predictor).bind(*positional, **options)
+        self.asked = dict(bound.arguments)
         return self
 
     def __enter__(self) -> Answers:
@@ -35,8 +41,9 @@ class Answers:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def predict(self, path: str, **options: object) -> Estimate:
-        self.asked.update(path=path, **options)
+    def predict(self, *positional: object, **options: object) -> Estimate:
+        bound = inspect.signature(Predictor.predict).bind(self, *positional, **options)
+        self.asked |= {name: value for name, value in bound.arguments.items() if name != "self"}
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -116,7 +123,7 @@ def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
     assert asked["target"] == FAKE and asked["threads"] == 2 and asked["store"] == "s.db"
     assert asked["batch"] == 4 and asked["shapes"] == {"in:0": (4, 3, 8, 8), "mask": (4,)}
     assert asked["tolerance"] == pytest.approx(0.025) and asked["confidence"] == pytest.approx(0.9)
-    assert asked["measure"] == "never" and asked["path"] == "n.onnx"
+    assert asked["measure"] == "never" and asked["source"] == "n.onnx"
 
 
 @pytest.mark.parametrize(

@@ -3,34 +3,36 @@
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from hybridlat.cli.lower import lower
 from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
 from hybridlat.errors import MeasurementError
+from hybridlat.graph.network import Network
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 
 
-def run(name, target, *options):
+def run(name: str, target: str, *options: str) -> Result:
     return CliRunner().invoke(
         lower, [str(NETS / f"{name}.onnx"), "--target", target, *options], catch_exceptions=False
     )
 
 
-def answer(name, target):
+def answer(name: str, target: str) -> Any:
     result = run(name, target, "--json")
     assert result.exit_code == 0
     return json.loads(result.stdout)
 
 
-def ops(found):
+def ops(found: Any) -> list[str]:
     return [kernel["op"] for kernel in found["kernels"]]
 
 
-def test_precision_and_version_of_the_target_decide():
+def test_precision_and_version_of_the_target_decide() -> None:
     half = answer("mobilenetv3_small_100", "h100/tensorrt-8.6/fp16")
     full = answer("mobilenetv3_small_100", "h100/tensorrt-8.6/fp32")
     newer = answer("mobilenetv3_small_100", "h100/tensorrt-10.0/fp32")
@@ -42,7 +44,7 @@ def test_precision_and_version_of_the_target_decide():
 
 
 @pytest.mark.skipif(not tensorrt_rtx.installed(), reason="the extra rtx is not installed")
-def test_where_the_rules_and_the_engine_differ_is_marked():
+def test_where_the_rules_and_the_engine_differ_is_marked() -> None:
     found = answer("bvlc_alexnet", "h100/tensorrt/fp32")
     differ = {kernel["op"] for kernel in found["kernels"] if kernel["engine_differs"]}
     assert differ == {"Conv+Relu", "LRN"}
@@ -53,8 +55,10 @@ def test_where_the_rules_and_the_engine_differ_is_marked():
     assert {kernel["engine_differs"] for kernel in asked["kernels"]} == {None}
 
 
-def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(monkeypatch):
-    def refuse(network, precision):
+def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(network: Network, precision: str) -> None:
         raise MeasurementError("no importer")
 
     monkeypatch.setattr(tensorrt_rtx, "installed", lambda: True)
@@ -64,7 +68,7 @@ def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(monkeypatc
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime-1.31", "openvino-2026.4"])
-def test_engines_on_this_machine_are_asked(engine):
+def test_engines_on_this_machine_are_asked(engine: str) -> None:
     name = engine.split("-")[0]
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")

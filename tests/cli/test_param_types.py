@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import click
 import pytest
@@ -72,7 +73,7 @@ def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_way_to_write_it(
-    kind: click.ParamType, text: str, hint: str
+    kind: click.ParamType[Any], text: str, hint: str
 ) -> None:
     with pytest.raises(click.BadParameter) as refused:
         kind.convert(text, None, None)

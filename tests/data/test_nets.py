@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from google.protobuf.message import Message
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto, helper
 
 FOLDER = Path(__file__).parents[2] / "data" / "nets"

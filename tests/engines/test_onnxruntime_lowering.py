@@ -129,14 +129,14 @@ def test_a_split_is_recalled_for_the_same_structure_only(tmp_path: Path) -> None
 
     file = load(NETS / "squeezenet.onnx")
     with Store(tmp_path / "store.db") as store:
-        first = Partitioner(HERE, store, counted, lambda _: version).split(file)
+        first = Partitioner(HERE, store, counted, lambda _: version).partition(file)
         again = Partitioner(HERE, store, counted, lambda _: version)
-        assert again.split(file).uses == first.uses and len(asked) == 1
-        again.split(file, batch=2)
-        Partitioner(other, store, counted, lambda _: version).split(file)
+        assert again.partition(file).uses == first.uses and len(asked) == 1
+        again.partition(file, batch=2)
+        Partitioner(other, store, counted, lambda _: version).partition(file)
         assert len(asked) == 3
         version = "2"  # the engine was updated: what it fuses may have changed
-        Partitioner(HERE, store, counted, lambda _: version).split(file)
+        Partitioner(HERE, store, counted, lambda _: version).partition(file)
     assert len(asked) == 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.networks import conv_relu
 TARGET = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
 SIBLING = Target("sibling", TARGET.runtime, "fp32", 1)
 FILES = ("card.json", "composition.json", "model.json", "arrays.npz", "trees.ubj", "spread.ubj")
-DAMAGE = {
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "cut": lambda data: data[: len(data) // 2],
     "other": lambda data: b"[1, 2]",

@@ -127,9 +127,9 @@ def fill(
     store.add_breakdowns(breakdowns)
 
 
-def made_store(folder: Path, **options: object) -> str:
+def made_store(folder: Path, *, networks: int = 14, sweep: int = 60, poisoned: bool = False) -> str:
     """A filled store in ``folder``; its URL."""
     store = Store(folder / "store.db")
     with store:
-        fill(store, **options)  # type: ignore[arg-type]
+        fill(store, networks, sweep, poisoned=poisoned)
     return store.url

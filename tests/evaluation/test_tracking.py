@@ -6,12 +6,27 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
+
+
+def client_of(store: str) -> Any:
+    """MLflow itself, as a user of it sees what was kept."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=tracking.tracking_uri(store))
+
+
+def runs_kept(store: str) -> list[Any]:
+    client = client_of(store)
+    experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
+    return list(client.search_runs([experiment.experiment_id]))
 
 
 def test_default_is_a_file_beside_the_store(
@@ -45,7 +60,7 @@ def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert tracker.register(TARGET, run, tmp_path, "d") is None
     assert tracker.champion(TARGET) is None
     assert not (tmp_path / "mlflow.db").exists()
-    with pytest.raises(tracking.MissingExtra, match="track"):
+    with pytest.raises(MissingExtra, match="track"):
         tracking.open_tracker("sqlite:///s.db", required=True)
 
 
@@ -60,8 +75,7 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
     tracker = tracking.open_tracker(tracked)
     with pytest.raises(ValueError, match="oops"), tracker.run("broken"):
         raise ValueError("oops")
-    client = tracker._client  # type: ignore[attr-defined]
-    (run,) = client.search_runs([tracker._experiment])  # type: ignore[attr-defined]
+    (run,) = runs_kept(tracked)
     assert run.info.status == "FAILED"
 
 
@@ -71,12 +85,8 @@ def test_an_evaluation_is_kept_as_nested_runs(
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"])
     found = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
-    tracker = tracking.open_tracker(tracked)
-    client = tracker._client  # type: ignore[attr-defined]
-    runs = {
-        r.info.run_name: r
-        for r in client.search_runs([tracker._experiment])  # type: ignore[attr-defined]
-    }
+    client = client_of(tracked)
+    runs = {run.info.run_name: run for run in runs_kept(tracked)}
     top, middle = runs["evaluate"], runs[str(TARGET)]
     own, other = runs[f"{TARGET} hybridlat"], runs[f"{TARGET} roofline"]
     assert middle.data.tags["mlflow.parentRunId"] == top.info.run_id

@@ -1,5 +1,7 @@
 """The black-box fusion test on an engine that is computed, and the table that it gives."""
 
+from collections.abc import Sequence
+
 from experiments import blackbox
 from experiments.blackbox import CHAINS, Case, Finding, find, framed, table, truth
 from hybridlat.engines.fusion import rewriter
@@ -10,15 +12,17 @@ QUIET = Machine(noise_share=0.0)
 MAPS = ((16, 28), (32, 14))
 
 
-def fake(fuses, noise=0.0):
+def fake(fuses: bool, noise: float = 0.0) -> FakeBackend:
     return FakeBackend(Machine(noise_share=noise), fuses=fuses)
 
 
-def findings(backend, chains):
+def findings(
+    backend: FakeBackend, chains: Sequence[tuple[str, ...]]
+) -> dict[tuple[str, ...], Finding]:
     return {f.case.ops: f for f in find(backend, [Case(ops, MAPS) for ops in chains])}
 
 
-def test_it_finds_what_a_fusing_engine_fuses():
+def test_it_finds_what_a_fusing_engine_fuses() -> None:
     chains = (("Conv", "Relu"), ("Conv", "Add"), ("Conv", "Add", "Relu"), ("Conv", "Conv"),
               ("Conv", "MaxPool"), ("MaxPool", "Relu"))  # fmt: skip
     backend = fake(fuses=True)
@@ -32,32 +36,32 @@ def test_it_finds_what_a_fusing_engine_fuses():
     ]
 
 
-def test_it_finds_nothing_on_an_engine_that_fuses_nothing():
+def test_it_finds_nothing_on_an_engine_that_fuses_nothing() -> None:
     found = findings(fake(fuses=False), CHAINS[:9])
     assert len(found) == 9
     assert not any(f.fused for f in found.values())
     assert all(abs(f.saved_share) < 0.05 for f in found.values())
 
 
-def test_it_stands_noise():
+def test_it_stands_noise() -> None:
     found = findings(fake(fuses=True, noise=0.02), (("Conv", "Relu"), ("Conv", "Conv")))
     assert [f.fused for f in found.values()] == [True, False]
 
 
-def test_the_saving_is_a_share_of_the_cheaper_one():
+def test_the_saving_is_a_share_of_the_cheaper_one() -> None:
     finding = Finding(Case(("Conv", "Relu")), first_us=10.0, second_us=4.0, together_us=11.0)
     assert finding.saved_share == 0.75
     assert finding.fused
     assert not Finding(finding.case, 10.0, 4.0, 12.0).fused  # exactly alpha is not above it
 
 
-def test_chains_that_the_engine_refuses_are_left_out():
+def test_chains_that_the_engine_refuses_are_left_out() -> None:
     backend = FakeBackend(QUIET, refused_ops=("Clip",))
     cases = [Case(("Conv", "Clip"), MAPS), Case(("Conv", "Relu"), MAPS)]
     assert [f.case.ops for f in find(backend, cases)] == [("Conv", "Relu")]
 
 
-def test_findings_are_a_table_of_rules():
+def test_findings_are_a_table_of_rules() -> None:
     case = Case(("Conv", "BatchNormalization", "Relu"))
     fused = [Finding(Case(ops), 10.0, 4.0, 10.0) for ops in (case.ops, case.ops[:2])]
     apart = Finding(Case(("Conv", "Add")), 10.0, 4.0, 14.0)
@@ -67,7 +71,7 @@ def test_findings_are_a_table_of_rules():
     assert [rule.name for rule in table([apart])] == []
 
 
-def test_the_frame_is_a_network_that_engines_accept():
+def test_the_frame_is_a_network_that_engines_accept() -> None:
     for ops in CHAINS:
         network = framed(ops, Case(ops), 16, 8)
         read = read_network(to_onnx(network, seed=1))
@@ -76,7 +80,7 @@ def test_the_frame_is_a_network_that_engines_accept():
         assert [n.op for n in network.nodes][-1 - len(ops) : -1] == list(ops)
 
 
-def test_a_chain_that_is_not_one_kernel_has_no_answer():
+def test_a_chain_that_is_not_one_kernel_has_no_answer() -> None:
     backend = fake(fuses=False)
     assert truth(backend.lower, Case(("Conv", "BatchNormalization", "Relu"))) is None
     assert truth(backend.lower, Case(("Conv", "Relu"))) is False

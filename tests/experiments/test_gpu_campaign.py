@@ -8,16 +8,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from hybridlat.cli import main as cli
+from hybridlat.measuring.plans.builder import Draft
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "10_gpu_campaign.py"
 
 
 @pytest.fixture(scope="module")
-def campaign():
+def campaign() -> ModuleType:
     spec = importlib.util.spec_from_file_location("gpu_campaign", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -26,7 +28,9 @@ def campaign():
     return module
 
 
-def test_a_rehearsal_survives_being_killed_and_its_records_predict(tmp_path, monkeypatch, capsys):
+def test_a_rehearsal_survives_being_killed_and_its_records_predict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "rehearse", "--backend", "fake", "--limit", "1",
          "--precisions", "fp16,fp32", "--budget", "3m", "--folder", str(tmp_path)],
@@ -50,7 +54,9 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(tmp_path, mon
     assert estimate["measured_share"] == pytest.approx(1.0)
 
 
-def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave(campaign):
+def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave(
+    campaign: ModuleType,
+) -> None:
     draft = campaign.draft_of("h100", "tensorrt", ["fp16", "fp32"], 5)
     manifest = draft.manifest()
     titles = list(dict.fromkeys(task["title"] for task in manifest["tasks"]))
@@ -76,11 +82,11 @@ def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave(campai
                manifest["items"].values())  # fmt: skip
 
 
-def _files(draft) -> set[str]:
+def _files(draft: Draft) -> set[str]:
     return {Path(name).name for name in draft._models}
 
 
-def test_the_settings_fit_half_an_hour(campaign):
+def test_the_settings_fit_half_an_hour(campaign: ModuleType) -> None:
     settings = campaign.draft_of("h100", "tensorrt", ["fp32"], 1).manifest()["settings"]
     assert settings["build_s"] <= 150
     assert settings["warm_s"] + settings["limit_s"] < 1

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def script() -> ModuleType:
     return module
 
 
-def run(name: str, number: int) -> dict[str, object]:
+def run(name: str, number: int) -> dict[str, Any]:
     return {"info": {"run_name": name, "run_id": str(number)}, "data": {}}
 
 

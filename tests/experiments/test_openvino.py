@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load(name, file):
+def load(name: str, file: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -25,7 +27,7 @@ EXPERIMENT = load("openvino_experiment", "06_openvino.py")
 REPORT = load("experiments_openvino_report", "openvino_report.py")
 
 
-def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path):
+def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path: Path) -> None:
     backend = FakeDifferentialBackend(Machine(noise_share=0.0), fuses=True)
     journal = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
     plans = [EXPERIMENT.plan_of("squeezenet", backend, journal)]
@@ -43,7 +45,7 @@ def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path):
     assert found.sums_us == told.sums_us and found.whole_us == told.whole_us
 
 
-def test_records_become_a_store_that_tells_the_network_from_its_cells(tmp_path):
+def test_records_become_a_store_that_tells_the_network_from_its_cells(tmp_path: Path) -> None:
     from hybridlat.store import Store
 
     backend = FakeDifferentialBackend(Machine(noise_share=0.0), fuses=True)
@@ -58,12 +60,12 @@ def test_records_become_a_store_that_tells_the_network_from_its_cells(tmp_path):
         hashes = [h for h, _ in breakdown.cells]
         known = store.latencies(backend.target, hashes)
         whole = store.latencies(backend.target, [breakdown.signature], "network")
-        total = sum(known[h].latency_us * n for h, n in breakdown.cells)
+        total = sum((known[h].latency_us or math.nan) * n for h, n in breakdown.cells)
         assert total == pytest.approx(whole[breakdown.signature].latency_us, rel=0.05)
         assert set(store.signature_texts(hashes)) == set(hashes)
 
 
-def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = EXPERIMENT.JournalFile(path)
     journal["a"], journal["b"] = [1.5], {"c": 2}
@@ -72,7 +74,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
     assert dict(EXPERIMENT.JournalFile(path)) == {"a": [1.5], "b": {"c": 2}}
 
 
-def test_figures_are_of_each_half_apart():
+def test_figures_are_of_each_half_apart() -> None:
     every = ["a", "b", "c", "d"]
     errors = {"a": 0.03, "b": -0.04, "c": 0.03, "d": -0.04}
     told = {

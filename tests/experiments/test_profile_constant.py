@@ -18,7 +18,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_constant_of_other_networks_mends_the_sum(tmp_path):
+def test_the_constant_of_other_networks_mends_the_sum(tmp_path: Path) -> None:
     rows = [("a", 50, 1000.0), ("b", 80, 700.0), ("b.qat", 70, 400.0)]
     text = "".join(f"{n},fp16,NVIDIA X,{k},{m + 2.5 * k},{m},\n" for n, k, m in rows)
     (tmp_path / "networks.csv").write_text(HEAD + text)
@@ -31,7 +31,7 @@ def test_the_constant_of_other_networks_mends_the_sum(tmp_path):
     assert float(last[3]) > 10
 
 
-def test_without_the_data_it_says_where_it_looked(tmp_path):
+def test_without_the_data_it_says_where_it_looked(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 2
     assert str(tmp_path) in done.stderr

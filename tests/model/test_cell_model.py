@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,8 +77,8 @@ def test_a_costly_activation_and_a_group_that_training_had_not_are_not_trusted(
     model: CellModel,
 ) -> None:
     for changes in ({"activation": "Tanh"}, {"groups": 8}):
-        arguments = {"activation": "Relu", **changes}
-        cell = conv_cell(1, 64, (14, 14), 64, (3, 3), 1, (1,) * 4, bias=True, **arguments)  # type: ignore[arg-type]
+        arguments: dict[str, Any] = {"activation": "Relu", **changes}
+        cell = conv_cell(1, 64, (14, 14), 64, (3, 3), 1, (1,) * 4, bias=True, **arguments)
         assert cell is not None
         assert not model.predict([cell.text])[0].trusted
 
@@ -134,7 +135,7 @@ def test_a_cell_of_two_kernels_is_their_sum(model: CellModel) -> None:
     assert one.latency_us is not None
     assert one.interval_us is not None
     assert two.interval_us is not None
-    middle = [np.sqrt(made.interval_us[0] * made.interval_us[1]) for made in (one, two)]
+    middle = [np.sqrt(low * high) for low, high in (one.interval_us, two.interval_us)]
     assert middle[1] == pytest.approx(2 * middle[0], rel=1e-4)
     assert two.latency_us == pytest.approx(2 * one.latency_us, rel=0.05)  # one leans more
     wide = one.interval_us[1] / one.interval_us[0]

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +23,11 @@ def columns(text: str) -> dict[str, np.ndarray]:
 
 
 def conv_text(**changes: object) -> str:
-    arguments: dict[str, object] = {
+    arguments: dict[str, Any] = {
         "batch": 2, "c_in": 12, "size": (28, 20), "c_out": 8, "kernel": (3, 5), "stride": 2,
         "pads": (1, 2, 1, 2), "bias": True, "activation": "Relu",
     }  # fmt: skip
-    signature = conv_cell(**{**arguments, **changes})  # type: ignore[arg-type]
+    signature = conv_cell(**{**arguments, **changes})
     assert signature is not None
     return signature.text
 
@@ -61,7 +62,15 @@ def test_names_and_order_change_nothing(data: st.DataObject) -> None:
     c_out=st.integers(1, 9), size=st.tuples(st.integers(5, 40), st.integers(5, 40)),
     kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)), stride=st.integers(1, 3),
 )  # fmt: skip
-def test_flop_of_a_convolution(batch, groups, c_in, c_out, size, kernel, stride) -> None:  # type: ignore[no-untyped-def]
+def test_flop_of_a_convolution(
+    batch: int,
+    groups: int,
+    c_in: int,
+    c_out: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: int,
+) -> None:
     made = columns(
         conv_text(
             batch=batch, groups=groups, c_in=c_in * groups, c_out=c_out * groups, size=size,

@@ -27,11 +27,11 @@ def corpus(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
         mutate = mutations[(number // len(SEEDS)) % len(mutations)]
         label = f"{number}-{name}-{mutate.__name__}"
         if mutate in BYTES:
-            yield label, mutate(data, rng)  # type: ignore[arg-type, misc]
+            yield label, mutate(data, rng)
             continue
         model = onnx.load_from_string(data)
         for _ in range(rng.choice((1, 1, 2, 5))):
-            mutate(model, rng)  # type: ignore[arg-type]
+            mutate(model, rng)
         yield label, model.SerializeToString()
 
 
@@ -52,7 +52,8 @@ def splice(data: bytes, rng: random.Random) -> bytes:
 
 
 def _node(model: onnx.ModelProto, rng: random.Random) -> onnx.NodeProto:
-    return rng.choice(model.graph.node)
+    node: onnx.NodeProto = rng.choice(model.graph.node)
+    return node
 
 
 def drop_node(model: onnx.ModelProto, rng: random.Random) -> None:

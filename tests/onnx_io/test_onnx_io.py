@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import TensorType
+from hybridlat.graph.network import Network, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network, to_onnx
 
@@ -22,8 +23,8 @@ def model(body: str) -> onnx.ModelProto:
     return parser.parse_model(HEAD + body)
 
 
-def text_network(body: str, **options: object) -> object:
-    return read_network(model(body), **options)  # type: ignore[arg-type]
+def text_network(body: str, **options: Any) -> Network:
+    return read_network(model(body), **options)
 
 
 CONV = """g (float[1,3,8,8] x) => (float[1,4,8,8] y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import re
@@ -14,16 +15,17 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hybridlat.report import compare, terminal
+from hybridlat.report.doubt import why_untrusted
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
 
 
-def printed(estimate: Estimate, width: int = 100, **options: object) -> str:
+def printed(estimate: Estimate, width: int = 100, *, noise_floor: float | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, highlight=False, markup=False)
-    terminal.print_estimate(console, estimate, **options)  # type: ignore[arg-type]
+    terminal.print_estimate(console, estimate, noise_floor=noise_floor)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -102,3 +104,39 @@ def test_bars(share: float, top: float, bar: str) -> None:
 @given(st.floats(0, 1), st.floats(0.001, 1), st.integers(1, 40))
 def test_a_bar_is_never_longer_than_its_column(share: float, top: float, width: int) -> None:
     assert len(terminal.bar(share, top, width)) <= width
+
+
+def strange() -> Estimate:
+    """An interval of ±1.7 %, and a cell predicted where the model has never been."""
+    cells = list(residual().cells)
+    cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell")
+    return dataclasses.replace(residual(), cells=tuple(cells), within_tolerance=False)
+
+
+def test_a_narrow_interval_is_not_called_too_wide() -> None:
+    said = why_untrusted(strange(), 0.05)
+    assert said == (
+        "1 cell is predicted outside what the model was trained on (far from every trained cell)"
+    )
+    assert said in printed(strange(), 200)
+    assert "wider" not in printed(strange(), 200)
+
+
+def test_an_interval_that_is_too_wide_is_called_so_whatever_the_cells_are() -> None:
+    assert why_untrusted(strange(), 0.01) == "the interval ±1.7 % is wider than the tolerance 1.0 %"
+    wide = dataclasses.replace(residual(), within_tolerance=False)
+    assert why_untrusted(wide, 0.01) == why_untrusted(strange(), 0.01)
+    assert "The interval is wider than the tolerance." in printed(wide)
+
+
+def test_an_estimate_within_its_tolerance_has_nothing_against_it() -> None:
+    assert why_untrusted(residual(), 0.05) == ""
+
+
+def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest_is() -> None:
+    names = ", ".join(f"ConstantOfShape_{i}" for i in range(300))
+    many = dataclasses.replace(residual(), warnings=(f"removed by the engine: {names}",))
+    text = printed(many, 100)
+    assert "ConstantOfShape_0" in text and "ConstantOfShape_299" not in text
+    assert "(--json shows all of it)" in " ".join(text.split())
+    assert len(text.splitlines()) <= len(printed(residual(), 100).splitlines()) + 3

@@ -41,7 +41,13 @@ def test_the_id_is_of_the_content_and_stays() -> None:
     sound = Measurement.from_json(record())
     assert sound.id == "70279d929c200bc77123dd2f2ffec1d7"
     assert Measurement(TARGET, HASH, "cell", 3).id == Measurement(TARGET, HASH, "cell", 3.0).id
-    for change in ({"latency_us": 9.6}, {"measured_at": "x"}, {"labels": {}}, {"visits": []}):
+    changes: list[dict[str, Any]] = [
+        {"latency_us": 9.6},
+        {"measured_at": "x"},
+        {"labels": {}},
+        {"visits": []},
+    ]
+    for change in changes:
         assert Measurement.from_json(record(**change)).id != sound.id
 
 

@@ -4,6 +4,7 @@ import json
 import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,10 @@ NB = {"arch_str": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|…", "e01": "nor_c
       "e02": "none", "e12": "skip_connect", "e03": "avg_pool_3x3", "e13": "nor_conv_1x1",
       "e23": "nor_conv_3x3", "1080ti_1_us": 9000.0, "pixel9_32_us": 8000.0}  # fmt: skip
 FB = {"arch_str": "…", **{f"op{i:02d}": i % 9 for i in range(22)}, "titanx_1_us": 12000.0}
-LAYER = {"model": "tiny", "input_width": 8, "op": "Conv2D", "in_h": 8, "in_w": 8, "in_c": 3,
-         "out_h": 4, "out_w": 4, "out_c": 5, "k_h": 3, "k_w": 3, "activation": "relu"}  # fmt: skip
+LAYER: dict[str, Any] = {
+    "model": "tiny", "input_width": 8, "op": "Conv2D", "in_h": 8, "in_w": 8, "in_c": 3,
+    "out_h": 4, "out_w": 4, "out_c": 5, "k_h": 3, "k_w": 3, "activation": "relu",
+}  # fmt: skip
 
 
 def load(name: str, folder: Path, **tables: list[dict[str, object]]) -> Imported:

@@ -23,7 +23,7 @@ def test_a_seed_draws_the_same() -> None:
 
 @pytest.mark.parametrize("chosen", [FAMILIES, RARER], ids=["common", "rarer"])
 def test_networks_are_sound_and_within_limits(chosen: Mapping[str, float]) -> None:
-    families = collections.Counter()
+    families: collections.Counter[str] = collections.Counter()
     for seed in range(300):
         drawn = draw(seed, chosen)
         families[drawn.family] += 1

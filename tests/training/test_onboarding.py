@@ -16,9 +16,7 @@ from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machi
 from tests.networks import classifier, conv_relu, residual_block
 
 QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0)
-DEVICE = Device(
-    "fake", "cpu", {"fp32": 1e11}, 1e10, 1, 0.0, (32768, 1 << 20), "made up", "fake", {}
-)
+DEVICE = Device("fake", "cpu", {"fp32": 1e11}, 1e10, 1, 0.0, (32768, 1 << 20), "made up", "fake")
 
 
 @pytest.fixture

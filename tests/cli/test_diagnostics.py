@@ -1,0 +1,79 @@
+"""Messages of the library: nowhere by default, on standard error where a user asks for them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridlat.cli import main as cli
+from tests.cli.shell import FAKE, ROOT, process
+
+LOGGER = logging.getLogger("hybridlat")
+
+
+def known(nets: Path, *before: str) -> subprocess.CompletedProcess[str]:
+    return process(*before, "predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json",
+                   "--store", "known.db", cwd=nets)  # fmt: skip
+
+
+def test_by_default_nothing_is_said(nets: Path) -> None:
+    assert known(nets).stderr == ""
+
+
+def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -> None:
+    """A damaged model of the user's own is passed over, and each file is told of once."""
+    place = tmp_path / "hybridlat" / "models" / FAKE.replace("/", "_")
+    place.mkdir(parents=True)
+    (place / "card.json").write_text("no card")
+    (place / "composition.json").write_text("{")
+    done = process("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json",
+                   "--store", "known.db", cwd=nets, XDG_DATA_HOME=str(tmp_path))  # fmt: skip
+    said = done.stderr.splitlines()
+    assert len(said) == len(set(said)) >= 1
+    assert all(line.startswith(f"hybridlat: {place}") and "passed over" in line for line in said)
+    json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("flag", ["-v", "--verbose", "--debug"])
+def test_messages_are_shown_beside_the_answer(nets: Path, flag: str) -> None:
+    done = known(nets, flag)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["network"] == "a.onnx"
+    assert f"a.onnx on {FAKE}" in done.stderr
+    assert done.stderr.startswith("hybridlat.")
+
+
+def test_debug_by_the_environment_shows_messages_too(nets: Path) -> None:
+    done = process("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE,
+                   "--store", "known.db", cwd=nets, HYBRIDLAT_DEBUG="1")  # fmt: skip
+    assert f"a.onnx on {FAKE}" in done.stderr
+
+
+def test_a_run_leaves_no_trace_in_the_program_that_made_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYBRIDLAT_DEBUG", raising=False)
+    before = list(LOGGER.handlers), LOGGER.level, dict(os.environ)
+    assert cli.run(["--debug", "predict", "missing.onnx"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert (list(LOGGER.handlers), LOGGER.level, dict(os.environ)) == before
+    assert cli.run(["predict", "missing.onnx"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_library_user_routes_messages_and_hears_nothing_before() -> None:
+    script = (
+        "import logging, hybridlat\n"
+        "logging.getLogger('hybridlat.anything').error('unseen')\n"
+        "logging.basicConfig(level=logging.INFO, format='%(name)s|%(message)s')\n"
+        "logging.getLogger('hybridlat.anything').info('seen')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          check=True, cwd=ROOT)  # fmt: skip
+    assert done.stderr == "hybridlat.anything|seen\n"

@@ -1,0 +1,89 @@
+"""The import contract catches what it says it catches.
+
+A contract whose modules were renamed, or whose exceptions grew too wide, is kept for ever and means
+nothing. So each contract of ``pyproject.toml`` is broken here once, on purpose, in a copy of the
+package: one import that it forbids is added, and exactly that contract must be the one broken.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTRACTS: list[dict[str, Any]] = tomllib.loads(
+    (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+)["tool"]["importlinter"]["contracts"]
+LAYERS = "Rooms: each may use those below it; siblings do not know each other"
+
+# Contract -> the module that gets a forbidden import, and that import.
+OFFENCES = {
+    LAYERS: ("store/store.py", "hybridlat.api"),
+    "Boards have the standard library alone": ("board/visits.py", "hybridlat.errors"),
+    "Values are pure: no engine, file format, database or clock": ("graph/cells.py", "time"),
+    "Posterior, gate and composition are arithmetic on what they are given":
+        ("estimate/gate.py", "os"),
+    "Reports show what they are given": ("report/units.py", "hybridlat.store.codec"),
+    "Only onnx_io imports onnx": ("engines/host.py", "onnx"),
+    "Only the tracker imports mlflow": ("evaluation/figures.py", "mlflow"),
+    "Only the store speaks SQL": ("training/train.py", "sqlalchemy"),
+    "Only models import xgboost and scikit-learn": ("training/train.py", "xgboost"),
+    "Only the command line imports click": ("api.py", "click"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the package and of its contract, to be spoilt."""
+    shutil.copytree(
+        ROOT / "hybridlat", tmp_path / "hybridlat", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
+    return tmp_path
+
+
+def lint(tree: Path) -> tuple[int, set[str], str]:
+    """Exit code, the contracts that are broken, and all that was said."""
+    result = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()",
+         "--no-cache"],
+        cwd=tree, env={"PYTHONPATH": str(tree), "NO_COLOR": "1", "COLUMNS": "200"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    broken = set(re.findall(r"^(.+) BROKEN\b", result.stdout, re.MULTILINE))
+    return result.returncode, broken, result.stdout + result.stderr
+
+
+def offend(tree: Path, module: str, forbidden: str) -> None:
+    path = tree / "hybridlat" / module
+    path.write_text(path.read_text(encoding="utf-8") + f"\nimport {forbidden}\n", encoding="utf-8")
+
+
+def test_every_contract_has_an_offence_here() -> None:
+    assert {contract["name"] for contract in CONTRACTS} == OFFENCES.keys()
+
+
+def test_the_copy_keeps_every_contract(tree: Path) -> None:
+    code, broken, said = lint(tree)
+    assert (code, broken) == (0, set()), said
+
+
+@pytest.mark.parametrize("name", OFFENCES)
+def test_a_forbidden_import_breaks_its_contract_and_no_other(name: str, tree: Path) -> None:
+    offend(tree, *OFFENCES[name])
+    code, broken, said = lint(tree)
+    assert (code, broken) == (1, {name}), said
+
+
+def test_a_new_room_must_be_given_its_place(tree: Path) -> None:
+    (tree / "hybridlat" / "attic.py").write_text('"""Things that fit nowhere."""\n')
+    code, _, said = lint(tree)
+    assert code != 0, said
+    assert "attic" in said

@@ -1,0 +1,87 @@
+"""The page on file formats and the changelog say what the code writes."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from hybridlat.board import journal
+from hybridlat.estimate import composition, partition
+from hybridlat.evaluation.metrics import score
+from hybridlat.evaluation.results import Row
+from hybridlat.graph import signature
+from hybridlat.measuring.plans import builder
+from hybridlat.model import cell_model
+from hybridlat.report import compare
+from hybridlat.schema import estimate, measurement
+from hybridlat.store import packs, tables
+from tests.report.estimates import untrusted
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
+FORMATS = {
+    "signature": signature.SIGNATURE_FORMAT,
+    "measurement record": measurement.RECORD_FORMAT,
+    "pack": packs.PACK_FORMAT,
+    "store": tables.SCHEMA,
+    "partition": partition.PARTITION_FORMAT,
+    "model": cell_model.MODEL_FORMAT,
+    "composition": composition.COMPOSITION_FORMAT,
+    "plan": builder.PLAN_FORMAT,
+    "journal": journal.FORMAT,
+    "estimate": estimate.ESTIMATE_FORMAT,
+    "comparison": compare.COMPARISON_FORMAT,
+}
+
+
+def test_the_page_has_the_number_of_every_format() -> None:
+    found = re.findall(r"^\| ([a-z ]+) \| (\d+) \|", PAGE, re.MULTILINE)
+    assert {name: int(number) for name, number in found} == FORMATS
+
+
+def test_the_changelog_begins_with_the_number_of_every_format() -> None:
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = log.partition("### Formats\n\n")[2].partition(".\n")[0]
+    found = {
+        name: int(number)
+        for name, number in re.findall(r"([a-z ]+) (\d+)", " ".join(newest.split()))
+    }
+    assert {name.strip(): number for name, number in found.items()} == FORMATS
+
+
+def test_no_format_of_the_code_is_forgotten() -> None:
+    constants = [
+        f"{path.relative_to(ROOT)}: {target.id}"
+        for path in sorted((ROOT / "hybridlat").rglob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+        and (target.id == "SCHEMA" or re.fullmatch(r"_?([A-Z]+_)?FORMAT", target.id))
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, int)
+    ]
+    assert len(constants) == len(FORMATS), constants
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("record", [f.name for f in dataclasses.fields(measurement.Measurement)]),
+        ("breakdown", [f.name for f in dataclasses.fields(measurement.Breakdown)]),
+        ("estimate", list(untrusted().to_json())),
+        ("cell", [f.name for f in dataclasses.fields(estimate.CellEstimate)]),
+        ("comparison", list(compare.comparison([untrusted(), untrusted()]))),
+        ("evaluation", list(Row("t", "r", "m", score(()), None,
+                                None, 0, 0).to_json())),
+        ("composition", list(composition.Composition().to_json())),
+        ("tables", [table.name for table in tables.METADATA.sorted_tables]),
+    ],
+)  # fmt: skip
+def test_every_field_is_named(what: str, names: list[str]) -> None:
+    missing = [name for name in names if not re.search(rf"\b{name}\b", PAGE)]
+    assert not missing, f"fields of a {what} that the page does not name"
