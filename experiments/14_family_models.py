@@ -25,12 +25,16 @@ from dataclasses import replace
 from whole_networks_data import FAMILIES, fold_of
 
 from hybridlat.model.family.intervals import Calibration, calibrate
+from hybridlat.model.family.served import FamilyModel
 
 whole_networks = importlib.import_module("13_whole_networks")
 
 
-def calibration(world: whole_networks.World) -> Calibration:
-    """Scores of networks held out by architecture, and of devices left out for all others."""
+def calibration(world: whole_networks.World, kin: Path) -> Calibration:
+    """Scores of networks held out by architecture, and of devices left out for all others.
+
+    A family with one device alone has the latter from the model in ``kin``, of another family.
+    """
     count = len(world.rows)
     folds = fold_of(row.architecture for row in world.rows)
     fold = np.array([folds[row.architecture] for row in world.rows])
@@ -58,11 +62,18 @@ def calibration(world: whole_networks.World) -> Calibration:
         missed.append(off[chosen])
         stated.append(width[chosen])
     if not missed:
-        return held_out
+        return replace(held_out, pooled=_calibration_of(kin).pooled)
     elsewhere = calibrate(
         np.concatenate(missed), np.concatenate(stated), [""] * sum(map(len, missed))
     )
     return replace(held_out, pooled=elsewhere.pooled)
+
+
+def _calibration_of(folder: Path) -> Calibration:
+    found = FamilyModel.load(folder).calibration
+    if found is None:
+        raise SystemExit(f"{folder} has no calibration: train that family first")
+    return found
 
 
 def main() -> None:
@@ -78,7 +89,7 @@ def main() -> None:
         began = time.perf_counter()
         world = whole_networks.load(name, given.data, given.cache)
         model = world.learn(np.ones(len(world.rows), np.bool_))
-        model = replace(model, calibration=calibration(world))
+        model = replace(model, calibration=calibration(world, given.out / "family_torch"))
         folder = given.out / f"family_{name}"
         folder.mkdir(parents=True, exist_ok=True)
         model.save(folder)

@@ -7,6 +7,7 @@ network's interval is the family's own, calibrated on networks that were held ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
 from hybridlat.model.family.posterior import HIGHEST, LOWEST
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import Device
@@ -115,11 +116,16 @@ class FamilyPrior:
             share = each * kernels.counts / float(each @ kernels.counts)
             equation = share.astype(np.float32) @ points
             spread = float(self.model.spreads(equation[None], [self.task])[0])
+        # The point errs least relatively where a task's own networks tell its spread; see
+        # relative_point. The interval stays around the median.
+        known = self.task in self.model.tasks and self.adapted is None
+        factor = float(relative_point(np.array([spread]), known)[0])
+        each = each * factor
         beside = np.isin(kernels.classes, (HOST, COPY))
         return FamilyAnswer(
             np.asarray(np.bincount(cell, each[: len(cell)], len(texts)), np.float64),
             float(each[beside].sum()),
-            self._half_width(spread, confidence),
+            self._half_width(spread, confidence) - math.log(factor),
             confidence,
             self._kin(),
         )
