@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
 from hybridlat.model.family.served import FamilyModel
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.resources import shipped
@@ -24,6 +25,20 @@ _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
 def family_name(engine: str) -> str | None:
     """The family of an engine; None for one that has none."""
     return FAMILY_OF.get(engine)
+
+
+def embedding_of(family: str) -> Embedding:
+    """What is assumed of a family's kernels before data; more waves where fewer rows are known."""
+    if family == "torch":
+        return Embedding(across_devices(), 160)
+    if family == "torch-compile":
+        return Embedding(of_many_networks(), 240)
+    return Embedding(Hyper(), 300)
+
+
+def copies_of(target: Target) -> bool:
+    """Whether a target's latencies hold moving inputs and outputs between host and device."""
+    return target.engine in _COPIES
 
 
 def folder_of(family: str, user_folder: Path) -> Path | None:
@@ -47,7 +62,7 @@ def task_of(target: Target, model: FamilyModel) -> Task:
     Where a source told layouts apart and the target does not, the layout is that of the file
     (channels first).
     """
-    copies = target.engine in _COPIES
+    copies = copies_of(target)
     plain = Task(target.device, target.runtime, target.precision, "", copies)
     if plain in model.tasks:
         return plain
