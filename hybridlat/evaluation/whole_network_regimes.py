@@ -165,13 +165,18 @@ class Regimes:
                 break
             after = partial(self._after, model, calibration, confidence)
             said = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
-            results.append(MethodResult(f"few@{count}", OWN, tuple(said)))
+            results.append(MethodResult(f"few@{count}", OWN, tuple(said), asked=len(said)))
             drawn = [
                 [a for own in tasks for a in after(own, _any(own, count, chance))]
                 for _ in range(draws)
             ]
             summary = mean_score([score(one) for one in drawn])
-            results.append(MethodResult(f"few@{count}", RANDOM, tuple(drawn[0]), summary=summary))
+            # What was measured is not judged: how many are left differs by choice.
+            results.append(
+                MethodResult(
+                    f"few@{count}", RANDOM, tuple(drawn[0]), asked=summary.answered, summary=summary
+                )
+            )
         return results
 
     def _by_task(self, places: Sequence[int]) -> list[list[int]]:

@@ -15,11 +15,10 @@ from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.whole_network_level import FamilyRecords, family_records
 from hybridlat.model.baselines.sums import BASELINES
 from hybridlat.model.family.architectures import architecture_of, family_of
-from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
-from tests.evaluation.made_networks import HERE, THERE, fill, hash_of, networks
+from tests.evaluation.made_networks import HERE, THERE, fill, networks
 
 COUNT = 24
 FAST = ("flops_linear", "roofline")
@@ -53,6 +52,7 @@ def test_every_regime_has_our_row_and_folds_have_the_baselines(
         assert set(found) == folds | own | few
         assert {r.networks for key, r in found.items() if not key[0].startswith("few")} == {COUNT}
         assert 0 < found["few@5", "hybridlat"].networks <= COUNT - 5
+        assert {r.answered_share for r in found.values()} == {1.0}
 
 
 def test_a_law_that_holds_is_learned_and_what_is_suspect_does_not_count(
