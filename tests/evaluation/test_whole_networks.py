@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 from hybridlat.cli.main import run
 from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate
-from hybridlat.evaluation.whole_network_level import FamilyRecords, family_records
+from hybridlat.evaluation.network_records import NetworkRecord
+from hybridlat.evaluation.whole_network_level import FamilyRecords, family_records, rows_of
 from hybridlat.model.baselines.sums import BASELINES
 from hybridlat.model.family.architectures import architecture_of, family_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
-from tests.evaluation.made_networks import HERE, THERE, fill, networks
+from tests.evaluation.made_networks import HERE, THERE, fill, hash_of, networks
 
 COUNT = 24
 FAST = ("flops_linear", "roofline")
@@ -127,7 +129,25 @@ def test_figures_of_several_tables_are_one_row(url: str) -> None:
     assert len(here) == COUNT + 1
     assert sorted({len(row.repeats_us) for row in here}) == [1, 2]
     assert sum(row.suspect for row in here) == 1
+    assert found.data.weights.tolist() == [0.0 if row.suspect else 1.0 for row in found.rows]
     assert found.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
+
+
+def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
+    def record(name: str, **labels: str) -> NetworkRecord:
+        return NetworkRecord(name, hash_of(name), 1, 10.0, 0.0, (10.0,), (("", 1),), labels)
+
+    one = rows_of(HERE, [record("a", layout="nchw"), record("b", layout="nchw")])
+    assert [row.task.layout for row in one] == ["", ""]
+    two = rows_of(HERE, [record("a", layout="nchw"), record("a", layout="nhwc")])
+    assert [row.name for row in two] == ["a batch 1 nchw", "a batch 1 nhwc"]
+
+
+def test_moving_inputs_counts_where_the_source_says_so() -> None:
+    plain = NetworkRecord("a", hash_of("a"), 1, 10.0, 0.0, (10.0,), (("", 1),), {})
+    moved = dataclasses.replace(plain, labels={"note": "including IO"})
+    assert [row.task.copies for row in rows_of(HERE, [plain, moved])] == [False, True]
+    assert rows_of(Target("v100", "paddle-tensorrt-8.0", "fp32"), [plain])[0].task.copies
 
 
 @pytest.mark.parametrize(
