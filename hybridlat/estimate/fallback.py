@@ -118,7 +118,9 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
         if record.kind == "network" and record.latency_us is not None and not doubtful:
             latest[record.signature] = record
     found: list[MeasuredNetwork] = []
-    for breakdown in store.breakdowns(target) if latest else ():
+    partitions = store.breakdowns(target) if latest else ()
+    # A network imported again has two: the older one does not tell what it copies.
+    for breakdown in sorted(partitions, key=lambda b: "copied_bytes" not in b.labels):
         record_of = latest.pop(breakdown.signature, None)
         if record_of is None or record_of.latency_us is None or len(found) >= MOST_NETWORKS:
             continue

@@ -85,8 +85,8 @@ class MethodResult:
     predictions: tuple[Prediction, ...]
     predict_ms: float | None = None
     per_cell: bool = False
-    asked: int | None = None
     summary: Score | None = None  # where it is a mean over trials rather than over the answers
+    asked: int | None = None
 
     @property
     def score(self) -> Score:
