@@ -169,7 +169,7 @@ def family_records(
     family = family_name(target.engine)
     if family is None:
         raise InputError(
-            f"only whole networks of {target} are recorded, and no law tells kernels from "
+            f"of {target} only whole networks are recorded, and no law tells kernels from "
             f"networks for {target.engine}: there is one for {', '.join(sorted(FAMILY_OF))}; "
             "measure cells"
         )
@@ -193,7 +193,7 @@ def _gpu(target: Target) -> Device:
     sheet = device_sheets.load(target.device)
     if sheet.kind != "gpu":
         raise InputError(
-            f"only whole networks of {target} are recorded, and {target.device} is a CPU: the law "
+            f"of {target} only whole networks are recorded, and {target.device} is a CPU: the law "
             "that tells kernels from networks is of GPUs; measure cells"
         )
     return sheet
