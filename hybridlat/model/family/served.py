@@ -68,8 +68,8 @@ class FamilyModel:
 
     ``sums[t]`` is the dual-weighted sum of the equations of task ``t``; a task's coefficients are
     their mixture by what tasks share. ``anchors`` are equations kept to tell how far the knowledge
-    reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen`` counts
-    the observations of each task.
+    reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen``
+    counts the observations of each task.
     """
 
     embedding: Embedding
