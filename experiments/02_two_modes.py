@@ -41,7 +41,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_parts import fit_boosted, fit_forest
-from hybridlat.model.geometry import geometry, op_name
+from hybridlat.model.geometry import geometry
 from hybridlat.store.packs import PackLookup
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -174,7 +174,7 @@ def draw(rows: Rows, swept: Sequence[str], curves: dict[str, list[float]], path:
 
 def report(rows: Rows, swept: Sequence[str], sizes: Sequence[int], figure: Path) -> list[str]:
     """Everything about one target, as lines of Markdown."""
-    ops = sorted({op_name(int(n)) for n in rows.cells.column("op")})
+    ops = rows.cells.met_ops()
     text = [f"## {rows.target}: {len(rows.texts):,} convolutions ({', '.join(ops)})", ""]
     steps = staircase(rows, swept)
     if steps["series"]:

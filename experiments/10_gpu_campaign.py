@@ -192,6 +192,12 @@ def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None
     return campaign.draft
 
 
+def add_torch_engine(folder: Path) -> None:
+    """Put the PyTorch engine beside a plan's other engines."""
+    for path in sorted((ROOT / "experiments" / "torch_engine").glob("*.py")):
+        shutil.copyfile(path, folder / path.name)
+
+
 def prepare(arguments: argparse.Namespace) -> int:
     """Write the archive."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -200,6 +206,8 @@ def prepare(arguments: argparse.Namespace) -> int:
             arguments.device, arguments.runtime, arguments.precisions.split(","), arguments.limit
         )
         draft.write(folder)
+        if arguments.runtime == "torch":
+            add_torch_engine(folder / "hybridlat_board")
         with tarfile.open(arguments.output, "w:gz") as archive:
             archive.add(folder, "campaign")
         manifest = draft.manifest()

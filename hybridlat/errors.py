@@ -8,8 +8,7 @@
     ├── UnavailableError     (exit 3)  what is asked for cannot be had on this machine
     │   ├── BackendUnavailable         the engine, its driver or its device is missing
     │   └── MissingExtra               an optional package is not installed
-    ├── MeasurementError     (exit 3)  one cell or network could not be measured
-    └── UntrustedEstimate    (exit 3)  an estimate exists but is not within the tolerance
+    └── MeasurementError     (exit 3)  one cell or network could not be measured
 
 A message is one sentence that names the value, and where there is a choice or a fix, names those.
 """
@@ -61,11 +60,5 @@ class MissingExtra(UnavailableError):
 
 class MeasurementError(HybridlatError):
     """One cell or network could not be measured."""
-
-    exit_code = 3
-
-
-class UntrustedEstimate(HybridlatError):
-    """An estimate exists but is not within the tolerance that was asked for."""
 
     exit_code = 3

@@ -1,12 +1,11 @@
 """What the worker asks of an engine; one file per engine fills it in."""
 
 import importlib
+import os
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from .errors import NoDevice
 from .nvml import Reading
-
-NAMES = ("tensorrt", "torch", "onnxruntime", "fake")
 
 Request = NamedTuple(
     "Request",
@@ -59,10 +58,17 @@ class Engine(object):
         """Forget a model and give back its memory."""
 
 
+def names() -> List[str]:
+    """The engines whose files lie here, the board's own and what was added to the plan."""
+    folders = importlib.import_module(str(__package__)).__path__
+    files = sorted(file for folder in folders for file in os.listdir(folder))
+    return [f[len("engine_") : -len(".py")] for f in files if f.startswith("engine_")]
+
+
 def open_engine(name: str, options: Dict[str, str]) -> Engine:
     """The engine of that name; NoDevice where it cannot be had on this machine."""
-    if name not in NAMES:
-        raise NoDevice("%r is no engine of this worker: choose %s" % (name, ", ".join(NAMES)))
+    if name not in names():
+        raise NoDevice("%r is no engine of this worker: choose %s" % (name, ", ".join(names())))
     module = importlib.import_module("." + "engine_" + name, __package__)
     engine = module.open_engine(options)
     assert isinstance(engine, Engine)

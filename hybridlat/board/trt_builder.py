@@ -95,11 +95,6 @@ class Builder(object):
         said = "; ".join(self._errors[-3:]) or "it gave no reason"
         return EngineError("TensorRT %s could not %s: %s" % (self.full_version, what, said))
 
-    @property
-    def needs_typed_model(self) -> bool:
-        """True where the precision is in the ONNX file, not in a builder flag (11, RTX)."""
-        return not has_member(self.trt, "BuilderFlag", "FP16")
-
     def settings(self) -> Dict[str, str]:
         """What decides which kernels an engine gets, for the record."""
         real = [name for name, there in sorted(self._libraries.items()) if there]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.predict import UNTRUSTED
 from hybridlat.cli.progress import ProgressShown
+
+if TYPE_CHECKING:
+    from hybridlat.api import MeasureMode
 
 
 @click.command()
@@ -30,7 +34,7 @@ def compare(
     shapes: Mapping[str, tuple[int, ...]],
     tolerance: float,
     confidence: float,
-    measure: str,
+    measure: MeasureMode,
     as_json: bool,
     every_cell: bool,
 ) -> None:
@@ -46,7 +50,7 @@ def compare(
         raise click.UsageError("Comparing takes two networks or more.")
     with (
         ProgressShown() as shown,
-        Predictor(target, store=store, threads=threads, measure=measure,  # type: ignore[arg-type]
+        Predictor(target, store=store, threads=threads, measure=measure,
                   tolerance=tolerance, confidence=confidence, progress=shown) as predictor,
     ):  # fmt: skip
         estimates = [predictor.predict(path, batch=batch, shapes=shapes) for path in networks]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
-_DURATIONS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATIONS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LATENCIES_US = {"us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
 _LONGEST = 1e15  # of any time: more is a slip of the finger
 

@@ -15,6 +15,7 @@ from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
 
 if TYPE_CHECKING:
+    from hybridlat.api import MeasureMode
     from hybridlat.schema.estimate import Estimate
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
@@ -42,7 +43,7 @@ def predict(
     shapes: Mapping[str, tuple[int, ...]],
     tolerance: float,
     confidence: float,
-    measure: str,
+    measure: MeasureMode,
     max_latency: float | None,
     as_json: bool,
     html: str | None,
@@ -58,7 +59,7 @@ def predict(
     codes = {0}
     with (
         ProgressShown() as shown,
-        Predictor(target, store=store, threads=threads, measure=measure,  # type: ignore[arg-type]
+        Predictor(target, store=store, threads=threads, measure=measure,
                   tolerance=tolerance, confidence=confidence, progress=shown) as predictor,
     ):  # fmt: skip
 

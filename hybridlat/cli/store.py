@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json
+from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import StoreError
 from hybridlat.report.units import count_text
@@ -214,6 +215,48 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
         if not findings:
             click.echo(f"{checked}: every hash, format and range checked, nothing wrong")
     ctx.exit(DAMAGED if findings else 0)
+
+
+@store.command()
+@click.option(
+    "--older-than",
+    type=DURATION,
+    default="90d",
+    show_default=True,
+    help="Drop what was kept longer ago than this.",
+)
+@click.option("--max-mb", type=click.IntRange(min=0), help="Drop the oldest beyond this size.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
+@options.store
+@options.as_json
+def gc(
+    older_than: float, max_mb: int | None, dry_run: bool, store: str | None, as_json: bool
+) -> None:
+    """Give back the space of what can be made again; measurements all stay.
+
+    Dropped are old entries of the cache, and those of an engine's version or of fusion rules that
+    are in use no more.
+    """
+    from hybridlat.estimate.partition import is_outdated
+    from hybridlat.store import Store
+
+    with Store(store) as opened:
+        swept = opened.cache_sweep(
+            older_than_s=older_than,
+            max_bytes=None if max_mb is None else max_mb * 1_000_000,
+            is_outdated=is_outdated,
+            dry_run=dry_run,
+        )
+    if as_json:
+        print_json({**asdict(swept), "dry_run": dry_run})
+        return
+    did = "would be dropped" if dry_run else "dropped"
+    click.echo(
+        f"{swept.dropped:,} cached texts ({swept.dropped_bytes / 1e6:,.1f} MB) {did}, "
+        f"{swept.kept:,} ({swept.kept_bytes / 1e6:,.1f} MB) kept"
+    )
+    if swept.file_bytes is not None:
+        click.echo(f"the store's file is {swept.file_bytes / 1e6:,.1f} MB smaller")
 
 
 def shown_url(url: str) -> str:

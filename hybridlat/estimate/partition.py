@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
-from hybridlat.errors import StoreError
+from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.graph.cells import Cell, cut
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
@@ -117,7 +117,7 @@ class Partitioner:
         return found
 
     def _cache_key(self, key: str) -> str:
-        return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
+        return f"{_scope(self._identity(self._target), self._target)}/{key}"
 
     def _recall(self, key: str) -> Partition | None:
         if self._store is None:
@@ -140,6 +140,28 @@ class Partitioner:
             except StoreError as error:  # the next process asks the engine again
                 _log.warning("a partition is not kept: %s", error)
         return found
+
+
+def _scope(identity: str, target: Target) -> str:
+    return f"split/{PARTITION_FORMAT}/{identity}/{target}"
+
+
+def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
+    """Whether splits that the store caches under ``scope`` will never be asked for again.
+
+    So it is when the format, the engine or its rules have changed since; where the engine cannot
+    tell because it is not here, and for what is no split, the answer is no.
+    """
+    word, *parts = scope.split("/")
+    for count in (4, 3):  # a target has three or four parts, and stands last
+        try:
+            target = Target.parse("/".join(parts[-count:]))
+            return word == "split" and scope != _scope(identity(target), target)
+        except TargetError:
+            continue
+        except HybridlatError:
+            return False
+    return word == "split"
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import COLUMN, COLUMNS, geometry, op_name
+from hybridlat.model.geometry import COLUMNS, geometry
 from hybridlat.schema.estimate import CellPrediction
 
 UNKNOWN_SPREAD_SHARE = 0.5
@@ -39,8 +39,8 @@ def describe(text: str) -> Description:
     A kernel's work is the larger of its FLOP (16 to a byte) and its bytes. The place is the mean,
     weighted by work, of log2 of input channels, output channels, output height and taps.
     """
-    rows = geometry([text]).values
-    column = {name: rows[:, COLUMN[name]] for name in COLUMNS}
+    cells = geometry([text])
+    column = {name: cells.column(name) for name in COLUMNS}
     moved = column["in_bytes"] + column["weight_bytes"] + column["out_bytes"]
     kinds: dict[str, float] = {}
     place = [0.0, 0.0, 0.0, 0.0]
@@ -48,7 +48,7 @@ def describe(text: str) -> Description:
     total = math.fsum(works)
     for i, work in enumerate(works):
         share = work / total
-        name = _kind(column, i)
+        name = _kind(cells.op(i), column, i)
         kinds[name] = kinds.get(name, 0.0) + share
         sizes = (
             column["c_in"][i],
@@ -61,8 +61,7 @@ def describe(text: str) -> Description:
     return tuple(sorted(kinds.items())), tuple(place)
 
 
-def _kind(column: Mapping[str, NDArray[np.float64]], i: int) -> str:
-    op = op_name(int(column["op"][i]))
+def _kind(op: str, column: Mapping[str, NDArray[np.float64]], i: int) -> str:
     if int(column["kind"][i]) != KINDS["conv"]:
         return op
     if column["groups"][i] > 1:

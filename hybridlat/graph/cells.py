@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -58,7 +57,7 @@ def schedule(network: Network) -> list[int]:
     output (a detector's head) is finished before the trunk goes on, and the trunk can be cut
     behind it. Ties go by the canonical order, not by where kernels are listed.
     """
-    producer, readers = network.producers(), network.consumers()
+    readers = network.consumers()
     behind = [0] * len(network.nodes)  # bit sets of the kernels that depend on each
     for position in range(len(network.nodes) - 1, -1, -1):
         for out in network.nodes[position].outputs:
@@ -68,24 +67,7 @@ def schedule(network: Network) -> list[int]:
     # With one output the borders are the same in any order, and ranks would be for nothing.
     order = canonical_order(network) if len(network.outputs) > 1 else range(len(network.nodes))
     rank = {position: place for place, position in enumerate(order)}
-
-    def key(position: int) -> tuple[int, int, int]:
-        return behind[position].bit_count(), rank[position], position
-
-    makers = [{producer[i] for i in node.inputs if i in producer} for node in network.nodes]
-    waiting = [len(found) for found in makers]
-    ready = [key(i) for i, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    found: list[int] = []
-    while ready:
-        _, _, position = heapq.heappop(ready)
-        found.append(position)
-        freed = {r for out in network.nodes[position].outputs if out for r in readers.get(out, ())}
-        for reader in freed:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, key(reader))
-    return found
+    return network.order_by(lambda position: (behind[position].bit_count(), rank[position]))
 
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -119,6 +121,26 @@ class Network:
                 if name:
                     found.setdefault(name, []).append(i)
         return found
+
+    def order_by(self, key: Callable[[int], Any]) -> list[int]:
+        """Positions in a topological order: of those whose inputs are made, the least key first.
+
+        ``key(position)`` should tell all nodes apart; what it leaves alike goes by position.
+        """
+        made_by, read_by = self.producers(), self.consumers()
+        waiting = [len({made_by[i] for i in n.inputs if i in made_by}) for n in self.nodes]
+        ready = [(key(i), i) for i, count in enumerate(waiting) if not count]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            _, position = heapq.heappop(ready)
+            order.append(position)
+            made = [out for out in self.nodes[position].outputs if out]
+            for reader in {reader for out in made for reader in read_by.get(out, ())}:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(ready, (key(reader), reader))
+        return order
 
     def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
         """The nodes at ``positions`` as a network of their own.

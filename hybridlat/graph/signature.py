@@ -19,7 +19,6 @@ what kind of network it stands in. Nodes stand in a canonical topological order.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 from dataclasses import dataclass
 
@@ -62,23 +61,7 @@ def _canonical(network: Network) -> tuple[list[int], list[str]]:
     nodes, inputs = _colours(network)
     if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
         _tell_apart(network, nodes, inputs)
-    ordered_inputs = sorted(network.inputs, key=inputs.__getitem__)
-
-    producer = network.producers()
-    waiting = [len({producer[i] for i in n.inputs if i in producer}) for n in network.nodes]
-    readers = network.consumers()
-    heap = [(nodes[i], i) for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(heap)
-    order: list[int] = []
-    while heap:
-        _, position = heapq.heappop(heap)
-        order.append(position)
-        freed = {r for o in network.nodes[position].outputs if o for r in readers.get(o, ())}
-        for reader in freed:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(heap, (nodes[reader], reader))
-    return order, ordered_inputs
+    return network.order_by(nodes.__getitem__), sorted(network.inputs, key=inputs.__getitem__)
 
 
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
@@ -218,7 +201,7 @@ def read(text: str, name: str = "cell") -> Network:
     """
     try:
         return _read(text, name)
-    except (AssertionError, IndexError) as error:
+    except (AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
 
 
@@ -304,5 +287,6 @@ def _read_node(text: str, position: int, types: dict[str, TensorType]) -> Node:
 def _attribute(value: object) -> AttributeValue:
     if isinstance(value, list):
         return tuple(value)
-    assert isinstance(value, int | float | str)
+    if not isinstance(value, int | float | str):
+        raise ValueError(f"an attribute of a signature reads {value!r}")
     return value

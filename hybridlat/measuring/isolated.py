@@ -121,6 +121,7 @@ def measure(
     else:
         records = run.in_processes()
     store.add(records)
+    store.cache_remove(run.kept_visits)  # the records hold the samples now
     return [record for record in records if record.protocol != "reference-1"]
 
 
@@ -139,6 +140,7 @@ class _Run:
         self.jobs = {f"{job.kind}/{job.signature}": job for job in jobs}
         self.environment = dict(backend.environment())
         self.visits: dict[str, list[tuple[int, Report]]] = {key: [] for key in self.jobs}
+        self.kept_visits: list[str] = []
         self.failures: dict[str, str] = {}
         self.started = time.monotonic()
         self.generation = self._generations()
@@ -244,9 +246,11 @@ class _Run:
 
     def _recalled(self, key: str, process: int, seed: int) -> bool:
         """Take up a visit that an earlier run, cut off since, has made."""
-        kept = self.store.cache_get(self._visit_key(key, process, seed))
+        place = self._visit_key(key, process, seed)
+        kept = self.store.cache_get(place)
         if kept is None:
             return False
+        self.kept_visits.append(place)
         samples, reference = json.loads(kept)
         self.visits[key].append((process, Report(key, tuple(samples), reference)))
         return True
@@ -268,7 +272,8 @@ class _Run:
         self.visits[task.key].append((process, report))
         rounded = [round(sample, 2) for sample in report.samples_us]
         text = json.dumps([rounded, report.reference_us])
-        self.store.cache_put(self._visit_key(task.key, process, task.seed), text)
+        self.kept_visits.append(self._visit_key(task.key, process, task.seed))
+        self.store.cache_put(self.kept_visits[-1], text)
 
     def _tell(self, process: int, done: int, total: int, began: float, task: Task) -> None:
         if self.progress is None:

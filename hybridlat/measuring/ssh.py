@@ -22,7 +22,7 @@ from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
 from hybridlat.schema.target import Target
 
 Report = Callable[[str], None]
-_HOST = re.compile(r"[A-Za-z0-9_.@:%\[\]-]+$")
+_HOST = re.compile(r"[A-Za-z0-9_.@:%\[\]-]+")
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
             "-o", "ServerAliveCountMax=4")  # fmt: skip
 _SHORT_S = 60.0
@@ -58,7 +58,7 @@ def check_target(target: Target) -> None:
 
 
 def _check(host: str) -> None:
-    if not _HOST.match(host) or host.startswith("-"):
+    if not _HOST.fullmatch(host) or host.startswith("-"):
         raise InputError(f"{host!r} is no host: write user@board")
 
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.graph.operators import kind_of
 from hybridlat.model import features
-from hybridlat.model.geometry import Geometry, geometry, op_name
+from hybridlat.model.geometry import Geometry, geometry, problem_of
 from hybridlat.model.parts import (
     RANGED,
     Array,
@@ -38,7 +38,6 @@ from hybridlat.schema.estimate import CellPrediction
 
 MODEL_FORMAT = 2
 """1 knew no combinations of sizes and no lean; it is still read."""
-_FAMILY = {number: name for name, number in KINDS.items()}
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
@@ -86,7 +85,10 @@ class CellModel:
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         """One prediction per signature text, in order; never raises for a strange cell."""
         unique = list(dict.fromkeys(texts))
-        cells = geometry(unique)
+        try:
+            cells = geometry(unique)
+        except ValueError:
+            return self._predict_readable(texts)
         made = self.predict_geometry(cells)
         unsure = np.flatnonzero(~(made.novelty <= 1))
         intervals = zip(made.low_us.tolist(), made.high_us.tolist(), strict=True)
@@ -106,6 +108,15 @@ class CellModel:
             return answers
         by_text = dict(zip(unique, answers, strict=True))
         return [by_text[text] for text in texts]
+
+    def _predict_readable(self, texts: Sequence[str]) -> list[CellPrediction]:
+        """The same where some of the texts are of another make than this version reads."""
+        problems = {text: problem for text in texts if (problem := problem_of(text))}
+        made = iter(self.predict([text for text in texts if text not in problems]))
+        return [
+            CellPrediction(None, None, False, problems[text]) if text in problems else next(made)
+            for text in texts
+        ]
 
     def predict_geometry(self, cells: Geometry) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
@@ -129,12 +140,7 @@ class CellModel:
 
     def codes(self, cells: Geometry) -> NDArray[np.intp]:
         """Position in ``ops`` of every kernel's operator, -1 for one without training."""
-        numbers = cells.column("op").astype(np.intp)
-        place = {op: i for i, op in enumerate(self.ops)}
-        table = {n: place.get(op_name(n), -1) for n in np.unique(numbers).tolist()}
-        lookup = np.full(max(table, default=0) + 1, -1)
-        lookup[list(table)] = list(table.values())
-        return lookup[numbers]
+        return cells.codes(self.ops)
 
     def rows(
         self, cells: Geometry, codes: NDArray[np.intp], view: features.View, base: Array
@@ -147,8 +153,7 @@ class CellModel:
         rows[known, width + codes[known]] = 1
         prior = np.zeros(len(codes))
         if self.prior is not None:
-            alone = Geometry(cells.values, np.arange(len(codes)), len(codes))
-            other = self.prior.predict_geometry(alone).latency_us
+            other = self.prior.predict_geometry(cells.one_by_one()).latency_us
             ratio = np.nan_to_num(np.log(other / base))
             rows[:, -2] = ratio
             prior = self.prior_line[0] + self.prior_line[1] * ratio
@@ -168,8 +173,7 @@ class CellModel:
 
     def _reason(self, cells: Geometry, row: int, code: int, column: int, distance: float) -> str:
         if code < 0:
-            op = op_name(int(cells.column("op")[row]))
-            return f"operator never seen in training: {op}"
+            return f"operator never seen in training: {cells.op(row)}"
         if column >= 0:
             name = RANGED[column]
             value = cells.column(name)[row]

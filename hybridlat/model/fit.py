@@ -15,7 +15,7 @@ from hybridlat.errors import InputError
 from hybridlat.model import features
 from hybridlat.model import fit_parts as parts
 from hybridlat.model.cell_model import CellModel, cell_sums, lean_factor
-from hybridlat.model.geometry import Geometry, geometry, op_name
+from hybridlat.model.geometry import Geometry, geometry, problem_of
 from hybridlat.model.parts import Array, Floats, KnownGround, Surface, feature_names
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
@@ -49,7 +49,8 @@ def fit_model(
     Raises InputError when fewer than 20 usable rows are given.
     """
     truth = np.asarray(latencies_us, float)
-    usable = np.flatnonzero(np.isfinite(truth) & (truth > 0)).tolist()
+    sound = np.flatnonzero(np.isfinite(truth) & (truth > 0)).tolist()
+    usable = [i for i in sound if not problem_of(texts[i])]
     if len(usable) < LEAST_ROWS:
         raise InputError(
             f"{len(usable)} usable rows are too few to fit a model: give at least {LEAST_ROWS}"
@@ -126,12 +127,10 @@ class _Problem:
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         # Half of what the fastest cells take is launch and latency that no roofline knows.
         floor = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
-        numbers, counts = np.unique(cells.column("op").astype(int), return_counts=True)
-        ops = tuple(op_name(n) for n in numbers[np.argsort(-counts, kind="stable")])
-        ops = tuple(sorted(ops))
+        ops = cells.met_ops()
         return cls(
             cells, truth, folds, view, view.roofline_us + floor, floor, ops,
-            np.array([ops.index(op_name(int(n))) for n in cells.column("op")]), seed,
+            cells.codes(ops), seed,
         )  # fmt: skip
 
     def blank_model(self, confidence: float) -> CellModel:

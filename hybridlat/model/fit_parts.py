@@ -249,7 +249,7 @@ def known_ground(geometry: Geometry, codes: NDArray[np.intp], ops: int, seed: in
     half = replace(
         ground, landmarks=_spread_out(points[left], _LANDMARKS), met=np.unique(triples[:, left])
     )
-    new = Geometry(geometry.values[right], np.arange(len(right)), len(right))
+    new = geometry.one_by_one(right)
     reach = max(float(np.quantile(half.strangeness(new, codes[right])[1], 0.98)), 0.5)
     rarely = (half.unmet(new).sum(axis=1) + 1) / (len(right) + 1)
     weights = -np.log(rarely).astype(np.float32)

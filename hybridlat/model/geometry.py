@@ -28,7 +28,7 @@ COLUMNS: tuple[str, ...] = (
 )  # fmt: skip
 """Columns of a geometry row.
 
-``op`` numbers the engine's operator (see ``op_name``) and ``kind`` its family in operators.KINDS.
+``op`` is the operator's place in ``Geometry.ops`` and ``kind`` its family in operators.KINDS.
 ``m``, ``n``, ``k`` are the implicit matrix product of one group: output positions x output
 channels x (input channels · taps). Sizes in elements, ``*_bytes`` in bytes of the file's types.
 """
@@ -38,17 +38,21 @@ COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 _PACK = struct.Struct(f"{len(COLUMNS)}d")
 _MEMO_LIMIT = 200_000
 _memo: dict[str, bytes] = {}
-_op_names: list[str] = []
 _op_numbers: dict[str, int] = {}
+"""Operators in the order in which they were met: what is in the memo is numbered by it."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Rows of ``COLUMNS`` for the kernels of many cells; ``cell[i]`` is the cell of row ``i``."""
+    """Rows of ``COLUMNS`` for the kernels of many cells; ``cell[i]`` is the cell of row ``i``.
+
+    ``ops`` are the qualified names that the column ``op`` counts in; some may not occur.
+    """
 
     values: NDArray[np.float64]
     cell: NDArray[np.intp]
     cells: int
+    ops: tuple[str, ...]
 
     def column(self, name: str) -> NDArray[np.float64]:
         return self.values[:, COLUMN[name]]
@@ -59,21 +63,26 @@ class Geometry:
         place[cells] = np.arange(len(cells))
         rows = np.flatnonzero(place[self.cell] >= 0)
         rows = rows[np.argsort(place[self.cell[rows]], kind="stable")]
-        return Geometry(self.values[rows], place[self.cell[rows]], len(cells))
+        return Geometry(self.values[rows], place[self.cell[rows]], len(cells), self.ops)
 
+    def one_by_one(self, rows: NDArray[np.intp] | slice = slice(None)) -> Geometry:
+        """The same kernels (or those of ``rows``), each as a cell of its own."""
+        values = self.values[rows]
+        return Geometry(values, np.arange(len(values)), len(values), self.ops)
 
-def op_number(name: str) -> int:
-    """A number for a qualified operator name, for as long as the process lives."""
-    found = _op_numbers.get(name)
-    if found is None:
-        found = _op_numbers[name] = len(_op_names)
-        _op_names.append(name)
-    return found
+    def op(self, row: int) -> str:
+        """The qualified operator of a row."""
+        return self.ops[int(self.values[row, COLUMN["op"]])]
 
+    def met_ops(self) -> tuple[str, ...]:
+        """The operators that occur, sorted."""
+        return tuple(sorted(self.ops[int(n)] for n in np.unique(self.column("op"))))
 
-def op_name(number: int) -> str:
-    """The operator that ``op_number`` gave this number."""
-    return _op_names[number]
+    def codes(self, ops: Sequence[str]) -> NDArray[np.intp]:
+        """Position in ``ops`` of every row's operator, -1 for one that is not among them."""
+        place = {op: i for i, op in enumerate(ops)}
+        lookup = np.array([place.get(op, -1) for op in self.ops], np.intp)
+        return lookup[self.column("op").astype(np.intp)]
 
 
 def geometry(texts: Sequence[str]) -> Geometry:
@@ -84,18 +93,38 @@ def geometry(texts: Sequence[str]) -> Geometry:
         if rows is None:
             if len(_memo) >= _MEMO_LIMIT:
                 _memo.clear()
-            rows = _memo[text] = b"".join(_PACK.pack(*row) for row in scan(text))
+            try:
+                rows = b"".join(_PACK.pack(*row) for row in scan(text))
+            except _DAMAGE as error:
+                raise ValueError(f"a signature that cannot be read: {error}") from error
+            _memo[text] = rows
         packed.append(rows)
     values = np.frombuffer(b"".join(packed)).reshape(-1, len(COLUMNS))
     counts = np.fromiter((len(rows) // _PACK.size for rows in packed), np.intp, len(packed))
-    return Geometry(values, np.repeat(np.arange(len(packed)), counts), len(packed))
+    cell = np.repeat(np.arange(len(packed)), counts)
+    return Geometry(values, cell, len(packed), tuple(_op_numbers))
 
+
+def problem_of(text: str) -> str:
+    """Why ``geometry`` cannot read a text; empty where it can."""
+    try:
+        geometry([text])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+_DAMAGE = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    struct.error,
+)  # fmt: skip
+"""What scanning raises for a text that no signature is: of an unknown type, cut off, altered."""
 
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
 
 
 def scan(text: str) -> list[tuple[float, ...]]:
-    """One row of ``COLUMNS`` per node of a signature text."""
+    """One row of ``COLUMNS`` per node of a signature text; ``_DAMAGE`` for what is none."""
     tensors: dict[str, Tensor] = {}
     rows: list[tuple[float, ...]] = []
     lines = text.split("\n")
@@ -131,6 +160,8 @@ def scan(text: str) -> list[tuple[float, ...]]:
 def _tensor(text: str, separator: str, weight: bool) -> Tensor:
     dtype, _, dims = text.partition(separator)
     shape = tuple(int(d) for d in dims.split("x")) if dims else ()
+    if shape and min(shape) < 0:
+        raise ValueError(f"a size of {text!r} is negative")
     return shape, math.prod(shape), ITEM_BYTES[dtype], weight
 
 
@@ -233,8 +264,8 @@ def _row(
     elif kind == KINDS["move"]:
         per_output = 0.0
     return (
-        op_number(op), kind, batch, c_in, h_in, w_in, c_out, h_out, w_out, taps[0], taps[1],
-        a.stride, a.dilation, groups, a.pad, m, n, k, main[1] * per_output,
+        _op_numbers.setdefault(op, len(_op_numbers)), kind, batch, c_in, h_in, w_in, c_out, h_out,
+        w_out, taps[0], taps[1], a.stride, a.dilation, groups, a.pad, m, n, k, main[1] * per_output,
         sum(t[1] * t[2] for t in present if not t[3]),
         sum(t[1] * t[2] for t in present if t[3]),
         sum(t[1] * t[2] for t in made),

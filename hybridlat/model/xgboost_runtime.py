@@ -11,15 +11,16 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import json
-import sys
+import logging
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.errors import StoreError, UnavailableError
 
+_log = logging.getLogger(__name__)
 _CONFIG = json.dumps(
     {
         "type": 1,  # sum of leaves, without the objective's transformation
@@ -35,15 +36,36 @@ _CONFIG = json.dumps(
 @cache
 def _library() -> ctypes.CDLL:
     """XGBoost's shared library, found without importing its Python package."""
-    spec = importlib.util.find_spec("xgboost")
-    file = {"win32": "xgboost.dll", "darwin": "libxgboost.dylib"}.get(sys.platform, "libxgboost.so")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(place) / "lib" / file
-        if path.exists():
-            library = ctypes.CDLL(str(path))
+    package = importlib.util.find_spec("xgboost")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        for path in _candidates(Path(folder)):
+            try:
+                library = ctypes.CDLL(path)
+            except OSError:
+                continue
             library.XGBGetLastError.restype = ctypes.c_char_p
             return library
-    raise MissingExtra("xgboost", "train", "predicting with boosted trees")
+    raise UnavailableError(
+        "predicting with boosted trees needs the library of the package 'xgboost', which is not "
+        "here or cannot be loaded: install it with `pip install xgboost-cpu` (or `xgboost`)"
+    )
+
+
+def _candidates(folder: Path) -> list[str]:
+    """Where the package's own finder sees the library: not every build keeps it in the package.
+
+    The finder is a small module that imports nothing of the package, so it is run alone.
+    """
+    spec = importlib.util.spec_from_file_location("xgboost_libpath", folder / "libpath.py")
+    if spec is None or spec.loader is None:
+        return []
+    finder = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(finder)
+        return [str(path) for path in finder.find_lib_path()]
+    except Exception as error:  # noqa: BLE001 - another package's module: whatever it raises
+        _log.debug("xgboost's own finder of its library failed: %s", error)
+        return []
 
 
 def _check(code: int, what: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 ESTIMATE_FORMAT = 1
 Source = Literal["measured", "predicted", "unsupported"]
@@ -70,38 +70,13 @@ class Estimate:
         measured = all(cell.source == "measured" for cell in self.cells)
         return self.within_tolerance or measured
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """The fixed JSON object of ``predict --json`` (format 1)."""
-        return {
-            "format": ESTIMATE_FORMAT,
-            "network": self.network,
-            "target": self.target,
-            "batch": self.batch,
-            "latency_us": self.latency_us,
-            "interval_us": list(self.interval_us) if self.interval_us else None,
-            "confidence": self.confidence,
-            "within_tolerance": self.within_tolerance,
-            "sum_of_cells_us": self.sum_of_cells_us,
-            "measured_share": self.measured_share,
-            "measured_now": self.measured_now,
-            "elapsed_s": self.elapsed_s,
-            "cells": [
-                {
-                    "signature": cell.signature,
-                    "ops": list(cell.ops),
-                    "nodes": list(cell.nodes),
-                    "count": cell.count,
-                    "latency_us": cell.latency_us,
-                    "interval_us": list(cell.interval_us) if cell.interval_us else None,
-                    "share": cell.share,
-                    "source": cell.source,
-                    **({"reason": cell.reason} if cell.reason else {}),
-                }
-                for cell in self.cells
-            ],
-            "to_measure": list(self.to_measure),
-            "warnings": list(self.warnings),
-        }
+        body = {"format": ESTIMATE_FORMAT, **asdict(self)}
+        for cell in body["cells"]:
+            if not cell["reason"]:
+                del cell["reason"]
+        return body
 
 
 @dataclass(frozen=True, slots=True)

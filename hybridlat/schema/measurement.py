@@ -7,8 +7,8 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
 
 from hybridlat.errors import TargetError
 from hybridlat.schema.target import Target
@@ -91,27 +91,17 @@ class Measurement:
 
         Strict: a field too many, a missing one or one of another type is damage, not a variant.
         """
-        fields = _record_fields(body, "measurement", _MEASUREMENT_FIELDS)
-        record = cls(
-            target=_target(fields["target"]),
-            signature=_text(fields, "signature"),
-            kind=_kind(fields["kind"]),
-            latency_us=None
-            if fields["latency_us"] is None
-            else _number(fields["latency_us"], "latency_us"),
-            spread_share=_number(fields["spread_share"], "spread_share"),
-            visits=tuple(_visit(v) for v in _list(fields["visits"], "visits")),
-            overhead_us=_number(fields["overhead_us"], "overhead_us"),
-            protocol=_text(fields, "protocol"),
-            environment=_texts(fields, "environment"),
-            measured_at=_text(fields, "measured_at"),
-            failure=None if fields["failure"] is None else _text(fields, "failure"),
-            labels=_texts(fields, "labels"),
-        )
-        wrong = record.problems()
-        if wrong:
-            raise ValueError(wrong[0])
-        return record
+        from hybridlat.schema import wire
+
+        read = wire.record(body, wire.Measurement, "measurement")
+        visits = tuple(Visit(v.samples_us, v.drift, v.process) for v in read.visits)
+        return _sound(
+            cls(
+                _target(read.target), read.signature, read.kind, read.latency_us,
+                read.spread_share, visits, read.overhead_us, read.protocol, read.environment,
+                read.measured_at, read.failure, read.labels,
+            )
+        )  # fmt: skip
 
     def problems(self) -> tuple[str, ...]:
         """What makes the record impossible, one sentence each; empty for a sound record."""
@@ -170,19 +160,13 @@ class Breakdown:
     @classmethod
     def from_json(cls, body: object) -> Breakdown:
         """The breakdown that ``to_json`` wrote; ValueError as for a Measurement."""
-        fields = _record_fields(body, "breakdown", _BREAKDOWN_FIELDS)
-        found = cls(
-            target=_target(fields["target"]),
-            network=_text(fields, "network"),
-            signature=_text(fields, "signature"),
-            cells=tuple(_counted(item, "cells") for item in _list(fields["cells"], "cells")),
-            layers=tuple(_counted(item, "layers") for item in _list(fields["layers"], "layers")),
-            labels=_texts(fields, "labels"),
+        from hybridlat.schema import wire
+
+        read = wire.record(body, wire.Breakdown, "breakdown")
+        target = _target(read.target)
+        return _sound(
+            cls(target, read.network, read.signature, read.cells, read.layers, read.labels)
         )
-        wrong = found.problems()
-        if wrong:
-            raise ValueError(wrong[0])
-        return found
 
     def problems(self) -> tuple[str, ...]:
         """What makes the breakdown impossible; empty for a sound one."""
@@ -195,8 +179,7 @@ class Breakdown:
 
 
 _HASH = re.compile(r"[0-9a-f]{32}")
-_MEASUREMENT_FIELDS = frozenset(f.name for f in fields(Measurement))
-_BREAKDOWN_FIELDS = frozenset(f.name for f in fields(Breakdown))
+_Record = TypeVar("_Record", Measurement, Breakdown)
 
 
 def _content_id(body: Mapping[str, object]) -> str:
@@ -204,85 +187,14 @@ def _content_id(body: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _record_fields(body: object, what: str, names: frozenset[str]) -> dict[str, object]:
-    if not isinstance(body, dict):
-        raise ValueError(f"a {what} is a JSON object, not {type(body).__name__}")
-    version = body.get("format")
-    if type(version) is not int or version < 1:
-        raise ValueError(f"format {version!r} of a {what} is not a format number")
-    if version > RECORD_FORMAT:
-        raise ValueError(
-            f"a {what} of format {version} is newer than format {RECORD_FORMAT}, "
-            "the newest this version reads: upgrade hybridlat"
-        )
-    given = body.keys() - {"format"}
-    if given != names:
-        missing, surplus = sorted(names - given), sorted(map(str, given - names))
-        raise ValueError(f"a {what} has missing fields {missing} and unknown fields {surplus}")
-    return body
-
-
-def _target(value: object) -> Target:
-    if not isinstance(value, str):
-        raise ValueError(f"target {value!r} is not text")
+def _target(name: str) -> Target:
     try:
-        return Target.parse(value)
+        return Target.parse(name)
     except TargetError as error:
         raise ValueError(str(error)) from error
 
 
-def _kind(value: object) -> Kind:
-    for kind in KINDS:
-        if value == kind:
-            return kind
-    raise ValueError(f"kind {value!r} is not one of {', '.join(KINDS)}")
-
-
-def _text(fields: Mapping[str, object], name: str) -> str:
-    value = fields[name]
-    if not isinstance(value, str):
-        raise ValueError(f"{name} {value!r} is not text")
-    return value
-
-
-def _texts(fields: Mapping[str, object], name: str) -> dict[str, str]:
-    value = fields[name]
-    if not isinstance(value, dict) or not all(
-        isinstance(k, str) and isinstance(v, str) for k, v in value.items()
-    ):
-        raise ValueError(f"{name} is not an object of texts")
-    return value
-
-
-def _number(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} {value!r} is not a number")
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError(f"{name} is too large a number") from error
-
-
-def _list(value: object, name: str) -> list[object]:
-    if not isinstance(value, list):
-        raise ValueError(f"{name} is not a list")
-    return value
-
-
-def _visit(value: object) -> Visit:
-    if not isinstance(value, dict) or value.keys() != {"samples_us", "drift", "process"}:
-        raise ValueError("a visit has the fields samples_us, drift and process")
-    process = value["process"]
-    if type(process) is not int:
-        raise ValueError(f"process {process!r} of a visit is not a whole number")
-    samples = tuple(_number(s, "a sample") for s in _list(value["samples_us"], "samples_us"))
-    return Visit(samples, _number(value["drift"], "drift"), process)
-
-
-def _counted(value: object, name: str) -> tuple[str, int]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise ValueError(f"an entry of {name} is not a pair of signature and count")
-    signature, count = value
-    if not isinstance(signature, str) or type(count) is not int:
-        raise ValueError(f"an entry of {name} is not a pair of signature and count")
-    return signature, count
+def _sound(record: _Record) -> _Record:
+    for problem in record.problems():
+        raise ValueError(problem)
+    return record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,8 +32,10 @@ class Database:
         self._engine: sa.Engine | None = None
         self._process = 0
         self._target_ids: dict[Target, int] = {}
+        self.cache_is_dated = False
 
-    def _open(self) -> sa.Engine:
+    def opened(self) -> sa.Engine:
+        """The engine of this process."""
         if self._engine is None or self._process != os.getpid():
             self._engine = open_engine(self.url)
             self._process = os.getpid()
@@ -48,13 +51,13 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection to read from; errors of the database come out as StoreError."""
-        engine = self._open()
+        engine = self.opened()
         with store_errors(self.url), engine.connect() as connection:
             yield connection
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
         """The result of ``work`` in one transaction, tried again if others got in its way."""
-        engine = self._open()
+        engine = self.opened()
 
         def once() -> T:
             with (
@@ -80,8 +83,9 @@ class Database:
         found = self.target_id(connection, target)
         if found is None:
             made = connection.execute(sa.insert(TARGET).values(name=str(target)))
-            assert made.inserted_primary_key is not None
-            found = int(made.inserted_primary_key[0])
+            found = None if made.inserted_primary_key is None else made.inserted_primary_key[0]
+            if found is None:
+                raise StoreError(f"the store {shown(self.url)} gave the target {target} no number")
         return found
 
 
@@ -151,7 +155,7 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
-        with suppress(Exception):  # a database that cannot be written can still be read
+        with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
             cursor.execute("PRAGMA journal_mode = WAL")
         # With WAL this survives a killed process; only a power cut may take the last commits.
         cursor.execute("PRAGMA synchronous = NORMAL")

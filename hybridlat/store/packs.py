@@ -19,14 +19,18 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import Known
+
+if TYPE_CHECKING:
+    from hybridlat.schema.wire import Lookup
 
 PACK_FORMAT = 1
 INFO_FILE = "pack.json"
@@ -62,12 +66,11 @@ class PackLookup:
         self.folder = Path(folder)
         self.info = self._read_info()
         self.target = self._target()
-        self._known: dict[str, dict[str, list[Any]]] | None = None
 
     def _read_info(self) -> dict[str, Any]:
         path = self.folder / INFO_FILE
         try:
-            info = json.loads(path.read_text(encoding="utf-8"))
+            info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise StoreError(f"{self.folder} is not a pack: {INFO_FILE} cannot be read") from error
         except ValueError as error:
@@ -88,7 +91,6 @@ class PackLookup:
             raise self.damaged(INFO_FILE, "it does not list the pack's files")
         if any(Path(name).name != name for name in files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
-        assert isinstance(info, dict)
         return info
 
     def _target(self) -> Target:
@@ -109,47 +111,42 @@ class PackLookup:
         """What is known of each hash; a hash without a record is left out."""
         if target != self.target:
             return {}
-        if self._known is None:
-            self._known = self._read_lookup()
-        good, failed = self._known[kind], self._known["failures " + kind]
+        good, failed = getattr(self._lookup, kind), getattr(self._lookup.failures, kind)
         found = {}
         for h in hashes:
             if h in good:
                 found[h] = Known(*good[h])
             elif h in failed:
-                found[h] = Known(None, 0.0, 0, *failed[h])
+                found[h] = Known(None, 0.0, 0, str(failed[h]))
         return found
 
     def counts(self) -> dict[str, int]:
         """How many things of each kind (cell, network, layer) have a latency."""
-        if self._known is None:
-            self._known = self._read_lookup()
-        return {kind: len(self._known[kind]) for kind in ("cell", "network", "layer")}
+        return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
 
-    def _read_lookup(self) -> dict[str, dict[str, list[Any]]]:
-        body = self.lookup_table()
+    @cached_property
+    def _lookup(self) -> Lookup:
+        from hybridlat.schema import wire
+
         try:
-            tables = {k: dict(body[k]) for k in ("cell", "network", "layer")}
-            for kind, failures in body["failures"].items():
-                tables["failures " + kind] = {h: [str(reason)] for h, reason in failures.items()}
-            for kind in ("cell", "network", "layer"):
-                assert "failures " + kind in tables
-                for latency, spread, records in tables[kind].values():
-                    if not (latency > 0 and spread >= 0 and records >= 1):
-                        raise ValueError("a latency is out of range")
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            return wire.decode(self._lookup_bytes(), wire.Lookup)
+        except ValueError as error:
             raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
-        return tables
 
     def lookup_table(self) -> Any:
         """The JSON of the look-up file as it stands."""
-        name = LOOKUP_FILE
         try:
-            return json.loads(gzip.decompress((self.folder / name).read_bytes()))
+            return json.loads(self._lookup_bytes())
+        except ValueError as error:
+            raise self.damaged(LOOKUP_FILE, str(error)) from error
+
+    def _lookup_bytes(self) -> bytes:
+        try:
+            return gzip.decompress((self.folder / LOOKUP_FILE).read_bytes())
         except FileNotFoundError as error:
-            raise self.damaged(name, "it is missing") from error
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(name, str(error)) from error
+            raise self.damaged(LOOKUP_FILE, "it is missing") from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise self.damaged(LOOKUP_FILE, str(error)) from error
 
     # ---- everything else -----------------------------------------------------------------------
 
@@ -205,10 +202,10 @@ class PackLookup:
         for number, row in enumerate(self.rows("signatures"), 1):
             try:
                 hash_, text = row["hash"], row["text"]
-                assert isinstance(hash_, str)
-                assert isinstance(text, str)
-            except (AssertionError, KeyError, TypeError) as error:
-                raise self.damaged(f"signature {number}", "it has no hash and text") from error
+            except (KeyError, TypeError):
+                hash_ = text = None
+            if not isinstance(hash_, str) or not isinstance(text, str):
+                raise self.damaged(f"signature {number}", "it has no hash and text")
             yield hash_, text
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:

@@ -13,7 +13,6 @@ from hybridlat.store.database import Database, chunks
 from hybridlat.store.latencies import Row, TargetStats
 from hybridlat.store.tables import (
     BREAKDOWN,
-    CACHE,
     KIND_CODES,
     MEASUREMENT,
     PAYLOAD,
@@ -59,7 +58,7 @@ def measurement_bodies(
     query = (
         sa.select(column.id)
         .join(TARGET, TARGET.c.id == column.target_id)
-        .order_by(TARGET.c.id, column.kind, column.signature, column.id)
+        .order_by(TARGET.c.name, column.kind, column.signature, column.id)
     )
     if target is not None:
         query = query.where(TARGET.c.name == str(target))
@@ -76,7 +75,7 @@ def breakdown_bodies(database: Database, target: Target | None) -> Iterator[byte
     query = (
         sa.select(column.id)
         .join(TARGET, TARGET.c.id == column.target_id)
-        .order_by(TARGET.c.id, column.id)
+        .order_by(TARGET.c.name, column.id)
     )
     if target is not None:
         query = query.where(TARGET.c.name == str(target))
@@ -106,13 +105,6 @@ def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
                 sa.select(column.hash, column.text).where(column.hash.in_(part))
             )
         }
-
-
-def cached(database: Database, key: bytes) -> str | None:
-    """The cached text under a digest."""
-    with database.reading() as connection:
-        text = connection.scalar(sa.select(CACHE.c.text).where(CACHE.c.key == key))
-        return None if text is None else str(text)
 
 
 def targets(database: Database) -> list[Target]:

@@ -9,7 +9,7 @@ SQLite file that does not exist yet reads as an empty store and is made by the f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ from hybridlat.store.latencies import Known, TargetStats, combine
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from hybridlat.store.cache import CacheSweep
     from hybridlat.store.database import Database
     from hybridlat.store.integrity import Finding
     from hybridlat.store.pack_io import ImportCounts
@@ -76,7 +77,7 @@ class Store:
 
         def work(connection: sa.Connection) -> int:
             new = insert_missing(connection, t.PAYLOAD, "id", bodies)
-            targets = {records[key].target for key in new}
+            targets = sorted({records[key].target for key in new}, key=str)
             ids = {target: database.made_target_id(connection, target) for target in targets}
             rows = [
                 {
@@ -126,8 +127,43 @@ class Store:
 
     def cache_put(self, key: str, text: str) -> None:
         """Keep ``text`` under ``key`` for later processes; what is there already stays."""
-        digest = codec.digest(key)
-        self._insert("CACHE", "key", {digest: {"key": digest, "text": text}})
+        from hybridlat.store import cache
+
+        cache.put(self._opened(), key, text)
+
+    def cache_remove(self, keys: Iterable[str]) -> int:
+        """Drop the texts under ``keys``; how many there were."""
+        if self._absent():
+            return 0
+        from hybridlat.store import cache
+
+        return cache.remove(self._opened(), keys)
+
+    def cache_sweep(
+        self,
+        *,
+        older_than_s: float | None = None,
+        max_bytes: int | None = None,
+        is_outdated: Callable[[str], bool] = lambda _: False,
+        dry_run: bool = False,
+    ) -> CacheSweep:
+        """Drop cached texts that nobody will miss, and give their space back; records all stay.
+
+        Dropped are those older than ``older_than_s``, those of whose scope (their key without its
+        last part) ``is_outdated`` says so, and the oldest over ``max_bytes``. With ``dry_run``
+        nothing is, and the answer says what would be.
+        """
+        from hybridlat.store import cache
+
+        if self._absent():
+            return cache.CacheSweep()
+        return cache.sweep(
+            self._opened(),
+            older_than_s=older_than_s,
+            max_bytes=max_bytes,
+            is_outdated=is_outdated,
+            dry_run=dry_run,
+        )
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -178,9 +214,9 @@ class Store:
         """The text kept under ``key`` by ``cache_put``, else None."""
         if self._absent():
             return None
-        from hybridlat.store import queries
+        from hybridlat.store import cache
 
-        return queries.cached(self._opened(), codec.digest(key))
+        return cache.get(self._opened(), key)
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted."""

@@ -10,21 +10,15 @@ from collections.abc import Callable
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 from hybridlat.schema.measurement import Kind
 
 SCHEMA = 1
 #: Steps from each older schema to the next: ``MIGRATIONS[n]`` turns schema n+1 into n+2.
 MIGRATIONS: list[Callable[[sa.Connection], None]] = []
-#: How long a writer waits for the others before it gives up.
-BUSY_S = 60
 
 KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 
-_HASH = sa.LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
-_BLOB = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-_TEXT = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 METADATA = sa.MetaData()
 META = sa.Table(
@@ -42,39 +36,45 @@ TARGET = sa.Table(
 SIGNATURE = sa.Table(
     "signature",
     METADATA,
-    sa.Column("hash", _HASH, primary_key=True),
-    sa.Column("text", _TEXT, nullable=False),
+    sa.Column("hash", sa.LargeBinary(16), primary_key=True),
+    sa.Column("text", sa.Text, nullable=False),
 )
 MEASUREMENT = sa.Table(
     "measurement",
     METADATA,
     sa.Column("target_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.SmallInteger, primary_key=True, autoincrement=False),
-    sa.Column("signature", _HASH, primary_key=True),
-    sa.Column("id", _HASH, primary_key=True),
+    sa.Column("signature", sa.LargeBinary(16), primary_key=True),
+    sa.Column("id", sa.LargeBinary(16), primary_key=True),
     sa.Column("latency_us", sa.Double),
     sa.Column("spread_share", sa.Double, nullable=False),
     sa.Column("measured_at", sa.String(40), nullable=False),
-    sa.Column("failure", _TEXT),
+    sa.Column("failure", sa.Text),
     sqlite_with_rowid=False,
 )
 PAYLOAD = sa.Table(
     "payload",
     METADATA,
-    sa.Column("id", _HASH, primary_key=True),
-    sa.Column("body", _BLOB, nullable=False),
+    sa.Column("id", sa.LargeBinary(16), primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
 )
 BREAKDOWN = sa.Table(
     "breakdown",
     METADATA,
-    sa.Column("id", _HASH, primary_key=True),
+    sa.Column("id", sa.LargeBinary(16), primary_key=True),
     sa.Column("target_id", sa.Integer, nullable=False, index=True),
     sa.Column("network", sa.String(255), nullable=False),
-    sa.Column("body", _BLOB, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
 )
+CACHE_SCOPE_LENGTH = 255
 CACHE = sa.Table(
     "cache",
     METADATA,
-    sa.Column("key", _HASH, primary_key=True),
-    sa.Column("text", _TEXT, nullable=False),
+    sa.Column("key", sa.LargeBinary(16), primary_key=True),
+    sa.Column("text", sa.Text, nullable=False),
+    # Missing in files that were made before entries had an age: see ``cache``.
+    sa.Column("scope", sa.String(CACHE_SCOPE_LENGTH), nullable=False, server_default=""),
+    sa.Column("made_at_s", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False, server_default="0"),
 )
+CACHE_AGE = sa.Index("cache_age", CACHE.c.made_at_s, CACHE.c.size_bytes)

@@ -18,7 +18,8 @@ from hybridlat.errors import InputError
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import COMPOSITION_FILE
-from hybridlat.evaluation.cross_fitting import FitConfig, cross_fit, fit_without, held_out
+from hybridlat.evaluation import cross_fitting
+from hybridlat.evaluation.cross_fitting import FitConfig, held_out
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise, score
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
@@ -54,10 +55,10 @@ class Candidate:
         crossed: list[HeldOutNetwork] = []
         if training and enough:
             place = even_folds((n.name for n in training), FOLDS - 1)
-            found = cross_fit(dataset, training, config, place, forbidden, tell)
+            found = cross_fitting.cross_fit(dataset, training, config, place, forbidden, tell)
             crossed = list(found.held_out.values())
             tell(f"{dataset.target}: the model of all of them")
-        self.model = fit_without(dataset, forbidden, config)
+        self.model = cross_fitting.fit_without(dataset, forbidden, config)
         if training and not enough:
             crossed = [
                 held_out(self.model, dataset, n)

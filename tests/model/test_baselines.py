@@ -1,11 +1,14 @@
 """What every baseline promises; a new file in baselines/ is picked up by its name."""
 
+from importlib.metadata import EntryPoint
+
 import numpy as np
 import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Row
+from hybridlat.schema import plugins
 from tests.model.rows import DEVICE, latencies_us, texts
 
 EIGHT = {
@@ -72,3 +75,14 @@ def test_the_wave_model_explains_a_staircase_from_few_rows() -> None:
         return float(np.sqrt(np.mean((made / truth - 1) ** 2)))
 
     assert error("wave_model") < 0.7 * min(error("flops_linear"), error("roofline"))
+
+
+def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", "hybridlat.model.baselines.roofline:Roofline", "hybridlat.baselines")
+    monkeypatch.setattr(
+        plugins, "entry_points", lambda group: [point] if group == "hybridlat.baselines" else []
+    )
+    offered = plugins.Plugins("hybridlat.baselines", baselines.BASELINES.own)
+    monkeypatch.setattr(baselines, "BASELINES", offered)
+    assert set(baselines.names()) == {*EIGHT, "mine"}
+    assert baselines.load("mine") is baselines.load("roofline")

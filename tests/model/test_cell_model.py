@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
@@ -212,7 +214,7 @@ def test_predicting_imports_nothing_heavy(model: CellModel, tmp_path: Path) -> N
     (tmp_path / "cell.txt").write_text(TEST[0])
     script = (
         "import sys; from pathlib import Path\n"
-        "from hybridlat.model.cell_model import CellModel, read_device\n"
+        "from hybridlat.model.cell_model import CellModel\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "made = CellModel.load(folder).predict([(folder / 'cell.txt').read_text()])\n"
         "assert made[0].latency_us > 0\n"
@@ -237,3 +239,36 @@ def test_a_model_of_the_first_format_is_still_read(model: CellModel, tmp_path: P
     made, again = model.predict(TEST), CellModel.load(tmp_path).predict(TEST)
     assert [m.interval_us for m in made] == [m.interval_us for m in again]
     assert np.mean([m.trusted for m in again]) > 0.85
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_a_strange_cell_never_raises(data: st.DataObject) -> None:
+    model = CellModel.load(Path(__file__).parents[1] / "golden" / "model_format_2")
+    text = data.draw(st.sampled_from(TEST[:5]))
+    words = ["0", "-", "x", ":", "\n", "context lukewarm\n", "int4", "99999", "node ", ""]
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = data.draw(st.integers(start, min(len(text), start + 9)))
+        text = text[:start] + data.draw(st.sampled_from(words)) + text[stop:]
+    strange, known = model.predict([text, TEST[0]])
+    alone = model.predict([TEST[0]])[0]
+    assert known.latency_us == pytest.approx(alone.latency_us, rel=1e-4)
+    assert strange.trusted or strange.reason
+    assert strange.latency_us is None or strange.latency_us > 0
+
+
+def test_a_cell_that_cannot_be_read_says_so(model: CellModel) -> None:
+    foreign = TEST[0].replace("float32", "float4")
+    made = model.predict([foreign, TEST[1], foreign])
+    assert made[1].latency_us == pytest.approx(model.predict([TEST[1]])[0].latency_us, rel=1e-4)
+    assert made[0] == made[2]
+    assert (made[0].latency_us, made[0].trusted) == (None, False)
+    assert "cannot be read" in made[0].reason
+
+
+def test_rows_that_cannot_be_read_teach_nothing(model: CellModel) -> None:
+    foreign = TRAIN[0].replace("float32", "float4")
+    latencies = np.append(latencies_us(TRAIN), 5.0)
+    again = fit_model([*TRAIN, foreign], latencies, [*TRAIN, "x"], DEVICE, 0)
+    assert again.predict(TEST[:20]) == model.predict(TEST[:20])

@@ -1,6 +1,7 @@
 """The scan of signature texts, held against signatures read the long way, and against formulas."""
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_the_scan_sees_what_the_signature_says(network: Network) -> None:
     cells = geometry.geometry([text])
     assert len(cells.values) == len(truth.nodes)
     for row, node in enumerate(truth.nodes):
-        assert geometry.op_name(int(cells.column("op")[row])) == node.qualified_op
+        assert cells.op(row) == node.qualified_op
         read_bytes = sum(truth.types[i].bytes for i in node.inputs if i in truth.types)
         weight_bytes = sum(
             truth.constants[i].type.bytes for i in node.inputs if i in truth.constants
@@ -86,7 +87,7 @@ def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused(
     plain = columns(conv_text(activation=""))
     relu = columns(conv_text())
     added = columns(conv_text(add=True))
-    assert geometry.op_name(int(relu["op"][0])) == geometry.op_name(int(plain["op"][0])) == "Conv"
+    assert geometry.geometry([conv_text(), conv_text(activation="")]).met_ops() == ("Conv",)
     assert plain["flop"][0] == relu["flop"][0] == added["flop"][0]
     assert (plain["activation"][0], relu["activation"][0]) == (0, 1)
     assert (relu["has_add"][0], added["has_add"][0]) == (0, 1)
@@ -169,3 +170,54 @@ def test_the_context_is_a_number_of_every_kernel() -> None:
     plain = conv_text()
     assert columns(plain)["context"].tolist() == [0]
     assert columns(plain + "context small\n")["context"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("float32", "float4"),
+        ("output", "context lukewarm\noutput"),
+        ("28x20", "28xwide"),
+        ("2x12", "-2x12"),
+        (' {"', " {"),
+        ("(0", "(9"),
+        ("-> (", "-> ((("),
+        ("8x12x3x5", "8"),
+        ("28x20", "28x20" + "0" * 400),
+        ('"strides":[2,2]', '"strides":{"a":2}'),
+        ('"strides":[2,2]', '"strides":[' + "[" * 100_000),
+    ],
+)
+def test_a_foreign_text_is_read_or_is_a_value_error(change: tuple[str, str]) -> None:
+    text = conv_text()
+    foreign = text.replace(*change)
+    assert foreign != text
+    if geometry.problem_of(foreign):
+        with pytest.raises(ValueError, match="a signature that cannot be read"):
+            geometry.geometry([text, foreign])
+
+
+@given(st.data())
+def test_whatever_a_text_holds_it_is_read_or_is_a_value_error(data: st.DataObject) -> None:
+    text = sign(data.draw(networks())).text
+    words = ["0", "-", "x", ":", "{", "}", "\n", "node ", "context ", "int4", "99999", " ", ""]
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(20, len(text)))
+        stop = data.draw(st.integers(start, min(len(text), start + 9)))
+        text = text[:start] + data.draw(st.sampled_from(words)) + text[stop:]
+    problem = geometry.problem_of(text)
+    assert problem or np.isfinite(geometry.geometry([text]).values).all()
+
+
+def test_geometry_says_itself_what_its_operators_are() -> None:
+    """Another process numbers them otherwise: what it is sent must mean the same."""
+    cells = geometry.geometry([conv_text(), conv_text(add=True)])
+    again = pickle.loads(pickle.dumps(cells))
+    values = again.values.copy()
+    values[:, geometry.COLUMN["op"]] = 1
+    other = geometry.Geometry(values, again.cell, again.cells, ("Gemm", "Conv"))
+    assert other.met_ops() == cells.met_ops() == ("Conv",)
+    ops = ("MaxPool", "Conv")
+    assert other.codes(ops).tolist() == cells.codes(ops).tolist() == [1, 1]
+    assert other.codes(("Gemm",)).tolist() == [-1, -1]
+    assert other.op(0) == cells.op(0) == "Conv"

@@ -2,6 +2,7 @@
 
 import json
 import time
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.signature import hash_of, read, sign
+from hybridlat.schema import plugins
 from hybridlat.store import Store, importers
 from hybridlat.store.importers.base import Imported
 from tests.cli.shell import process
@@ -195,14 +197,6 @@ def test_networks_of_public_data_pass_the_check_of_the_store(tmp_path: Path) -> 
         assert store.check() == []
 
 
-def test_layer_profiles_count_what_they_cannot_sign(tmp_path: Path) -> None:
-    names = {"device": "x", "model": "m", "layer": "l", "median_us": 1.0, "net_median_us": 2.0}
-    for file in ("layers.csv", "networks.csv"):
-        pandas.DataFrame([names]).to_csv(tmp_path / file)
-    found = importers.load("trt_layer_profiles").read(tmp_path)
-    assert (len(found.measurements), found.skipped.total()) == (0, 2)
-
-
 @pytest.mark.parametrize("name", importers.names())
 def test_what_is_not_the_data_set_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="another data set"):
@@ -220,7 +214,7 @@ def test_an_unknown_name_gives_the_choices() -> None:
 @pytest.mark.parametrize(
     ("name", "records", "targets"),
     [
-        ("conv_cdecatapult", 62_442, 5), ("conv_neusight", 14_917, 3), ("trt_layer_profiles", 0, 0),
+        ("conv_cdecatapult", 62_442, 5), ("conv_neusight", 14_917, 3),
         ("edge_networks", 2_846, 2),
     ],
 )  # fmt: skip
@@ -230,3 +224,14 @@ def test_the_real_files(name: str, records: int, targets: int) -> None:
     assert len(found.measurements) == records
     assert len({m.target for m in found.measurements}) == targets
     assert time.process_time() - start < 60
+
+
+def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", "hybridlat.store.importers.fbnet", "hybridlat.importers")
+    monkeypatch.setattr(
+        plugins, "entry_points", lambda group: [point] if group == "hybridlat.importers" else []
+    )
+    offered = plugins.Plugins("hybridlat.importers", importers.IMPORTERS.own)
+    monkeypatch.setattr(importers, "IMPORTERS", offered)
+    assert "mine" in importers.names()
+    assert importers.load("mine") is importers.load("fbnet")

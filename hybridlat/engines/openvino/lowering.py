@@ -23,7 +23,7 @@ from hybridlat.schema.target import Target
 _FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 _NOT_KERNELS = frozenset({"Input", "Const", "Output", "Reorder", "Parameter", "Result"})
 # An operator that the engine splits up leaves its name on the parts: n12/WithoutBiases, n12.0
-_ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?$")
+_ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?")
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def _claims(runtime_model: Any) -> list[tuple[int, ...]]:
         about = layer.get_rt_info()
         kind = _text(about, "layerType")
         names = _text(about, "originalLayersNames").split(",")
-        matches = [match for name in names if (match := _ORIGIN.match(name))]
+        matches = [match for name in names if (match := _ORIGIN.fullmatch(name))]
         if kind not in _NOT_KERNELS and matches:
             found.append(tuple(dict.fromkeys(int(match[1]) for match in matches)))
     return found

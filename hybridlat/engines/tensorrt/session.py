@@ -8,7 +8,6 @@ that was being built or run; the next build starts a new worker.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -143,10 +142,12 @@ class TensorRtSession(Session):
         self._warm_s = _WARM_S
         self._process = backend.worker()
         self.key = f"{id(self)}-{seed}"
+        from hybridlat.onnx_io.opset_downgrade import readable
+
         with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
             path = Path(folder) / "model.onnx"
             try:
-                path.write_bytes(_readable(onnx_io.to_onnx(network, seed)))
+                path.write_bytes(readable(onnx_io.to_onnx(network, seed)))
             except (HybridlatError, KeyError, ValueError) as error:
                 raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
@@ -184,23 +185,12 @@ class TensorRtSession(Session):
             raise MeasurementError("the worker process that held this engine was lost: build again")
 
 
-def _readable(data: bytes) -> bytes:
-    """The model in an operator set that every supported version of TensorRT understands."""
-    from hybridlat.board import opset
-    from hybridlat.board.onnx_graph import Model
-
-    model = Model(data)
-    return model.to_bytes() if model.opset > opset.NEWEST and opset.lower(model) else data
-
-
 def _write_typed(path: Path) -> Path:
     """The same model with half-precision tensors, for versions that want the types in the file."""
-    from hybridlat.board.onnx_graph import Model
+    from hybridlat.onnx_io.external_weights import in_half_precision
 
-    model = Model(path.read_bytes())
-    model.retype("float16")
     typed = path.with_name("typed.onnx")
-    typed.write_bytes(model.to_bytes())
+    typed.write_bytes(in_half_precision(path.read_bytes()))
     return typed
 
 
@@ -227,8 +217,3 @@ def _cache_folder() -> Path:
 def _timing_cache() -> Path:
     """One cache for this machine: TensorRT itself refuses one of another device or version."""
     return _cache_folder() / "timing.cache"
-
-
-def layers_text(layers: Mapping[str, Any]) -> str:
-    """A layer dump as one line, to be kept with a record."""
-    return json.dumps(layers, separators=(",", ":"), sort_keys=True)

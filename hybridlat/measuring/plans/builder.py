@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import board, onnx_io
-from hybridlat.board import fill
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import Cell, cut, file_part, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -23,7 +22,6 @@ PLAN_FORMAT = 1
 Lower = Callable[[Network], Lowered]
 ItemKey = str
 
-_TYPED = {"fp16": "float16"}
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _COPIES = {"network": 1, "cell": 4}
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
@@ -60,8 +58,10 @@ class Draft:
             raise InputError(
                 f"a plan cannot ask for {precision!r}: choose one of {', '.join(_PRECISIONS)}"
             )
+        from hybridlat.onnx_io import external_weights
+
         data = onnx_io.to_onnx(network, None)
-        content, sizes = fill.prepare(data)
+        content, sizes = external_weights.prepare(data)
         digest = hashlib.sha256(content).hexdigest()
         key = hashlib.sha256(f"{digest} {precision} {kind}".encode()).hexdigest()[:16]
         if key in self._items:
@@ -74,11 +74,11 @@ class Draft:
             "copies": 1 if network.weight_bytes > _LARGE_WEIGHTS_BYTES else _COPIES.get(kind, 1),
         }
         all_sizes = [self._noise, sizes]
-        if precision in _TYPED:
-            typed, typed_sizes = fill.prepare(data, _TYPED[precision])
+        if precision == "fp16":
+            typed, typed_sizes = external_weights.prepare(data, half=True)
             all_sizes.append(typed_sizes)
             spec["typed_file"] = self._add_model(typed, hashlib.sha256(typed).hexdigest())
-        self._noise = fill.names(all_sizes)
+        self._noise = external_weights.largest(all_sizes)
         self._items[key] = spec
         return key
 
@@ -256,6 +256,8 @@ class Draft:
 
     def write(self, folder: Path) -> None:
         """Write the plan's folder; InputError when there is another plan in it."""
+        from hybridlat.onnx_io import external_weights
+
         if not self._tasks:
             raise InputError("there is nothing to measure: every cell asked for is known already")
         Target(self.device, self.runtime, self._items[next(iter(self._items))]["precision"])
@@ -268,7 +270,7 @@ class Draft:
         for name, content in self._models.items():
             (folder / name).write_bytes(content)
         for name in self._noise:
-            (folder / "blocks" / name).write_bytes(fill.block(name))
+            (folder / "blocks" / name).write_bytes(external_weights.block(name))
         _write_lists(folder, manifest)
         _write_runners(folder)
         path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole

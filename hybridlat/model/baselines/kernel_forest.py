@@ -10,7 +10,7 @@ import numpy as np
 from hybridlat.errors import MissingExtra
 from hybridlat.model.baselines import _table
 from hybridlat.model.baselines.base import Baseline, Row
-from hybridlat.model.geometry import COLUMN, Geometry, op_name
+from hybridlat.model.geometry import COLUMN, Geometry
 
 _PLAIN = (
     "batch", "c_in", "h_in", "w_in", "c_out", "k_h", "stride", "groups", "has_add", "activation",
@@ -36,7 +36,7 @@ class KernelForest(Baseline):
         for _ in range(1 if single else _ROUNDS):
             share = guess / _table.summed(cells, guess)[cells.cell]
             target = np.log(share * truth[cells.cell])
-            self._forests = {kind: self._forest(cells, target, kind) for kind in _kinds(cells)}
+            self._forests = {kind: self._forest(cells, target, kind) for kind in cells.met_ops()}
             guess = self._kernels(cells)
 
     def _forest(self, cells: Geometry, target: _table.Array, kind: str) -> Any:
@@ -44,7 +44,7 @@ class KernelForest(Baseline):
             from sklearn.ensemble import RandomForestRegressor
         except ImportError:
             raise MissingExtra("scikit-learn", "train", "the baseline kernel_forest") from None
-        mine = _of_kind(cells, kind)
+        mine = cells.codes([kind]) == 0
         forest = RandomForestRegressor(
             60, min_samples_leaf=2, max_features=0.6, random_state=self.seed, n_jobs=1
         )
@@ -52,10 +52,10 @@ class KernelForest(Baseline):
 
     def _kernels(self, cells: Geometry) -> _table.Array:
         result = np.full(len(cells.values), np.nan)
-        for kind in _kinds(cells):
+        for kind in cells.met_ops():
             forest = self._forests.get(kind)
             if forest is not None:
-                mine = _of_kind(cells, kind)
+                mine = cells.codes([kind]) == 0
                 result[mine] = np.exp(forest.predict(_columns(cells)[mine]))
         return result
 
@@ -66,12 +66,3 @@ class KernelForest(Baseline):
 
 def _columns(cells: Geometry) -> _table.Array:
     return cells.values[:, [COLUMN[name] for name in _PLAIN]]
-
-
-def _kinds(cells: Geometry) -> list[str]:
-    return sorted({op_name(int(n)) for n in np.unique(cells.column("op"))})
-
-
-def _of_kind(cells: Geometry, kind: str) -> Any:
-    numbers = [n for n in np.unique(cells.column("op")).tolist() if op_name(int(n)) == kind]
-    return np.isin(cells.column("op"), numbers)

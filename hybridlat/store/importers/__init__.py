@@ -1,36 +1,45 @@
-"""Public latency data as records: one file per data set, found by its file name.
+"""Public latency data as records: one file per data set.
 
-``load(name).read(path)`` turns a folder of the data set's files into an ``Imported``.
+``load(name).read(path)`` turns a folder of the data set's files into an ``Imported``. Another
+package offers an importer of its own as a module under the entry point group
+``hybridlat.importers``.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from pathlib import Path
 from typing import Protocol, cast
 
 from hybridlat.errors import InputError
+from hybridlat.schema.plugins import Plugins
 from hybridlat.store.importers.base import Imported, Watch
 
 __all__ = ["Imported", "Importer", "Watch", "load", "names"]
 
 
 class Importer(Protocol):
-    """What a module of this package offers."""
+    """What the module of a data set offers."""
 
     def read(self, path: Path, watch: Watch | None = None) -> Imported:
         """Everything under ``path`` as records; StoreError when it is not this data set."""
 
 
+_OWN = (
+    "conv_cdecatapult", "conv_neusight", "edge_networks", "fbnet", "nasbench201",
+    "v100_tensorrt_conv",
+)  # fmt: skip
+IMPORTERS = Plugins("hybridlat.importers", {name: f"{__name__}.{name}" for name in _OWN})
+
+
 def names() -> tuple[str, ...]:
     """The data sets that can be imported, in alphabetical order."""
-    found = (m.name for m in pkgutil.iter_modules(__path__))
-    return tuple(sorted(n for n in found if n != "base" and not n.startswith("_")))
+    return IMPORTERS.names()
 
 
 def load(name: str) -> Importer:
     """The importer of that name; InputError names the choices."""
-    if name not in names():
-        raise InputError(f"{name!r} is not an importer: choose one of {', '.join(names())}")
-    return cast(Importer, importlib.import_module(f"{__name__}.{name}"))
+    try:
+        return cast(Importer, IMPORTERS.load(name))
+    except KeyError:
+        choices = IMPORTERS.choices()
+        raise InputError(f"{name!r} is not an importer: choose one of {choices}") from None

@@ -5,20 +5,36 @@ What is refused is refused by name, before anything runs.
 
 from __future__ import annotations
 
+import ast
+import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from hybridlat import onnx_io
-from hybridlat.board import onnx_graph, torch_ops, torch_shapes
-from hybridlat.board.engines import Request, open_engine
-from hybridlat.board.errors import EngineError
+from hybridlat import board, onnx_io
+from hybridlat.board import engines, errors
 
+ROOT = Path(__file__).resolve().parents[2]
+EXPERIMENT = ROOT / "experiments" / "torch_engine"
+board.__path__.append(str(EXPERIMENT))  # a plan is sent with both in one folder
+onnx_graph = importlib.import_module("hybridlat.board.onnx_graph")
+torch_ops = importlib.import_module("hybridlat.board.torch_ops")
+torch_shapes = importlib.import_module("hybridlat.board.torch_shapes")
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 IMAGE = (1, 4, 6, 6)
 RNG = np.random.default_rng(0)
+
+
+def test_it_is_offered_beside_the_others() -> None:
+    assert engines.names() == ["fake", "onnxruntime", "tensorrt", "torch"]
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENT.glob("*.py")), ids=lambda p: p.name)
+def test_syntax_is_that_of_python_3_6(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 6))
 
 
 def w(*shape: int) -> np.ndarray:
@@ -92,7 +108,9 @@ CASES = [
 ]  # fmt: skip
 
 
-def model(op: str, shape: tuple[int, ...], others: list, attributes: dict, opset: int) -> bytes:
+def model(
+    op: str, shape: tuple[int, ...], others: list[Any], attributes: dict[str, Any], opset: int
+) -> bytes:
     names = [f"w{place}" for place in range(len(others))]
     weights = [numpy_helper.from_array(v, n) for n, v in zip(names, others, strict=True)]
     if op == "Resize":  # an empty tensor stands for an input that is left out
@@ -108,8 +126,8 @@ def model(op: str, shape: tuple[int, ...], others: list, attributes: dict, opset
     return bytes(made.SerializeToString())
 
 
-def values_of(read: onnx_graph.Model, torch, x: np.ndarray) -> dict:
-    engine = open_engine("torch", {})
+def values_of(read: Any, torch: Any, x: np.ndarray) -> dict[str, Any]:
+    engine = engines.open_engine("torch", {})
     here = torch_shapes.parameters(read.nodes)
     found = {
         name: engine._tensor(fields, "", False, name in here)  # type: ignore[attr-defined]
@@ -119,7 +137,7 @@ def values_of(read: onnx_graph.Model, torch, x: np.ndarray) -> dict:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{sorted(c[3])}")
-def test_an_operator_gives_what_onnx_runtime_gives(case):
+def test_an_operator_gives_what_onnx_runtime_gives(case: Any) -> None:
     torch = pytest.importorskip("torch")
     ort = pytest.importorskip("onnxruntime")
     data = model(*case)
@@ -132,15 +150,15 @@ def test_an_operator_gives_what_onnx_runtime_gives(case):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_missing_is_named_before_anything_runs(tmp_path):
+def test_what_is_missing_is_named_before_anything_runs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "m.onnx").write_bytes(model("Einsum", (2, 3), [], {"equation": "ij->ji"}, 17))
-    engine = open_engine("torch", {})
-    with pytest.raises(EngineError, match="the PyTorch engine has no Einsum"):
-        engine.build(Request("k", str(tmp_path / "m.onnx"), "", "fp32", 1, False))
+    engine = engines.open_engine("torch", {})
+    with pytest.raises(errors.EngineError, match="the PyTorch engine has no Einsum"):
+        engine.build(engines.Request("k", str(tmp_path / "m.onnx"), "", "fp32", 1, False))
 
 
-def test_attributes_that_are_not_there_are_named(tmp_path):
+def test_attributes_that_are_not_there_are_named(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     for op, others, attributes, words in (
         ("Conv", [w(5, 4, 3, 3)], {"auto_pad": "SAME_UPPER"}, "no Conv with auto_pad"),
@@ -148,12 +166,12 @@ def test_attributes_that_are_not_there_are_named(tmp_path):
         ("Resize", [f(), f(1, 1, 1.5, 1.5)], {"mode": "cubic"}, "no Resize with mode cubic"),
     ):
         read = onnx_graph.Model(model(op, IMAGE, others, attributes, 17))
-        with pytest.raises(EngineError, match=words):
+        with pytest.raises(errors.EngineError, match=words):
             torch_ops.run(torch, read.nodes, values_of(read, torch, w(*IMAGE)))
 
 
 @pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx")), ids=lambda p: p.stem)
-def test_every_operator_of_the_networks_is_there(path):
+def test_every_operator_of_the_networks_is_there(path: Path) -> None:
     network = onnx_io.read_network(path)
     read = onnx_graph.Model(onnx_io.to_onnx(network, None))
     lacks = [op for op in torch_ops.missing(read.nodes) if op != "ConstantOfShape"]

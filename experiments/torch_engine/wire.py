@@ -49,31 +49,6 @@ def read(data: bytes) -> List[Field]:
     return fields
 
 
-def varint(value: int) -> bytes:
-    """A number as written in a message; negative ones as 64-bit two's complement."""
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def write(fields: List[Field]) -> bytes:
-    """The bytes of a message."""
-    out: List[bytes] = []
-    for number, kind, value in fields:
-        out.append(varint(number << 3 | kind))
-        if isinstance(value, int):
-            out.append(varint(value))
-        else:
-            if kind == BYTES:
-                out.append(varint(len(value)))
-            out.append(value)
-    return b"".join(out)
-
-
 def all_bytes(fields: List[Field], number: int) -> List[bytes]:
     """Every length-delimited value of field ``number``."""
     return [v for n, _, v in fields if n == number and isinstance(v, bytes)]

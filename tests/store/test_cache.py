@@ -1,0 +1,192 @@
+"""The cache of a store: bounded, swept when asked, and never at the cost of a record."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridlat.estimate.partition import PARTITION_FORMAT, is_outdated
+from hybridlat.store import Store, cache
+from tests.cli.shell import process
+from tests.store.records import filled
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "store_schema_1.db"
+DAY_S = 86400
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that entries are dated with; set ``clock[0]``."""
+    now = [1e9]
+    monkeypatch.setattr("hybridlat.store.cache.time.time", lambda: now[0])
+    return now
+
+
+def cached(path: Path) -> int:
+    with sqlite3.connect(path) as connection:
+        (count,) = connection.execute("SELECT COUNT(*) FROM cache").fetchone()
+    connection.close()
+    return int(count)
+
+
+def test_what_is_old_goes_and_records_stay(path: Path, clock: list[float]) -> None:
+    with filled(Store(path)) as store:
+        store.cache_put("a/1", "old" * 100)
+        clock[0] += 10 * DAY_S
+        store.cache_put("a/2", "new")
+        before = store.stats()
+        assert store.cache_sweep(older_than_s=11 * DAY_S).dropped == 0
+        planned = store.cache_sweep(older_than_s=5 * DAY_S, dry_run=True)
+        assert (planned.dropped, planned.dropped_bytes, planned.kept) == (1, 300, 1)
+        assert store.cache_get("a/1") is not None
+        swept = store.cache_sweep(older_than_s=5 * DAY_S)
+        assert (swept.dropped, swept.dropped_bytes, swept.kept, swept.kept_bytes) == (1, 300, 1, 3)
+        assert (store.cache_get("a/1"), store.cache_get("a/2")) == (None, "new")
+        assert store.stats() == before
+        assert store.check() == []
+
+
+def test_the_oldest_beyond_a_size_go(path: Path, clock: list[float]) -> None:
+    with Store(path) as store:
+        for number in range(10):
+            clock[0] += 1
+            store.cache_put(f"a/{number}", "x" * 1000)
+        swept = store.cache_sweep(max_bytes=3500)
+        assert (swept.dropped, swept.kept_bytes) == (7, 3000)
+        assert [n for n in range(10) if store.cache_get(f"a/{n}")] == [7, 8, 9]
+
+
+def test_the_file_shrinks(path: Path) -> None:
+    with filled(Store(path)) as store:
+        for number in range(50):
+            store.cache_put(f"a/{number}", "x" * 20_000)
+        swept = store.cache_sweep(max_bytes=0)
+        assert swept.file_bytes is not None
+        assert swept.file_bytes > 500_000
+        assert store.check() == []
+
+
+def test_a_file_that_others_use_shrinks_later(path: Path) -> None:
+    with filled(Store(path)) as store:
+        store.cache_put("a/1", "x")
+        other = sqlite3.connect(path)
+        other.execute("BEGIN")
+        other.execute("SELECT COUNT(*) FROM target").fetchone()
+        swept = store.cache_sweep(max_bytes=0)
+        assert (swept.dropped, swept.file_bytes) == (1, None)
+        other.close()
+
+
+def test_removed_keys_are_gone(path: Path) -> None:
+    with Store(path) as store:
+        assert store.cache_remove(["a"]) == 0
+        assert store.cache_sweep().dropped == 0
+        assert not path.exists()
+        store.cache_put("a", "1")
+        store.cache_put("b", "2")
+        assert store.cache_remove(["a", "c"]) == 1
+        assert (store.cache_get("a"), store.cache_get("b")) == (None, "2")
+
+
+def test_writing_keeps_the_cache_within_its_bound(
+    path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    monkeypatch.setattr(cache, "MAX_ENTRIES", 100)
+    most = 0
+    with filled(Store(path)) as store:
+        for number in range(1500):
+            clock[0] += 1
+            store.cache_put(f"a/{number}", "x")
+            most = max(most, cached(path)) if number % 50 == 0 else most
+        assert store.cache_get("a/1499") == "x"
+        assert store.cache_get("a/0") is None
+        assert len(list(store.measurements())) == 7
+    assert 100 <= most < 1300
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), max_size=12),
+    ages=st.lists(st.integers(0, 20), min_size=12, max_size=12),
+    limit=st.integers(0, 200),
+    age=st.integers(0, 20),
+)
+@settings(max_examples=50)
+def test_a_sweep_keeps_the_newest_within_its_limits(
+    sizes: list[int], ages: list[int], limit: int, age: int
+) -> None:
+    with Store("sqlite://") as store, pytest.MonkeyPatch.context() as patch:
+        for number, size in enumerate(sizes):
+            patch.setattr("hybridlat.store.cache.time.time", lambda made=1000 - ages[number]: made)
+            store.cache_put(f"a/{number}", "x" * size)
+        patch.setattr("hybridlat.store.cache.time.time", lambda: 1000)
+        swept = store.cache_sweep(older_than_s=age, max_bytes=limit)
+        kept = [n for n in range(len(sizes)) if store.cache_get(f"a/{n}") is not None]
+    assert all(ages[n] <= age for n in kept)
+    assert sum(sizes[n] for n in kept) == swept.kept_bytes <= limit
+    assert swept.dropped + swept.kept == len(sizes)
+
+
+def test_a_store_without_dates_gets_them_with_the_first_write(path: Path) -> None:
+    shutil.copyfile(GOLDEN, path)
+    with Store(path) as store:
+        assert store.cache_get("split/1/key") == "a text that can be made again"
+        store.cache_put("new/1", "text")
+    with Store(path) as store:
+        swept = store.cache_sweep(older_than_s=DAY_S)
+        assert (swept.dropped, swept.dropped_bytes, swept.kept) == (1, 29, 1)
+        assert store.check() == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "outdated"),
+    [
+        (f"split/{PARTITION_FORMAT}/engine-1/1t/xeon/engine-1/fp32/1t", False),
+        (f"split/{PARTITION_FORMAT}/engine-0/1t/xeon/engine-1/fp32/1t", True),
+        (f"split/{PARTITION_FORMAT + 1}/engine-1/1t/xeon/engine-1/fp32/1t", True),
+        (f"split/{PARTITION_FORMAT}/engine-1/1t/h100/tensorrt-8.6/fp16", False),
+        (f"split/{PARTITION_FORMAT}/engine-2/1t/h100/tensorrt-8.6/fp16", True),
+        (f"split/{PARTITION_FORMAT}/engine-1/1t/h100/absent-8.6/fp16", False),
+        ("split/of another time", True),
+        ("visit/isolated-1/xeon/engine-1/fp32/1t/cell/0/0", False),
+        ("", False),
+    ],
+)
+def test_splits_of_another_lowering_are_outdated(scope: str, outdated: bool) -> None:
+    from hybridlat.errors import MissingExtra
+    from hybridlat.schema.target import Target
+
+    def identity(target: Target) -> str:
+        if target.engine == "absent":
+            raise MissingExtra("absent", "absent", "asking it")
+        return "engine-1/1t"
+
+    assert is_outdated(scope, identity) is outdated
+
+
+def test_the_command(path: Path) -> None:
+    with filled(Store(path)) as store:
+        store.cache_put("split/0/engine/gone/h100/tensorrt-8.6/fp16/key", "x" * 5000)
+        store.cache_put("visit/1/key", "y")
+    arguments = ["store", "gc", "--store", str(path)]
+    planned = process(*arguments, "--dry-run", "--json")
+    assert json.loads(planned.stdout) == {
+        "dropped": 1, "dropped_bytes": 5000, "kept": 1, "kept_bytes": 1, "file_bytes": None,
+        "dry_run": True,
+    }  # fmt: skip
+    assert cached(path) == 2
+    done = process(*arguments)
+    assert done.returncode == 0
+    assert "1 cached texts (0.0 MB) dropped, 1 (0.0 MB) kept" in done.stdout
+    assert cached(path) == 1
+    assert "not a duration" in process(*arguments, "--older-than", "x").stderr

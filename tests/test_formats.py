@@ -1,0 +1,63 @@
+"""What earlier versions wrote opens as they left it: one frozen example of each format on disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hybridlat.estimate.composition import Composition
+from hybridlat.measuring import plans
+from hybridlat.model.cell_model import CellModel
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.model.rows import texts
+from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_a_store_of_schema_1(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    shutil.copyfile(GOLDEN / "store_schema_1.db", path)
+    with Store(path) as store, filled(Store("sqlite://")) as made:
+        assert store.check() == []
+        assert store.targets() == [TARGET, OTHER]
+        assert list(store.measurements()) == list(made.measurements())
+        assert list(store.breakdowns()) == list(made.breakdowns())
+        assert store.latencies(TARGET, HASHES) == made.latencies(TARGET, HASHES)
+        assert store.signature_texts(HASHES) == TEXTS
+        assert store.cache_get("split/1/key") == "a text that can be made again"
+        assert store.add(made.measurements()) == 0  # the same records have the same ids
+
+
+def test_a_composition_of_format_1() -> None:
+    body = json.loads((GOLDEN / "composition_format_1.json").read_text())
+    composition = Composition.from_json(body)
+    assert (composition.overhead_us, composition.scale, composition.networks) == (12.5, 1.03, 17)
+    assert composition.correlation.degrees == 12.0
+    assert composition.quantiles == ((0.2, 1.5), (0.4, 1.4))
+    assert composition.to_json() == body
+
+
+def test_a_model_of_format_2() -> None:
+    model = CellModel.load(GOLDEN / "model_format_2")
+    answers = model.predict(texts(3, seed=9))
+    assert [a.latency_us for a in answers] == pytest.approx([138.464, 37.6912, 233.262], rel=1e-4)
+    assert answers[0].interval_us == pytest.approx((27.5215, 894.494), rel=1e-4)
+    assert model.card["date"] == "2026-01-01"
+
+
+def test_a_plan_of_format_1_and_its_results() -> None:
+    """Its models and manifest are checked by hash; results are one journal of one board."""
+    signatures, records = plans.read_results(GOLDEN / "plan_format_1")
+    assert {r.signature for r in records} <= set(signatures)
+    assert {r.target for r in records} == {Target.parse("board/fake-1.0/fp32")}
+    latencies = {(r.kind, r.labels["network"], round(r.latency_us or 0)) for r in records}
+    assert latencies == {("network", "small8", 16)} | {
+        ("cell", "small8", us) for us in (8, 5, 1, 3)
+    }
+    (breakdown,) = plans.read_breakdowns(GOLDEN / "plan_format_1")
+    assert sum(count for _, count in breakdown.cells) == 4
