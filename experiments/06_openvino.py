@@ -166,18 +166,18 @@ def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Resul
     kinds = dict(zip(METHODS, ("layers", "kernels", "cells", "cell"), strict=True))
     told: dict[str, Result] = {}
     for plan in plans:
-        ends = [found.get((k, plan.name, "network", plan.whole.signature))
+        ends = [found.get((k, plan.name, "network", plan.whole.signature.hash))
                 for k in ("cells", "again")]  # fmt: skip
         if ends[0] is None:
             continue
         sums: dict[str, float] = {}
         for method, kind in kinds.items():
             run = {DIFFERENTIAL: "cells", METHODS[0]: "layers"}.get(method, "alone")
-            parts = [(found.get((run, plan.name, kind, p.signature)), n)
+            parts = [(found.get((run, plan.name, kind, p.signature.hash)), n)
                      for p, n in plan.parts[method]]  # fmt: skip
             if all(us is not None for us, _ in parts):
                 total = math.fsum((us or 0.0) * n for us, n in parts)
-                sums[method] = made[run].entry_us + total
+                sums[method] = made[run].overhead_us + total
         told[plan.name] = Result(ends[0], ends[1], sums)
     return told
 
@@ -192,10 +192,10 @@ def keep(made: dict[str, Differential], plans: list[Plan], backend: Backend, url
         for plan in plans:
             cells = [c for c in cut(plan.lowered, plan.network) if c.origins]
             texts = {s.hash: s.text for s in (sign(c.network) for c in cells)}
-            store.add_signatures({**texts, plan.whole.signature: sign(plan.network).text})
-            uses = tuple((part.signature, n) for part, n in plan.parts[DIFFERENTIAL])
+            store.add_signatures({**texts, plan.whole.signature.hash: sign(plan.network).text})
+            uses = tuple((part.signature.hash, n) for part, n in plan.parts[DIFFERENTIAL])
             store.add_breakdowns([
-                Breakdown(backend.target, plan.name, plan.whole.signature, uses,
+                Breakdown(backend.target, plan.name, plan.whole.signature.hash, uses,
                           labels={"network": plan.name})
             ])  # fmt: skip
         store.add([record for record in records if record.failure is None])

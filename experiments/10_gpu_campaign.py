@@ -40,7 +40,7 @@ from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plans
-from hybridlat.measuring.plans.execution import take_in
+from hybridlat.measuring.plans.execution import import_results
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -137,7 +137,11 @@ class Campaign:
                 if (name, precision) in lowered:
                     draft.add_cells(
                         name, network, lowered[name, precision], precision, stage=stage + 1,
-                        title=f"{title} cells {precision}", methods=("differential", "isolated"),
+                        title=f"{title} cells {precision}",
+                    )  # fmt: skip
+                    draft.add_isolated_cells(
+                        name, network, lowered[name, precision], precision, stage=stage + 1,
+                        title=f"{title} cells {precision}",
                     )  # fmt: skip
                     draft.add_breakdown(name, network, lowered[name, precision], precision)
         for precision in self.precisions:
@@ -312,7 +316,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
     if report(argparse.Namespace(folder=str(plan_folder))):
         return 2
     with Store(str(folder / "store.db")) as store:
-        found = take_in(plan_folder, store)
+        found = import_results(plan_folder, store)
     print(f"{found.new} records of {', '.join(map(str, found.targets))} in {folder / 'store.db'}")
     return 0
 

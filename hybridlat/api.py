@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -20,36 +19,26 @@ from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.target_list import TargetInfo, list_targets
-from hybridlat.measuring.isolated import Job, Progress, Settings
+from hybridlat.measuring.progress import Progress
+from hybridlat.measuring.report import MeasureReport, What
+from hybridlat.measuring.schedule import Settings
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.graph.network import Network
+    from hybridlat.measuring.measurer import MeasureRequest
     from hybridlat.onnx_io import OnnxFile, Shapes, Source
     from hybridlat.schema.measurement import Measurement
 
 # Somebody waits for the answer: one visit in each of two processes.
-ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2)
+ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2, differential_rounds=1)
 MeasureMode = Literal["auto", "never", "always"]
-What = Literal["cells", "network", "both"]
 _log = logging.getLogger(__name__)
 
-__all__ = ["MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict"]
-
-
-@dataclass(frozen=True)
-class MeasureReport:
-    """What ``measure`` did: records made, cells that were known already, and failures."""
-
-    network: str
-    target: str
-    records: tuple[Measurement, ...]
-    known: int
-    latency_us: float | None
-    sum_of_cells_us: float | None
-    elapsed_s: float
-    failures: Mapping[str, str] = field(default_factory=dict)
+__all__ = [
+    "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict",
+]  # fmt: skip
 
 
 class Predictor:
@@ -161,15 +150,16 @@ class Predictor:
         what: What = "both",
         batch: int | None = None,
         shapes: Shapes | None = None,
-        anew: bool = False,
+        remeasure: bool = False,
     ) -> MeasureReport:
         """Measure a network's cells, the whole network, or both, and keep the records.
 
-        Cells that are known are not measured again unless ``anew``. Raises BackendUnavailable
+        Cells that are known are not measured again unless ``remeasure``. Raises BackendUnavailable
         when the target is not this machine.
         """
         from hybridlat.graph.signature import sign
-        from hybridlat.measuring import isolated
+        from hybridlat.measuring.measurer import MeasureRequest
+        from hybridlat.measuring.report import report_of, sum_of_cells_us
         from hybridlat.schema.measurement import Breakdown
 
         if self.backend is None:
@@ -178,88 +168,59 @@ class Predictor:
         file = onnx_io.load(source)
         network = file.network(batch, shapes)
         partition = self._partition(file, batch, shapes)
-        labels = {"network": file.label}
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
             hashes = [use.signature for use in partition.uses]
-            have = {} if anew else self._data.known(hashes)
+            have = {} if remeasure else self._data.known(hashes)
             known = len(have)
             missing = [h for h in hashes if h not in have]
-        whole = sign(network)
-        if self.backend.protocol == "differential":
-            records = self._measure_behind(
-                file.label, network, missing, whole=what != "cells", rounds=3
-            )
-        else:
-            jobs = self._jobs(partition, missing, labels)
-            if what in ("network", "both"):
-                jobs.append(Job(whole.hash, network, "network", labels))
-            records = isolated.measure(
-                self.backend, self.options, jobs, self.store, self.settings, self.progress
-            )
+        whole = what in ("network", "both")
+        request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
+        records = self._measure(request, self.settings or Settings())
         cells = tuple((use.signature, use.count) for use in partition.uses)
-        breakdown = Breakdown(self.target, file.label, whole.hash, cells, labels=labels)
+        labels = {"network": file.label}
+        breakdown = Breakdown(self.target, file.label, sign(network).hash, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
-        self._data.forget([r.signature for r in records])
-        latencies = self._data.known([h for h, _ in cells])
-        total: float | None = self._data.entry_cost_us
-        for hash_, count in cells:
-            value = latencies[hash_].latency_us if hash_ in latencies else None
-            total = None if total is None or value is None else total + count * value
-        return MeasureReport(
-            network=file.name,
-            target=str(self.target),
-            records=tuple(records),
+        self._data.forget([record.signature for record in records])
+        return report_of(
+            file.name,
+            self.target,
+            records,
             known=known,
-            latency_us=next((r.latency_us for r in records if r.kind == "network"), None),
-            sum_of_cells_us=total,
+            sum_of_cells_us=sum_of_cells_us(self.store, self.target, cells),
             elapsed_s=time.perf_counter() - started,
-            failures={r.signature: r.failure for r in records if r.failure is not None},
         )
 
     def _partition(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
         return self._partitioner.partition(file, batch, shapes)
 
-    def _jobs(
-        self, partition: Partition, hashes: Sequence[str], labels: Mapping[str, str]
-    ) -> list[Job]:
+    def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
+        """Cells as the engine runs them, by signature hash."""
         from hybridlat.graph import signature
 
         texts = self._data.texts(partition, hashes)
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-        return [Job(h, signature.read(texts[h], ops[h][:60]), "cell", labels) for h in hashes]
+        return {h: signature.read(texts[h], ops[h][:60]) for h in hashes}
 
     def _measure_cells(
         self, batch: int | None, shapes: Shapes | None, file: OnnxFile, partition: Partition,
         hashes: Sequence[str],
     ) -> None:  # fmt: skip
         """Measure these cells now and keep the records; the knowledge sees them afterwards."""
-        from hybridlat.measuring import isolated
+        from hybridlat.measuring.measurer import MeasureRequest
 
-        assert self.backend is not None
-        if self.backend.protocol == "differential":
-            network = file.network(batch, shapes)
-            self._measure_behind(file.label, network, hashes, whole=False, rounds=1)
-        else:
-            jobs = self._jobs(partition, hashes, {"network": file.label})
-            isolated.measure(
-                self.backend, self.options, jobs, self.store, self.settings or ON_DEMAND,
-                self.progress,
-            )  # fmt: skip
+        network = file.network(batch, shapes)
+        request = MeasureRequest(file.label, network, self._cells(partition, hashes))
+        self._measure(request, self.settings or ON_DEMAND)
         self._data.forget(hashes)
 
-    def _measure_behind(
-        self, name: str, network: Network, hashes: Sequence[str], *, whole: bool, rounds: int
-    ) -> list[Measurement]:
-        """Measure cells behind their predecessors, by the backend's runner of plans or in here."""
-        assert self.backend is not None
-        from hybridlat.measuring.dispatch import measure_in_network
+    def _measure(self, request: MeasureRequest, settings: Settings) -> list[Measurement]:
+        from hybridlat.measuring.measurer import measurer_of
 
-        return measure_in_network(
-            self.backend, name, network, hashes, self.store, whole=whole, rounds=rounds,
-            progress=self.progress,
-        )  # fmt: skip
+        assert self.backend is not None
+        measurer = measurer_of(self.backend, self.options)
+        return measurer.measure([request], self.store, settings, self.progress)
 
 
 def _rounded(latency_us: float | None) -> str:

@@ -14,6 +14,7 @@ from hybridlat.estimate import composition, partition
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.results import Row
 from hybridlat.graph import signature
+from hybridlat.measuring import network_partitions
 from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
 from hybridlat.report import compare
@@ -33,6 +34,7 @@ FORMATS = {
     "composition": composition.COMPOSITION_FORMAT,
     "plan": builder.PLAN_FORMAT,
     "journal": journal.FORMAT,
+    "imported partition": network_partitions._FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
 }

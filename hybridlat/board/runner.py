@@ -5,14 +5,16 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .client import Worker
 from .errors import BoardError, EngineError, WorkerLost
 from .fill import make_files
 from .identity import board_id, system_facts
 from .journal import Journal, read_lines
+from .names import check_names
 
+FORMATS = (1, 2)
 _BUILD_S = 600.0
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 _TYPICAL_S = 3.0  # what a task is thought to take before one of its kind has been done
@@ -30,10 +32,14 @@ class Plan(object):
                 content = json.load(source)
         except (OSError, ValueError) as error:
             raise BoardError("%s is no plan: %s" % (folder, error))
-        if content.get("format") != 1:
+        if content.get("format") not in FORMATS:
             raise BoardError(
-                "%s is of format %r; this worker reads 1" % (path, content.get("format"))
+                "%s is of format %r; this worker reads 1 and 2" % (path, content.get("format"))
             )
+        try:
+            check_names(content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BoardError("%s lacks %s" % (path, error))
         self.name = str(content["plan"])
         self.items: Dict[str, Dict[str, Any]] = content["items"]
         self.tasks: List[Dict[str, Any]] = content["tasks"]
@@ -106,18 +112,13 @@ class Runner(object):
         """Do what is not done yet; counts of what was measured, failed, and left undone."""
         counts = {"measured": 0, "failed": 0, "done before": 0, "left": 0}
         todo = []
-        for task in self._plan.tasks:
-            for number in range(int(task.get("rounds", 1))):
-                if (task["task"], number) in self._journal.done:
-                    counts["done before"] += 1
-                else:
-                    todo.append((number, task))
+        for number, task in in_order(self._plan.tasks):
+            if (task["task"], number) in self._journal.done:
+                counts["done before"] += 1
+            else:
+                todo.append((number, task))
         # Stable, so that worth keeps its order; what another board has measured comes last.
-        todo.sort(
-            key=lambda pair: (
-                (pair[1]["task"], pair[0]) in self._elsewhere, pair[1].get("stage", 0), pair[0],
-            )
-        )  # fmt: skip
+        todo.sort(key=lambda pair: (pair[1]["task"], pair[0]) in self._elsewhere)
         for place, (number, task) in enumerate(todo):
             begin = time.time()
             kind = str(task.get("title", ""))
@@ -240,6 +241,29 @@ class Runner(object):
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)
             os.replace(path + ".part", path)
+
+
+def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
+    """The visits (round, task) of a plan: stage by stage, and in a stage group by group.
+
+    A group has no more models than stay on the device, and all its rounds are made before the next:
+    visits of one task are apart in time, and no model is built for each of them.
+    """
+    groups = []  # type: List[List[Dict[str, Any]]]
+    models = set()  # type: set[str]
+    for task in sorted(tasks, key=lambda task: int(task.get("stage", 0))):
+        larger = models | set(task["items"])
+        is_other = groups and groups[-1][0].get("stage", 0) != task.get("stage", 0)
+        if not groups or is_other or len(larger) >= _KEPT:
+            groups.append([])
+            larger = set(task["items"])
+        groups[-1].append(task)
+        models = larger
+    visits = []
+    for group in groups:
+        for number in range(max(int(task.get("rounds", 1)) for task in group)):
+            visits += [(number, task) for task in group if number < int(task.get("rounds", 1))]
+    return visits
 
 
 def _is_memory(error: EngineError) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +15,8 @@ from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
 
 if TYPE_CHECKING:
-    from hybridlat.api import MeasureReport
-    from hybridlat.schema.target import Target
-    from hybridlat.store import Store
+    from hybridlat.measuring.remote import Host
+    from hybridlat.measuring.report import MeasureReport, What
 
 FAILED = 3
 
@@ -26,7 +25,8 @@ FAILED = 3
 @options.networks
 @click.option("--cells", "what", flag_value="cells", help="Measure only the cells, one by one.")
 @click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
-@click.option("--anew", is_flag=True, help="Measure again what the store knows already.")
+@click.option("--remeasure", "--anew", "remeasure", is_flag=True,
+              help="Measure again what the store knows already.")  # fmt: skip
 @options.far
 @options.where
 @options.sizes
@@ -36,7 +36,7 @@ def measure(
     ctx: click.Context,
     networks: Sequence[str],
     what: str | None,
-    anew: bool,
+    remeasure: bool,
     host: str | None,
     runner: str,
     limit: float,
@@ -54,10 +54,16 @@ def measure(
     """
     from hybridlat.api import Predictor
 
+    chosen: What = "cells" if what == "cells" else "network" if what == "network" else "both"
     if host is not None:
-        ctx.exit(_far(networks, host, runner, limit, what, anew, target, store, batch, shapes,
-                      as_json))  # fmt: skip
-    reports: list[MeasureReport] = []
+        from hybridlat.measuring.remote import Host
+
+        reports = _measure_far(networks, Host(host, runner, limit), target, store, batch, shapes,
+                               chosen, remeasure)  # fmt: skip
+        codes = {_tell(report, as_json) for report in reports}
+        _print_json(reports, as_json, len(networks) > 1)
+        ctx.exit(worst(codes))
+    reports = []
     codes = {0}
     with (
         ProgressShown() as shown,
@@ -65,8 +71,8 @@ def measure(
     ):
         for path in networks:
             try:
-                report = predictor.measure(path, what=what or "both", batch=batch,  # type: ignore[arg-type]
-                                           shapes=shapes, anew=anew)  # fmt: skip
+                report = predictor.measure(path, what=chosen, batch=batch, shapes=shapes,
+                                           remeasure=remeasure)  # fmt: skip
             except HybridlatError as error:
                 if len(networks) == 1:
                     raise
@@ -75,91 +81,44 @@ def measure(
                 continue
             shown.close()
             reports.append(report)
-            for signature, reason in report.failures.items():
-                aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
-                codes.add(FAILED)
-            if not as_json:
-                _print(report)
-    if as_json and (reports or len(networks) > 1):
-        objects = [as_object(report) for report in reports]
-        print_json(objects if len(networks) > 1 else objects[0])
+            codes.add(_tell(report, as_json))
+    _print_json(reports, as_json, len(networks) > 1)
     ctx.exit(worst(codes))
 
 
-def _far(
-    networks: Sequence[str], host: str, runner: str, limit: float, what: str | None, anew: bool,
-    target: str | None, store: str | None, batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]], as_json: bool,
-) -> int:  # fmt: skip
-    """Measure on a board over ssh, all networks in one plan; the exit code."""
+def _measure_far(
+    networks: Sequence[str], host: Host, target: str | None, store: str | None, batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]], what: What, remeasure: bool,
+) -> list[MeasureReport]:  # fmt: skip
+    """Measure on a board over ssh, all networks in one plan; a report on each."""
     from hybridlat import onnx_io
-    from hybridlat.api import MeasureReport
-    from hybridlat.errors import InputError
-    from hybridlat.measuring.plans import execution
-    from hybridlat.measuring.ssh import check_target, run_on
+    from hybridlat.measuring.remote import measure_on_host
     from hybridlat.schema.target import Target
     from hybridlat.store import Store
 
-    if target is None:
-        raise InputError(
-            f"--host {host} needs --target: device/runtime/precision, such as orin/tensorrt/fp16"
-        )
-    began = time.perf_counter()
-    wanted = Target.parse(target)
-    check_target(wanted)
     files = [onnx_io.load(path) for path in networks]
     read = [(file.label, file.network(batch, shapes)) for file in files]
     with Store(store) as opened:
-        run = run_on(host, runner, limit, lambda sentence: click.echo(sentence, err=True))
-
-        def unknown(signature: str) -> bool:
-            return anew or not opened.latencies(wanted, [signature])
-
-        found = execution.measure_networks(
-            read, wanted, opened, run,
-            wanted=unknown, whole=what != "cells", cells=what != "network",
+        reports = measure_on_host(
+            read, Target.parse(target) if target else None, opened, host, what=what,
+            remeasure=remeasure, say=lambda sentence: click.echo(sentence, err=True),
         )  # fmt: skip
-        there = found.targets[0] if found.targets else wanted
-        reports = [
-            MeasureReport(
-                network=file.name,
-                target=str(there),
-                records=(own := tuple(
-                    r for r in found.records if r.labels.get("network") == file.label
-                )),
-                known=0,
-                latency_us=next((r.latency_us for r in own if r.kind == "network"), None),
-                sum_of_cells_us=_sum_of_cells(opened, there, file.label),
-                elapsed_s=time.perf_counter() - began,
-                failures={r.signature: r.failure for r in own if r.failure is not None},
-            )
-            for file in files
-        ]  # fmt: skip
-    for report in reports:
-        for signature, reason in report.failures.items():
-            aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
-        if not as_json:
-            _print(report)
-    if as_json:
+    return [replace(report, network=file.name) for report, file in zip(reports, files, strict=True)]
+
+
+def _tell(report: MeasureReport, as_json: bool) -> int:
+    """Print a report, its failures on standard error; the exit code that it asks for."""
+    for signature, reason in report.failures.items():
+        aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
+    if not as_json:
+        _print(report)
+    return FAILED if report.failures else 0
+
+
+def _print_json(reports: Sequence[MeasureReport], as_json: bool, several: bool) -> None:
+    if as_json and (reports or several):
         objects = [as_object(report) for report in reports]
-        print_json(objects if len(networks) > 1 else objects[0])
-    return FAILED if any(report.failures for report in reports) else 0
-
-
-def _sum_of_cells(store: Store, target: Target, network: str) -> float | None:
-    """The plain sum over the network's newest breakdown; None where a cell is not known."""
-    breakdowns = [b for b in store.breakdowns(target=target) if b.network == network]
-    if not breakdowns:
-        return None
-    cells = breakdowns[-1].cells
-    known = store.latencies(target, [signature for signature, _ in cells])
-    values = [
-        (known[signature].latency_us if signature in known else None, count)
-        for signature, count in cells
-    ]
-    if any(value is None for value, _ in values):
-        return None
-    return sum(value * count for value, count in values if value is not None)
+        print_json(objects if several else objects[0])
 
 
 def as_object(report: MeasureReport) -> dict[str, object]:

@@ -13,6 +13,7 @@ from hybridlat.cli.output import print_json
 
 if TYPE_CHECKING:
     from hybridlat.measuring.plans.execution import Imported
+    from hybridlat.measuring.report import What
 
 
 @click.command()
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
               help="What the other device is: device/runtime/precision.")  # fmt: skip
 @click.option("--cells", "what", flag_value="cells", help="Measure only the cells.")
 @click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
-@click.option("--anew", is_flag=True, help="Measure again what the store knows already.")
+@click.option("--remeasure", "--anew", "remeasure", is_flag=True,
+              help="Measure again what the store knows already.")  # fmt: skip
 @options.far
 @options.store
 @options.sizes
@@ -33,7 +35,7 @@ def plan(
     folder: str,
     target: str,
     what: str | None,
-    anew: bool,
+    remeasure: bool,
     host: str | None,
     runner: str,
     limit: float,
@@ -47,6 +49,7 @@ def plan(
     With --host the folder is copied there over ssh, measured, fetched back and imported.
     """
     from hybridlat.measuring import plans
+    from hybridlat.measuring.remote import unknown_to
     from hybridlat.onnx_io import load
     from hybridlat.schema.target import Target
     from hybridlat.store import Store
@@ -58,20 +61,16 @@ def plan(
         check_target(wanted)
     files = [load(path) for path in networks]
     read = [(file.label, file.network(batch, shapes)) for file in files]
+    chosen: What = "cells" if what == "cells" else "network" if what == "network" else "both"
     with Store(store) as opened:
-
-        def unknown(signature: str) -> bool:
-            return anew or not opened.latencies(wanted, [signature])
-
-        draft = plans.write(
-            read, wanted, folder, wanted=unknown, whole=what != "cells", cells=what != "network"
-        )
+        request = plans.PlanRequest(read, wanted, unknown_to(opened, wanted, chosen, remeasure))
+        draft = plans.write(request, folder)
         if host is not None:
-            from hybridlat.measuring.plans.execution import take_in
+            from hybridlat.measuring.plans.execution import import_results
             from hybridlat.measuring.ssh import run_on
 
             run_on(host, runner, limit, _say)(Path(folder))
-            _tell(take_in(Path(folder), opened), as_json)
+            _tell(import_results(Path(folder), opened), as_json)
             return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
@@ -93,11 +92,11 @@ def _say(sentence: str) -> None:
 @options.as_json
 def import_(folder: str, board_id: str | None, store: str | None, as_json: bool) -> None:
     """Check what the plan in DIR has measured, and add it to the store."""
-    from hybridlat.measuring.plans.execution import take_in
+    from hybridlat.measuring.plans.execution import import_results
     from hybridlat.store import Store
 
     with Store(store) as opened:
-        _tell(take_in(Path(folder), opened, board_id), as_json)
+        _tell(import_results(Path(folder), opened, board_id), as_json)
 
 
 def _tell(found: Imported, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,30 +112,54 @@ def _complete_data_set(
 
 
 @store.command(name="import")
-@click.argument("path", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
     "--from",
     "data_set",
     metavar="NAME",
     shell_complete=_complete_data_set,
-    help=f"PATH is public data, laid out as NAME has it: {', '.join(importers.names())}.",
+    help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or public "
+    f"data, laid out as NAME has it: {', '.join(importers.names())}.",
 )
+@click.option("--nets", metavar="DIR", type=click.Path(), help="ONNX files of a table's networks.")
+@click.option("--columns", metavar="FILE", type=click.Path(), help="A table's columns, as TOML.")
+@click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
 @options.store
 @options.as_json
-def import_(path: str, data_set: str | None, store: str | None, as_json: bool) -> None:
-    """Add the records of a pack, of a JSON Lines or Parquet file, or of public data.
+def import_(
+    paths: tuple[str, ...],
+    data_set: str | None,
+    store: str | None,
+    as_json: bool,
+    **table: str | None,
+) -> None:
+    """Add the records of packs, JSON Lines or Parquet files, tables or public data.
 
-    What the store has already is not added twice.
+    What the store has already is not added twice. See docs/importing.md for tables.
     """
+    from hybridlat.cli import store_tables
     from hybridlat.store import Store
 
+    given = [name for name, value in table.items() if value is not None]
+    if given and data_set not in store_tables.FORMS:
+        raise click.UsageError(
+            f"--{given[0]} is for tables: use it with --from {' or '.join(store_tables.FORMS)}"
+        )
+    counts: Counter[str] = Counter()
     skipped: dict[str, int] = {}
     targets: list[str] = []
     with Store(store) as opened:
-        if data_set is None:
-            counts = asdict(opened.import_(path))
-        else:
-            counts, skipped, targets = _import_public(opened, data_set, Path(path))
+        if data_set in store_tables.FORMS:
+            with ProgressShown() as shown:
+                told = store_tables.run(opened, data_set, paths, table, Pace(shown, "lowering"))
+            store_tables.show(told, as_json)
+            return
+        for path in paths:
+            if data_set is None:
+                counts.update(asdict(opened.import_(path)))
+            else:
+                new, skipped, targets = _import_public(opened, data_set, Path(path))
+                counts.update(new)
     if as_json:
         print_json({**counts, "skipped": skipped, "targets": targets})
         return
@@ -155,9 +180,9 @@ def _import_public(
     from hybridlat.store.pack_io import batches
 
     with ProgressShown() as shown:
-        found = importers.load(data_set).read(path, _Pace(shown, "reading"))
+        found = importers.load(data_set).read(path, Pace(shown, "reading"))
         counts = {"read": len(found.measurements), "measurements": 0, "breakdowns": 0}
-        pace, total = _Pace(shown, "keeping"), len(found.measurements) + len(found.breakdowns)
+        pace, total = Pace(shown, "keeping"), len(found.measurements) + len(found.breakdowns)
         counts["signatures"] = opened.add_signatures(found.signatures)
         for part in batches(found.measurements, _AT_ONCE):
             counts["measurements"] += opened.add(part)
@@ -169,7 +194,7 @@ def _import_public(
     return counts, dict(found.skipped), targets
 
 
-class _Pace:
+class Pace:
     """Turns "so many of so many" into progress with the time left."""
 
     def __init__(self, shown: ProgressShown, label: str) -> None:
@@ -177,7 +202,7 @@ class _Pace:
         self.done = 0
 
     def __call__(self, done: int, total: int) -> None:
-        from hybridlat.measuring.isolated import Progress
+        from hybridlat.measuring.progress import Progress
 
         self.done = done
         spent = time.monotonic() - self._began

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import abc
+import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
-Protocol = Literal["twins", "differential", "direct"]
+
+class Method(enum.Enum):
+    """How an engine's cells are measured; ``hybridlat.measuring.measurer`` has one for each.
+
+    REPLICAS: the lowered graph can be cut and its parts run as they are. DIFFERENTIAL: a cell can
+    only be timed with its predecessor, in sessions of this process. PLAN: the same by a plan, which
+    ``run_plan`` measures.
+    """
+
+    REPLICAS = "replicas"
+    DIFFERENTIAL = "differential"
+    PLAN = "plan"
 
 
 class Session(abc.ABC):
@@ -37,19 +49,11 @@ class Session(abc.ABC):
 class Backend(abc.ABC):
     """An engine on this machine, for one precision (and thread count on a CPU).
 
-    ``protocol`` says how its cells are measured: ``twins`` where the lowered graph can be rebuilt
-    exactly, ``differential`` where cells can only be timed behind their predecessor, ``direct``
-    where one number per cell is all there is (a replayed recording).
-
-    ``measures_plans``: networks and their cells are measured by ``run_plan``, each cell behind its
-    predecessor. ``has_entry_cost``: a session's time holds a cost of entering the engine, which a
-    network pays once and a cell not at all (none where graphs of many inferences are replayed).
+    ``method`` says how its cells are measured.
     """
 
     name: ClassVar[str]
-    protocol: ClassVar[Protocol]
-    measures_plans: ClassVar[bool] = False
-    has_entry_cost: ClassVar[bool] = True
+    method: ClassVar[Method]
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
@@ -97,18 +101,18 @@ class Backend(abc.ABC):
         """
         raise NotImplementedError(f"{self.name} measures no plans")
 
-    def build_twins(
+    def build_replicas(
         self, network: Network, *, count: int, seed: int, lowered: bool
     ) -> list[Session]:
         """``count`` sessions of the same network, to be run in turn; weights apart.
 
-        An engine overrides this where twins can share what the cells of a network share: the
+        An engine overrides this where replicas can share what the cells of a network share: the
         memory that activations live in.
         """
         sessions: list[Session] = []
         try:
-            for twin in range(count):
-                sessions.append(self.build(network, seed=seed + twin, lowered=lowered))
+            for replica in range(count):
+                sessions.append(self.build(network, seed=seed + replica, lowered=lowered))
         except BaseException:
             for session in sessions:
                 session.close()

@@ -147,10 +147,10 @@ def _scope(identity: str, target: Target) -> str:
 
 
 def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
-    """Whether splits that the store caches under ``scope`` will never be asked for again.
+    """Whether partitions that the store caches under ``scope`` will never be asked for again.
 
     So it is when the format, the engine or its rules have changed since; where the engine cannot
-    tell because it is not here, and for what is no split, the answer is no.
+    tell because it is not here, and for what is no partition, the answer is no.
     """
     word, *parts = scope.split("/")
     for count in (4, 3):  # a target has three or four parts, and stands last

@@ -1,8 +1,9 @@
-"""The differential protocol: what a cell adds to its predecessor.
+"""The differential protocol in this process: what a cell adds to its predecessor.
 
-For engines whose graph cannot be cut in its own layout. A cell is timed as T(previous ++ cell) −
-T(previous): entering the engine and layout changes at the border are in both and cancel. The two
-networks are built from the file's operators, so the engine optimises them as it does the whole.
+For engines whose graph cannot be cut in its own layout. A cell is timed as
+T(predecessor ++ cell) − T(predecessor): entering the engine and layout changes at the border are in
+both and cancel. The two networks are built from the file's operators, so the engine optimises them
+as it does the whole.
 
 A network's sessions run in turn, one inference each, in *rotations* that hold together as much
 memory as the network works in: each part is as cold as it is inside the network, and a change of
@@ -13,50 +14,40 @@ are made again, since slowness does not meet memory and arithmetic alike.
 
 from __future__ import annotations
 
-import datetime
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hybridlat.engines.base import Backend, Session
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import Network
-from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.differential_tasks import (
-    Part,
-    isolated_parts,
-    parts_of,
-    tapped,
-    whole,
-    working_bytes,
+from hybridlat.measuring.pairs import Part, isolated_parts, parts_of, tapped, whole, working_bytes
+from hybridlat.measuring.rotations import Rotation, rotate, rotations
+from hybridlat.measuring.statistics import (
+    Subject,
+    difference,
+    failure_of,
+    level_us,
+    now,
+    record_of,
+    usual_us,
 )
-from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
-from hybridlat.measuring.worker import NULL_CHAINS, References
+from hybridlat.measuring.target_constants import fit_dispatch_overhead_us, overhead_probes
+from hybridlat.measuring.visiting import References
 from hybridlat.schema.measurement import Measurement, Visit
 
 __all__ = [
     "PROTOCOL", "Differential", "Effort", "Part", "isolated_parts", "measure_differential",
-    "parts_of", "tapped", "whole", "working_bytes",
+    "parts_of", "rotations", "tapped", "whole", "working_bytes",
 ]  # fmt: skip
 
-PROTOCOL = "differential-2"
-# More memory than this is cold anyway, and building it all at once costs too much of it.
-MAX_ROOM_BYTES = 300_000_000
-MIN_PASSES = 7
-MAX_PASSES = 60
-MIN_SAMPLES = 4
-# On a busy machine samples are dropped as disturbed: a visit goes on up to so many times its span.
-PATIENCE = 12
-# A cell that the noise of two runs hides costs something all the same.
-FLOOR_US = 0.05
-# A visit is calm if the reference around it is at most so much slower than the level below which
-# three in ten references of the run lie.
-CALM = 1.06
-USUAL_QUANTILE = 0.3
-LEAST_CALM = 2
+PROTOCOL = "differential-3"
+# A visit is undisturbed if the reference around it is at most so much slower than it usually is.
+UNDISTURBED = 1.06
+LEAST_UNDISTURBED = 2
 
 Journal = MutableMapping[str, Any]
 """Visits by key, in JSON types. One that outlives the process makes a run go on where it was."""
@@ -65,10 +56,10 @@ Journal = MutableMapping[str, Any]
 @dataclass(frozen=True)
 class Effort:
     """How much measuring: every rotation is visited in ``rounds``, and in up to ``max_rounds``
-    until so many visits were calm.
+    until so many visits were undisturbed.
 
     A visit lasts ``session_ms`` for each session of a rotation, ``network_visit_ms`` for a whole
-    network, and at least ``MIN_PASSES`` passes.
+    network, and at least some passes.
     """
 
     rounds: int = 3
@@ -76,40 +67,6 @@ class Effort:
     session_ms: float = 10.0
     network_visit_ms: float = 200.0
     seed: int = 0
-
-
-@dataclass
-class Rotation:
-    """Parts whose sessions run in turn; ``networks`` are the distinct ones by signature hash."""
-
-    name: str
-    parts: list[Part]
-    networks: dict[str, Network] = field(default_factory=dict)
-    held_bytes: int = 0
-
-
-def rotations(parts: Sequence[Part]) -> list[Rotation]:
-    """Parts of one network together, up to the memory that the network works in."""
-    found: list[Rotation] = []
-    counts: dict[tuple[str, ...], int] = {}
-    last: tuple[str, ...] = ()
-    for part in parts:
-        group = (part.kind, *map(str, part.labels.values()))
-        new = {sign(n).hash: n for n in (part.alone, part.behind) if n is not None}
-        room = min(part.room_bytes, MAX_ROOM_BYTES)
-        current = found[-1] if found and group == last and part.kind != "network" else None
-        added = [n for h, n in new.items() if current is None or h not in current.networks]
-        held_bytes = sum(map(working_bytes, added))
-        if current is None or current.held_bytes + held_bytes > room:
-            counts[group] = counts.get(group, -1) + 1
-            current = Rotation("/".join((*group, str(counts[group]))), [])
-            found.append(current)
-            held_bytes = sum(map(working_bytes, new.values()))
-        current.parts.append(part)
-        current.networks.update(new)
-        current.held_bytes += held_bytes
-        last = group
-    return found
 
 
 def measure_differential(
@@ -140,9 +97,8 @@ class Differential:
         self._backend, self._parts, self._effort = backend, parts, effort or Effort()
         self._journal: Journal = {} if journal is None else journal
         self._rotations = rotations(parts)
-        self._hashes = {
-            id(n): sign(n).hash for p in parts for n in (p.alone, p.behind) if n is not None
-        }
+
+    # ---- visits --------------------------------------------------------------------------------
 
     def visit(
         self, progress: Callable[[int, int], None] | None = None, budget_s: float | None = None
@@ -150,7 +106,7 @@ class Differential:
         """Make the visits that are still to be made; False when ``budget_s`` cut them short."""
         began = time.monotonic()
         references = References(self._backend)
-        self._journal[f"entry/{len(self._entries())}"] = _entry_cost(self._backend)
+        self._journal[f"entry/{len(self._overheads_us())}"] = _fit_overhead_us(self._backend)
         total = self._effort.rounds * len(self._rotations)
         for done, (round_, rotation) in enumerate(self._todo()):
             if budget_s is not None and time.monotonic() - began > budget_s:
@@ -168,7 +124,7 @@ class Differential:
             random.Random(f"{self._effort.seed}/{round_}").shuffle(order)
             for rotation in order:
                 wanted = round_ < self._effort.rounds
-                if wanted or self._calm_visits(rotation) < self._effort.rounds:
+                if wanted or self._undisturbed(rotation) < self._effort.rounds:
                     yield round_, rotation
 
     def _key(self, round_: int, rotation: Rotation) -> str:
@@ -178,24 +134,9 @@ class Differential:
         keys = (self._key(round_, rotation) for round_ in range(self._effort.max_rounds))
         return [self._journal[key] for key in keys if key in self._journal]
 
-    def _calm_visits(self, rotation: Rotation) -> int:
-        limit = CALM * self.usual_us()
-        return sum(visit["reference_us"] <= limit for visit in self._visits(rotation))
-
-    def usual_us(self) -> float:
-        """What the reference network takes when nothing slows the machine down."""
-        found = [v["reference_us"] for k, v in self._journal.items() if k.startswith("visit/")]
-        return level_us(found, USUAL_QUANTILE) if found else 1.0
-
-    def _entries(self) -> list[float]:
-        return [float(v) for k, v in self._journal.items() if k.startswith("entry/")]
-
-    @property
-    def entry_us(self) -> float:
-        """What entering the engine costs: to be added once to the sum of a network's parts."""
-        return level_us(self._entries() or [0.0], 0.5)
-
-    # ---- one visit -----------------------------------------------------------------------------
+    def _undisturbed(self, rotation: Rotation) -> int:
+        limit_us = UNDISTURBED * self.usual_us()
+        return sum(visit["reference_us"] <= limit_us for visit in self._visits(rotation))
 
     def _visit(self, rotation: Rotation, round_: int, references: References) -> dict[str, Any]:
         """Samples of every session; a session that cannot be built or run is told of instead."""
@@ -215,102 +156,96 @@ class Differential:
             is_network = rotation.parts[0].kind == "network"
             effort = self._effort
             span_ms = effort.network_visit_ms if is_network else effort.session_ms * len(sessions)
-            samples = _rotate(sessions, span_ms / 1e3)
+            samples = rotate(sessions, span_ms / 1e3)
             reference_us = (before_us + references.run_us()) / 2
         finally:
             for session in sessions.values():
                 session.close()
         return {
             "reference_us": round(reference_us, 2),
-            "samples_us": {h: [round(s, 2) for s in found] for h, found in samples.items()},
+            "samples_us": {h: [round(s, 2) for s in taken] for h, taken in samples.items()},
             "failures": failures,
         }
 
-    # ---- records -------------------------------------------------------------------------------
+    # ---- what the run says of the target -------------------------------------------------------
 
-    def records(self) -> list[Measurement]:
-        """One record for each part, in order, from the visits so far."""
-        place = {id(part): r for r in self._rotations for part in r.parts}
-        return [self._record(part, self._visits(place[id(part)])) for part in self._parts]
-
-    def _record(self, part: Part, found: list[dict[str, Any]]) -> Measurement:
-        hashes = [self._hashes[id(n)] for n in (part.alone, part.behind) if n is not None]
-        reasons = [v["failures"][h] for v in found for h in hashes if h in v["failures"]]
-        failure = reasons[0] if reasons else None
-        usual_us = self.usual_us()
-        visits: list[Visit] = []
-        for visit in _calmest(found, CALM * usual_us) if failure is None else []:
-            samples = self._samples(part, visit["samples_us"])
-            if samples:
-                visits.append(Visit(samples, round(visit["reference_us"] / usual_us, 5)))
-        if not visits and failure is None:
-            failure = "every sample was disturbed" if found else "it was not visited"
-        result = combine(visits) if failure is None else None
-        return Measurement(
-            target=self._backend.target,
-            signature=part.signature,
-            kind=part.kind,
-            latency_us=max(result.latency_us, FLOOR_US) if result else None,
-            spread_share=result.spread_share if result else 0.0,
-            visits=tuple(visits),
-            protocol=PROTOCOL,
-            environment=dict(self._backend.environment()),
-            measured_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            failure=failure,
-            labels=dict(part.labels),
+    def usual_us(self) -> float:
+        """What the reference network takes when nothing slows the machine down."""
+        return usual_us(
+            [v["reference_us"] for k, v in self._journal.items() if k.startswith("visit/")]
         )
 
-    def _samples(self, part: Part, samples: dict[str, list[float]]) -> tuple[float, ...]:
-        """What the part adds, for each of its runs: less its predecessor's level, or the entry."""
-        timed = samples.get(self._hashes[id(part.behind)], [])
-        if part.kind == "network":
-            return tuple(timed)
-        off_us = self.entry_us
-        if part.alone is not None:
-            alone = samples.get(self._hashes[id(part.alone)], [])
-            if not alone:
-                return ()
-            # Disturbance only adds time, so it is the lower part of either side that is compared.
-            off_us = level_us(alone)
-        return tuple(round(max(sample - off_us, FLOOR_US), 3) for sample in timed)
+    @property
+    def overhead_us(self) -> float:
+        """The engine's dispatch overhead: to be added once to the sum of a network's parts."""
+        found = self._overheads_us()
+        return statistics.median(found) if found else 0.0
+
+    def _overheads_us(self) -> list[float]:
+        return [float(v) for k, v in self._journal.items() if k.startswith("entry/")]
+
+    # ---- records -------------------------------------------------------------------------------
+
+    def records(
+        self, reference_us: float | None = None, overhead_us: float | None = None
+    ) -> list[Measurement]:
+        """One record for each part, in order, from the visits so far.
+
+        ``reference_us`` and ``overhead_us`` are the target's own where they are known: by default
+        what this run says of it.
+        """
+        reference_us = reference_us or self.usual_us()
+        overhead_us = self.overhead_us if overhead_us is None else overhead_us
+        visits_of = {
+            id(part): self._visits(rotation) for rotation in self._rotations
+            for part in rotation.parts
+        }  # fmt: skip
+        measured_at, environment = now(), self._backend.environment()
+        records: list[Measurement] = []
+        for part in self._parts:
+            made = visits_of[id(part)]
+            subject = Subject(
+                self._backend.target, part.signature.hash, part.kind, PROTOCOL, environment,
+                part.labels, measured_at,
+            )  # fmt: skip
+            hashes = [sign(network).hash for network in part.networks]
+            reasons = [v["failures"][h] for v in made for h in hashes if h in v["failures"]]
+            limit_us = UNDISTURBED * self.usual_us()
+            visits = [
+                Visit(samples, round(visit["reference_us"] / reference_us, 5))
+                for visit in _quietest(made, limit_us)
+                if (samples := _samples(hashes, visit["samples_us"]))
+            ]
+            if reasons or not visits:
+                never = "every sample was disturbed" if made else "it was not visited"
+                records.append(failure_of(subject, reasons[0] if reasons else never))
+                continue
+            is_first = part.predecessor is None and part.kind != "network"
+            records.append(record_of(subject, visits, overhead_us if is_first else 0.0))
+        return records
 
 
-def _calmest(visits: list[dict[str, Any]], limit_us: float) -> list[dict[str, Any]]:
-    """The calm visits; the calmest few where there are less."""
-    calm = [visit for visit in visits if visit["reference_us"] <= limit_us]
+def _samples(hashes: Sequence[str], samples_us: dict[str, list[float]]) -> tuple[float, ...]:
+    """What the part adds, for each of its runs: less its predecessor, if it has one."""
+    timed, *taken_off = [samples_us.get(hash_, []) for hash_ in hashes]
+    if not taken_off:
+        return tuple(timed)
+    return difference(timed, taken_off[0]) if taken_off[0] else ()
+
+
+def _quietest(visits: list[dict[str, Any]], limit_us: float) -> list[dict[str, Any]]:
+    """The undisturbed visits; the least disturbed where there are less than a few."""
+    quiet = [visit for visit in visits if visit["reference_us"] <= limit_us]
     ranked = sorted(visits, key=lambda visit: float(visit["reference_us"]))
-    return calm if len(calm) >= LEAST_CALM else ranked[:LEAST_CALM]
+    return quiet if len(quiet) >= LEAST_UNDISTURBED else ranked[:LEAST_UNDISTURBED]
 
 
-def _rotate(sessions: dict[str, Session], span_s: float) -> dict[str, list[float]]:
-    """Run all sessions in turn; the first pass warms up."""
-    times: dict[str, list[float]] = {key: [] for key in sessions}
-    passes = 0
-    began = time.perf_counter()
-    while sessions and _goes_on(times, passes, (time.perf_counter() - began) / span_s):
-        for key, session in sessions.items():
-            found = session.run_us(1)
-            if passes:
-                times[key].extend(found)
-        if not passes:
-            began = time.perf_counter()
-        passes += 1
-    return times
-
-
-def _goes_on(times: dict[str, list[float]], passes: int, spans: float) -> bool:
-    if passes <= MIN_PASSES:
-        return True
-    if any(len(found) < MIN_SAMPLES for found in times.values()):
-        return spans < PATIENCE
-    return spans < 1 and passes <= MAX_PASSES
-
-
-def _entry_cost(backend: Backend) -> float:
-    """What entering the engine costs, from chains of tiny operators."""
-    levels = []
-    for length in NULL_CHAINS:
-        with backend.build(null_network(length), seed=1, lowered=False) as session:
+def _fit_overhead_us(backend: Backend) -> float:
+    """The dispatch overhead, from one visit of each probe."""
+    levels_us: dict[int, list[float]] = {}
+    for length, network in overhead_probes().items():
+        with backend.build(network, seed=1, lowered=False) as session:
             session.run_us(20)
-            levels.append(level_us(session.run_us(200) or session.run_us(1) or [0.0]))
-    return entry_cost_us(NULL_CHAINS, levels)
+            samples = session.run_us(200) or session.run_us(1)
+            levels_us[length] = [level_us(samples)] if samples else []
+    return fit_dispatch_overhead_us(levels_us)

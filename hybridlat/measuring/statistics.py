@@ -1,25 +1,47 @@
-"""From raw samples to one latency: what a visit says, what visits say together."""
+"""The one analysis of all protocols: from raw samples to a latency and its spread.
+
+    level_us          what the samples of one visit say
+    difference        the samples of a cell: with its predecessor, less the predecessor
+    combine           what visits say together, whoever made them
+
+A record says the same thing whichever protocol made it: ``latency_us`` is the median over visits of
+their levels, drift divided out and overhead taken off; ``spread_share`` its relative standard
+error.
+"""
 
 from __future__ import annotations
 
+import datetime
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from hybridlat.schema.measurement import Visit
+from hybridlat.schema.measurement import Kind, Measurement, Visit
+from hybridlat.schema.target import Target
 
 # A visit's level is this quantile of its kept samples. Disturbance only ever adds time, and on a
 # shared machine it comes and goes within a visit, so the lower part is what repeats.
 LEVEL_QUANTILE = 0.2
+# The reference network is run around every visit of a run; three in ten of these are quick.
+USUAL_QUANTILE = 0.3
+# A cell that the noise hides costs something all the same.
+FLOOR_US = 0.05
+SINGLE_VISIT_SPREAD = 0.05
+_MOST_SPREAD = 10.0
+_MEDIAN_ERROR = 1.2533  # standard error of a median of normal numbers, in those of their mean
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``latency_us`` with its relative standard error ``spread_share``."""
+    """``latency_us`` with its relative standard error ``spread_share``.
+
+    ``below_noise``: what was found does not rise above twice its standard error.
+    """
 
     latency_us: float
     spread_share: float
+    below_noise: bool = False
 
 
 def level_us(samples_us: Sequence[float], quantile: float = LEVEL_QUANTILE) -> float:
@@ -33,46 +55,107 @@ def level_us(samples_us: Sequence[float], quantile: float = LEVEL_QUANTILE) -> f
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
+def usual_us(references_us: Sequence[float]) -> float:
+    """What the reference takes in a run when nothing slows the machine down; 1 without any."""
+    return level_us(references_us, USUAL_QUANTILE) if references_us else 1.0
+
+
+def difference(timed_us: Sequence[float], taken_off_us: Sequence[float]) -> tuple[float, ...]:
+    """Samples of a cell: those of it and its predecessor, less the level of the predecessor's.
+
+    Disturbance only adds time, so the lower part of both sides is compared. Single samples may be
+    below zero. ValueError where the predecessor has no samples.
+    """
+    level = level_us(taken_off_us)
+    return tuple(round(sample - level, 3) for sample in timed_us)
+
+
 def combine(visits: Sequence[Visit], overhead_us: float = 0.0) -> Result:
-    """The median over visits of their levels, drift divided out, less the engine's entry cost.
+    """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
     The spread is the standard error of a median (1.2533 s/sqrt(n)) over the visits; visits of one
     process share what that process was given (addresses, cores), so n counts processes when those
-    differ more between than within. A result is never below a hundredth of its level, however
-    large the overhead. ValueError without visits.
+    differ more between than within. One visit says nothing of its own spread: it is taken for
+    ``SINGLE_VISIT_SPREAD``, or for what its samples differ among each other where that is more.
+    A result is never below ``FLOOR_US``. ValueError without visits.
     """
-    levels = [level_us(v.samples_us) / v.drift for v in visits if v.samples_us]
-    if not levels:
+    found = [visit for visit in visits if visit.samples_us]
+    if not found:
         raise ValueError("no visit has samples")
-    middle = statistics.median(levels)
-    latency = max(middle - overhead_us, 0.01 * middle)
-    return Result(latency, _standard_error(visits) / latency)
+    above_us = statistics.median(map(_level, found)) - overhead_us
+    error_us = _standard_error_us(found)
+    latency_us = max(above_us, FLOOR_US)
+    spread = min(_MOST_SPREAD, error_us / latency_us)
+    return Result(latency_us, spread, below_noise=above_us <= 2 * error_us)
 
 
-def _standard_error(visits: Sequence[Visit]) -> float:
+def _level(visit: Visit) -> float:
+    return level_us(visit.samples_us) / visit.drift
+
+
+def _standard_error_us(visits: Sequence[Visit]) -> float:
     by_process: dict[int, list[float]] = {}
     for visit in visits:
-        if visit.samples_us:
-            by_process.setdefault(visit.process, []).append(
-                level_us(visit.samples_us) / visit.drift
-            )
+        by_process.setdefault(visit.process, []).append(_level(visit))
     levels = [level for group in by_process.values() for level in group]
     if len(levels) < 2:
-        return 0.05 * levels[0]  # one visit says nothing of its own spread
+        samples = visits[0].samples_us
+        among = statistics.stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
+        return max(SINGLE_VISIT_SPREAD * abs(levels[0]), _MEDIAN_ERROR * among / visits[0].drift)
     within = statistics.stdev(levels) / math.sqrt(len(levels))
     between = 0.0
     if len(by_process) > 1:
         middles = [statistics.median(group) for group in by_process.values()]
         between = statistics.stdev(middles) / math.sqrt(len(middles))
-    return 1.2533 * max(within, between)
+    return _MEDIAN_ERROR * max(within, between)
 
 
-def entry_cost_us(chain_lengths: Sequence[int], levels_us: Sequence[float]) -> float:
-    """What entering the engine costs: latency of a chain of no operators, by least squares.
+@dataclass(frozen=True)
+class Subject:
+    """What a record is of, and how it was measured: all of it but the visits."""
 
-    ``levels_us[i]`` is the latency of a chain of ``chain_lengths[i]`` tiny operators.
-    """
-    mean_x, mean_y = statistics.fmean(chain_lengths), statistics.fmean(levels_us)
-    above = sum((x - mean_x) * (y - mean_y) for x, y in zip(chain_lengths, levels_us, strict=True))
-    below = sum((x - mean_x) ** 2 for x in chain_lengths)
-    return max(0.0, mean_y - above / below * mean_x)
+    target: Target
+    signature: str
+    kind: Kind
+    protocol: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    measured_at: str = ""
+
+
+def record_of(subject: Subject, visits: Sequence[Visit], overhead_us: float = 0.0) -> Measurement:
+    """The record that visits make; ValueError without samples."""
+    result = combine(visits, overhead_us)
+    return Measurement(
+        target=subject.target,
+        signature=subject.signature,
+        kind=subject.kind,
+        latency_us=result.latency_us,
+        spread_share=result.spread_share,
+        visits=tuple(visits),
+        overhead_us=overhead_us,
+        protocol=subject.protocol,
+        environment=dict(subject.environment),
+        measured_at=subject.measured_at or now(),
+        labels={**subject.labels, **({"below_noise": "yes"} if result.below_noise else {})},
+    )
+
+
+def failure_of(subject: Subject, reason: str) -> Measurement:
+    """The record of what could not be measured."""
+    return Measurement(
+        target=subject.target,
+        signature=subject.signature,
+        kind=subject.kind,
+        latency_us=None,
+        protocol=subject.protocol,
+        environment=dict(subject.environment),
+        measured_at=subject.measured_at or now(),
+        failure=reason,
+        labels=dict(subject.labels),
+    )
+
+
+def now() -> str:
+    """The time for a record, in UTC, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

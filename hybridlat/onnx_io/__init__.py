@@ -48,6 +48,19 @@ class OnnxFile:
 
         return unique_names(self.model)
 
+    @property
+    def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
+        """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""
+        weights = {tensor.name for tensor in self.model.graph.initializer}
+        return {
+            info.name: tuple(
+                size.dim_value if size.HasField("dim_value") else None
+                for size in info.type.tensor_type.shape.dim
+            )
+            for info in self.model.graph.input
+            if info.name not in weights
+        }
+
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes asked for; blind to names and weights.
 

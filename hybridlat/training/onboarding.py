@@ -9,19 +9,21 @@ was cut off, or a second one, goes on where the first stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hybridlat import onnx_io
 from hybridlat.engines.base import Backend
-from hybridlat.errors import HybridlatError, InputError
+from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, Progress, Settings, measure
+from hybridlat.graph.signature import read, sign
+from hybridlat.measuring.measurer import MeasureRequest, measurer_of
+from hybridlat.measuring.progress import Progress
+from hybridlat.measuring.schedule import Settings
 from hybridlat.schema.device import Device
-from hybridlat.schema.measurement import Breakdown, Kind
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -30,6 +32,8 @@ from hybridlat.training.train import Trained, TrainingOptions, train_target
 
 NETWORK_SHARE = 0.6
 """Part of the budget that whole networks and their cells may take."""
+ONBOARDING = Settings(differential_rounds=1)
+"""Many cells a few times are worth more than few cells often."""
 _BATCH = 120  # kernels of the sweep measured in one go: what a cut loses at most
 _TRAINING_S = 30.0
 _LEAST_CELLS = 60
@@ -79,7 +83,7 @@ def onboard_target(
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
     say = tell or (lambda _: None)
     began = time.monotonic()
-    work = _Work(backend, options, Store(store), settings or Settings(), progress, say, began)
+    work = _Work(backend, options, Store(store), settings or ONBOARDING, progress, say, began)
     with work.store:
         end = began + max(budget_s - _TRAINING_S, 0.5 * budget_s)
         folder = nets or networks_folder()
@@ -116,7 +120,8 @@ class _Work:
         tell: Callable[[str], None],
         began: float,
     ) -> None:
-        self.backend, self.options, self.store = backend, options, store
+        self.backend, self.store = backend, store
+        self.measurer = measurer_of(backend, options)
         self.settings, self.progress, self.tell = settings, progress, tell
         self.began = began
         self.notes: list[str] = []
@@ -142,15 +147,10 @@ class _Work:
             except HybridlatError as error:
                 self.notes.append(f"{name} is left out: {error}")
                 continue
-            whole = Job(sign(network).hash, network, "network", {"network": name})
-            jobs = [*self._cells(partition, name), *self._unless_known([whole])]
-            if self.backend.protocol == "differential":
-                self._measure_within(name, network, jobs)
-            else:
-                self._measure(jobs, end)
+            self._measure([self._request(name, network, partition)], end)
             cells = tuple((use.signature, use.count) for use in partition.uses)
             self.store.add_breakdowns(
-                [Breakdown(self.backend.target, name, whole.signature, cells,
+                [Breakdown(self.backend.target, name, sign(network).hash, cells,
                            labels={"network": name})]
             )  # fmt: skip
             done += 1
@@ -158,51 +158,34 @@ class _Work:
 
     def kernels(self, end: float, seed: int, most: int) -> int:
         """Measure random kernels in portions until ``end``."""
-        if self.backend.protocol == "differential":
-            return self._drawn_networks(end, seed, most)
-        portion: list[Job] = []
+        portion: list[MeasureRequest] = []
         done = 0
-        for hash_, network in sweep(self.backend.lower, most, seed, families=EVERY):
-            portion.append(Job(hash_, network, "cell", {"sweep": str(seed)}))
-            if len(portion) == _BATCH:
-                done += self._measure(self._unless_known(portion), end)
+        for request in self._drawn(seed, most):
+            portion.append(request)
+            # What needs its network is built with it: a few kernels make a portion of work.
+            if sum(len(each.cells) for each in portion) >= (
+                1 if self.measurer.needs_network else _BATCH
+            ):
+                done += self._measure(portion, end)
                 portion = []
-            if time.monotonic() >= end:
+            if done >= most or time.monotonic() >= end:
                 return done
-        return done + self._measure(self._unless_known(portion), end)
+        return done + self._measure(portion, end)
 
-    def _drawn_networks(self, end: float, seed: int, most: int) -> int:
-        """The small networks around random kernels, each cell behind the one before it."""
-        done = 0
+    def _drawn(self, seed: int, most: int) -> Iterator[MeasureRequest]:
+        """Random kernels, each alone or in the small network that was drawn around it."""
+        if not self.measurer.needs_network:
+            for hash_, kernel in sweep(self.backend.lower, most, seed, families=EVERY):
+                cells = self._unknown({hash_: kernel})
+                yield MeasureRequest("kernel", kernel, cells, labels={"sweep": str(seed)})
+            return
         for place in range(20 * most):
-            if time.monotonic() >= end or done >= most:
-                break
-            drawn = draw(seed * 1_000_003 + place, EVERY)
             try:
-                network = as_read(drawn)
+                network = as_read(draw(seed * 1_000_003 + place, EVERY))
                 partition = self._partition(network)
             except HybridlatError:
                 continue  # what an engine refuses is passed over, as in every sweep
-            done += self._measure_within(f"kernel {place}", network, self._cells(partition, ""))
-        return done
-
-    def _measure_within(self, name: str, network: Network, jobs: Sequence[Job]) -> int:
-        """Measure cells behind their predecessors; an engine's refusal becomes a note."""
-        from hybridlat.measuring.dispatch import measure_in_network
-
-        if not jobs:
-            return 0
-        wanted = [job.signature for job in jobs if job.kind == "cell"]
-        whole = len(wanted) < len(jobs)
-        try:
-            records = measure_in_network(
-                self.backend, name, network, wanted, self.store, whole=whole,
-                rounds=1, progress=self.progress,
-            )  # fmt: skip
-        except HybridlatError as error:
-            self.notes.append(f"{name} was not measured: {error}")
-            return 0
-        return sum(record.latency_us is not None for record in records)
+            yield MeasureRequest(f"kernel {place}", network, self._cells(partition))
 
     def _partition(self, network: Network) -> Partition:
         names = (*(node.name for node in network.nodes), *network.folded)
@@ -210,31 +193,37 @@ class _Work:
         self.store.add_signatures(found.texts)
         return found
 
-    def _cells(self, partition: Partition, name: str) -> list[Job]:
-        from hybridlat.graph.signature import read
+    def _request(self, name: str, network: Network, partition: Partition) -> MeasureRequest:
+        """What is not known of a network yet."""
+        whole = sign(network).hash
+        known = self.store.latencies(self.backend.target, [whole], "network")
+        return MeasureRequest(name, network, self._cells(partition), whole not in known)
 
-        jobs = [
-            Job(use.signature, read(partition.texts[use.signature], " ".join(use.ops)[:60]), "cell",
-                {"network": name} if name else {})
-            for use in partition.uses
-        ]  # fmt: skip
-        return self._unless_known(jobs)
+    def _cells(self, partition: Partition) -> dict[str, Network]:
+        return self._unknown(
+            {
+                use.signature: read(partition.texts[use.signature], " ".join(use.ops)[:60])
+                for use in partition.uses
+            }
+        )
 
-    def _unless_known(self, jobs: Sequence[Job]) -> list[Job]:
-        found: list[Job] = []
-        kinds: tuple[Kind, ...] = ("cell", "network")
-        for kind in kinds:
-            own = [job for job in jobs if job.kind == kind]
-            known = self.store.latencies(self.backend.target, [job.signature for job in own], kind)
-            found += [job for job in own if job.signature not in known]
-        return found
+    def _unknown(self, cells: Mapping[str, Network]) -> dict[str, Network]:
+        known = self.store.latencies(self.backend.target, cells)
+        return {hash_: cell for hash_, cell in cells.items() if hash_ not in known}
 
-    def _measure(self, jobs: Sequence[Job], end: float) -> int:
-        left = end - time.monotonic()
-        if not jobs or left <= 0:
+    def _measure(self, requests: Sequence[MeasureRequest], end: float) -> int:
+        """Measure what there is time for; how many latencies came of it. Refusals become notes."""
+        left_s = end - time.monotonic()
+        asked = [request for request in requests if not request.is_empty]
+        if not asked or left_s <= 0:
             return 0
-        from dataclasses import replace
-
-        settings = replace(self.settings, budget_s=left)
-        records = measure(self.backend, self.options, jobs, self.store, settings, self.progress)
+        settings = replace(self.settings, budget_s=left_s)
+        try:
+            records = self.measurer.measure(asked, self.store, settings, self.progress)
+        except UnavailableError:
+            raise
+        except HybridlatError as error:
+            names = ", ".join(request.name for request in asked)
+            self.notes.append(f"{names} was not measured: {error}")
+            return 0
         return sum(record.latency_us is not None for record in records)

@@ -20,14 +20,6 @@ while [ "${1#-}" != "$1" ]; do shift 2; done
 [ "$1" = user@board ] || { echo "could not resolve $1" >&2; exit 255; }
 cd BOARD && exec sh -c "$2"
 """
-SCP = """#!/bin/sh
-shift
-while [ "${1#-}" != "$1" ]; do shift 2; done
-from=$1 to=$2
-case $from in user@board:*) from=BOARD/${from#*:} ;; esac
-case $to in user@board:*) to=BOARD/${to#*:} ;; esac
-exec cp "$from" "$to"
-"""
 
 
 def small_network(channels: int = 8) -> Network:
@@ -71,9 +63,8 @@ def make_plan(tmp_path: Path):
     ) -> Path:
         folder = tmp_path / "plan"
         networks = [(n.name, n) for n in map(small_network, range(8, 8 + count))]
-        plans.write(
-            networks, Target("board", runtime, precision), folder, lower=lower, rounds=rounds
-        )
+        target = Target("board", runtime, precision)
+        plans.write(plans.PlanRequest(networks, target, lower=lower, rounds=rounds), folder)
         return folder
 
     return make
@@ -100,12 +91,14 @@ def run_sh(tmp_path: Path):
 
 @pytest.fixture
 def far(tmp_path: Path, monkeypatch) -> Path:
-    """A board behind ssh: an ssh and an scp that run here, in the folder that is returned."""
+    """A board behind ssh, an ssh that runs here, in the folder that is returned; it has no scp."""
     home, bin_ = tmp_path / "far", tmp_path / "bin"
     home.mkdir()
     bin_.mkdir()
+    no_copies = "#!/bin/sh\necho 'there is no file transfer here' >&2\nexit 1\n"
     scripts = {
-        "ssh": SSH.replace("BOARD", str(home)), "scp": SCP.replace("BOARD", str(home)),
+        "scp": no_copies, "sftp": no_copies,
+        "ssh": SSH.replace("BOARD", str(home)),
         "trtexec": f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n',
     }  # fmt: skip
     for name, text in scripts.items():

@@ -1,18 +1,25 @@
-"""A board behind ssh: an ssh and an scp that run here, in a folder of their own."""
+"""A board behind ssh: an ssh that runs here, in a folder of its own."""
 
 from __future__ import annotations
 
 import pytest
 
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
+from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.signature import sign
 from hybridlat.measuring import plans
+from hybridlat.measuring.remote import Host, measure_on_host
 from hybridlat.measuring.ssh import Board
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import classifier
 
 
 def test_copy_run_fetch_and_again(far, make_plan):
     folder = make_plan()
     said: list[str] = []
-    results = Board("user@board", folder).measure("trtexec", report=said.append)
+    results = Board("user@board", folder).measure("trtexec", say=said.append)
     assert results == folder / "results.jsonl"
     _, records = plans.read_results(folder)
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
@@ -20,7 +27,7 @@ def test_copy_run_fetch_and_again(far, make_plan):
     assert all(r.environment["engine_layers"] for r in records)
     before = results.read_bytes()
     said.clear()
-    Board("user@board", folder).measure("trtexec", report=said.append)
+    Board("user@board", folder).measure("trtexec", say=said.append)
     assert results.read_bytes() == before
     assert any("0 measured now" in line for line in said)
     assert not any("copying" in line for line in said)
@@ -28,7 +35,7 @@ def test_copy_run_fetch_and_again(far, make_plan):
 
 def test_auto_takes_run_sh_where_the_worker_has_no_engine(far, make_plan):
     said: list[str] = []
-    Board("user@board", make_plan()).measure(report=said.append)
+    Board("user@board", make_plan()).measure(say=said.append)
     assert "user@board: measuring with trtexec" in said
 
 
@@ -95,3 +102,36 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far, make_plan):
     board.measure("trtexec")
     assert old.wait(timeout=10) != 0
     assert time.monotonic() - began < 60
+
+
+def test_networks_are_measured_on_a_host_from_python(far, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    networks = [("a", classifier(8)), ("b", classifier(16))]
+    target = Target.parse("orin/tensorrt/fp16")
+    said: list[str] = []
+    with Store("sqlite://") as store:
+        reports = measure_on_host(networks, target, store, Host("user@board"), say=said.append)
+        again = measure_on_host(
+            networks, Target.parse(reports[0].target), store, Host("user@board"), what="cells"
+        )
+        overhead = Measurement(
+            Target.parse(reports[0].target), sign(null_network(1)).hash, "cell", 7.0
+        )
+        store.add([overhead])
+        later = measure_on_host(
+            networks, Target.parse(reports[0].target), store, Host("user@board"), what="cells"
+        )
+    assert [report.network for report in reports] == ["a", "b"]
+    assert {report.target for report in reports} == {"orin/tensorrt-8.6/fp16"}
+    for report, known, more in zip(reports, again, later, strict=True):
+        assert report.latency_us and report.sum_of_cells_us and not report.failures
+        assert known.records == () and known.known > 0
+        assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us)
+        # The same number as on this machine: with the dispatch overhead, where there is one.
+        assert more.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
+    assert any("measuring with trtexec" in line for line in said)
+
+
+def test_a_host_without_a_target_says_what_to_give():
+    with Store("sqlite://") as store, pytest.raises(InputError, match="needs --target"):
+        measure_on_host([], None, store, Host("user@board"))

@@ -10,6 +10,7 @@ import pytest
 
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plans
+from hybridlat.measuring.statistics import level_us
 
 VERSIONS = {"8.2": "8.2", "8.5": "8.5", "8.6": "8.6", "10": "10.2", "11": "11.4"}
 
@@ -50,18 +51,17 @@ def test_a_differential_is_the_pair_less_its_first_half(make_plan, run_sh):
     assert run_sh(folder).returncode == 0
     manifest = json.loads((folder / "manifest.json").read_text())
     lines = [json.loads(t) for t in (folder / "results.jsonl").read_text().splitlines()]
-    median = {}
+    level = {}
     for line in lines:
         if line["kind"] == "visit" and line["round"] == 0:
-            ordered = sorted(line["samples_us"][line["task"]])
-            median[line["task"]] = ordered[len(ordered) // 2]
+            level[line["task"]] = level_us(line["samples_us"][line["task"]])
     _, records = plans.read_results(folder)
     tasks = {t["task"]: t["items"] for t in manifest["tasks"]}
     pairs = 0
     for record, spec in zip(records, manifest["records"], strict=True):
         items = tasks[spec["task"]]
-        if len(items) == 2 and median[items[0]] - median[items[1]] > 50:
-            assert record.latency_us == pytest.approx(median[items[0]] - median[items[1]], rel=0.05)
+        if len(items) == 2 and level[items[0]] - level[items[1]] > 50:
+            assert record.latency_us == pytest.approx(level[items[0]] - level[items[1]], rel=0.05)
             pairs += 1
     assert pairs
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from hybridlat.engines.base import Backend, Session
+from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -60,9 +60,9 @@ class BackendContract:
         assert environment["engine"]
         assert all(isinstance(k, str) and isinstance(v, str) for k, v in environment.items())
 
-    def test_it_is_named_and_has_a_protocol(self, backend: Backend) -> None:
+    def test_it_is_named_and_has_a_method(self, backend: Backend) -> None:
         assert backend.name
-        assert backend.protocol in ("twins", "differential", "direct")
+        assert isinstance(backend.method, Method)
 
     @pytest.mark.parametrize("make", SMALL)
     def test_lowering_accounts_for_every_node_once(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from hybridlat.engines import registry
+from hybridlat.engines.base import Method
 from hybridlat.errors import BackendUnavailable, MeasurementError, TargetError
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
@@ -116,10 +117,9 @@ def test_fusing_stops_at_tensors_that_others_read() -> None:
     assert len(FakeBackend(fuses=True).lower(network).network.nodes) == 2
 
 
-def test_protocols() -> None:
-    assert FakeBackend.protocol == "twins"
-    assert FakeDifferentialBackend.protocol == "differential"
-    assert ReplayBackend.protocol == "direct"
+def test_methods() -> None:
+    assert FakeBackend.method is Method.REPLICAS
+    assert FakeDifferentialBackend.method is Method.DIFFERENTIAL
 
 
 def record(latency_us: float | None = 10.0, *, at: str = "1", **changes: object) -> Measurement:

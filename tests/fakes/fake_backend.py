@@ -9,18 +9,26 @@ ones, so its device is called ``fake`` unless a test says otherwise.
 from __future__ import annotations
 
 import math
+import os
 import random
+import sys
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hybridlat.engines.base import Backend, Protocol, Session
+from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
+
+# What tests ask of a fake engine in a process of its own: seconds that a run lasts, and networks
+# (by name) whose run takes the process down.
+SLEEP_VARIABLE = "FAKE_ENGINE_SLEEP_S"
+DIES_VARIABLE = "FAKE_ENGINE_DIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class FakeBackend(Backend):
     """
 
     name = "fake"
-    protocol: ClassVar[Protocol] = "twins"
+    method: ClassVar[Method] = Method.REPLICAS
 
     def __init__(
         self,
@@ -135,7 +143,7 @@ class FakeBackend(Backend):
 class FakeDifferentialBackend(FakeBackend):
     """The same machine behind an engine whose cells can only be timed behind their predecessor."""
 
-    protocol: ClassVar[Protocol] = "differential"
+    method: ClassVar[Method] = Method.DIFFERENTIAL
 
 
 class FakeSession(Session):
@@ -149,6 +157,10 @@ class FakeSession(Session):
         self._random = random.Random(f"{sign(network).hash} {seed}")
 
     def run_us(self, count: int) -> list[float]:
+        time.sleep(float(os.environ.get(SLEEP_VARIABLE, "0")))
+        if self._network in os.environ.get(DIES_VARIABLE, "").split():
+            sys.stderr.write("the fake engine lost its head\n")
+            os.abort()
         if self._crashes:
             raise MeasurementError(f"the fake engine crashed while it ran {self._network}")
         noise = self._backend.machine.noise_share

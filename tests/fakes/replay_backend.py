@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, cycle, islice
 from typing import Protocol as Shape
 
-from hybridlat.engines.base import Backend, Session
+from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
@@ -40,7 +40,7 @@ class ReplayBackend(Backend):
     """
 
     name = "replay"
-    protocol = "direct"
+    method = Method.REPLICAS
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import (
-    LEAST_CALM,
+    LEAST_UNDISTURBED,
     PROTOCOL,
     Differential,
     Effort,
@@ -40,7 +40,7 @@ def test_cells_add_up_to_the_network_with_the_cost_of_its_borders():
     total = math.fsum(r.latency_us * n for r, (_, n) in zip(run.records(), parts, strict=True))
     # The chains that tell the cost of entering have borders too, so it is found one too small.
     assert total == pytest.approx(backend.ideal_us(network) + BORDERS.border_us, rel=0.02)
-    assert run.entry_us == pytest.approx(BORDERS.session_us - BORDERS.border_us, rel=0.05)
+    assert run.overhead_us == pytest.approx(BORDERS.session_us - BORDERS.border_us, rel=0.05)
 
 
 def test_every_distinct_cell_is_measured_once_behind_the_one_before():
@@ -49,17 +49,18 @@ def test_every_distinct_cell_is_measured_once_behind_the_one_before():
     lowered = backend.lower(network)
     parts = parts_of("net", network, lowered)
     cells = [sign(cell.network).hash for cell in cut(lowered)]
-    assert {p.signature: n for p, n in parts} == {h: cells.count(h) for h in set(cells)}
-    assert parts[0][0].alone is None
+    assert {p.signature.hash: n for p, n in parts} == {h: cells.count(h) for h in set(cells)}
+    assert parts[0][0].predecessor is None
     second = parts[1][0]
-    assert second.alone is not None
-    assert len(second.behind.nodes) > len(second.alone.nodes)
+    assert second.predecessor is not None
+    assert len(second.with_predecessor.nodes) > len(second.predecessor.nodes)
 
 
 def test_what_is_not_the_networks_own_result_ends_in_a_tap():
     network = residual_block(blocks=2)
     parts = [part for part, _ in parts_of("net", network, FakeDifferentialBackend().lower(network))]
-    for part in (p for p in (parts[0].behind, *(q.alone for q in parts)) if p is not None):
+    networks = (parts[0].with_predecessor, *(q.predecessor for q in parts))
+    for part in (p for p in networks if p is not None):
         [out] = part.outputs
         if out in network.outputs:
             continue
@@ -81,7 +82,7 @@ def test_a_rotation_holds_as_much_as_the_network_works_in():
     assert len({rotation.name for rotation in found}) == len(found)
     assert found[0].parts == parts[:1]
     for rotation in found:
-        wanted = {sign(n).hash for p in rotation.parts for n in (p.alone, p.behind) if n}
+        wanted = {sign(n).hash for p in rotation.parts for n in p.networks}
         assert set(rotation.networks) == wanted
         assert len(rotation.parts) == 1 or rotation.held_bytes <= working_bytes(network)
 
@@ -117,7 +118,7 @@ def test_visits_of_slow_times_are_made_again_and_left_out():
     assert record.latency_us == pytest.approx(backend.ideal_us(network) + 3.0, rel=1e-3)
 
 
-def test_where_no_visit_was_calm_the_calmest_count():
+def test_where_every_visit_was_disturbed_the_least_disturbed_count():
     """The reference of the whole run is quicker than that of any visit of one part."""
     backend = FakeDifferentialBackend(Machine(noise_share=0.0))
     network = branches()
@@ -129,7 +130,7 @@ def test_where_no_visit_was_calm_the_calmest_count():
     journal |= {f"visit/other/{i}": {"reference_us": 100.0} for i in range(10)}
     [record] = run.records()
     assert [round(v.drift, 2) for v in record.visits] == [2.0, 2.01]
-    assert len(record.visits) == LEAST_CALM
+    assert len(record.visits) == LEAST_UNDISTURBED
 
 
 def test_a_run_that_is_cut_off_goes_on_where_it_was():
@@ -203,7 +204,7 @@ def test_records_say_how_they_were_measured():
 
 def test_a_cell_that_costs_nothing_has_the_smallest_latency():
     network = residual_block()
-    part = Part(sign(network).hash, "cell", network, network)
+    part = Part(sign(network), "cell", network, network)
     [record] = measure_differential(
         FakeDifferentialBackend(Machine(noise_share=0.0)), [part], QUICK
     )
@@ -216,4 +217,4 @@ def test_unfused_layers_are_the_kernels_of_the_file():
     file = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
     layers = isolated_parts("net", network, file, by="kernels")
     assert sum(count for _, count in layers) == len(network.nodes)
-    assert all(len(part.behind.nodes) == 1 for part, _ in layers)
+    assert all(len(part.with_predecessor.nodes) == 1 for part, _ in layers)

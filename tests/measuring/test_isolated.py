@@ -10,9 +10,11 @@ from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, Progress, Settings, measure, twins_for
-from hybridlat.measuring.statistics import combine, entry_cost_us, level_us
-from hybridlat.measuring.worker import References, Task, visit
+from hybridlat.measuring.isolated import Job, Progress, Settings, measure, replicas_for
+from hybridlat.measuring.messages import Task
+from hybridlat.measuring.statistics import combine, level_us
+from hybridlat.measuring.target_constants import fit_dispatch_overhead_us
+from hybridlat.measuring.visiting import References, visit
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
@@ -45,7 +47,7 @@ def test_records_keep_raw_samples_protocol_and_environment(store: Store) -> None
     assert store.latencies(backend.target, [record.signature])[record.signature].latency_us
 
 
-def test_the_entry_cost_is_taken_off(store: Store) -> None:
+def test_the_dispatch_overhead_is_taken_off(store: Store) -> None:
     free = FakeBackend(Machine(session_us=0.0, noise_share=0.0))
     with free.build(conv(16), seed=1, lowered=True) as session:
         true_us = min(session.run_us(5))
@@ -106,13 +108,13 @@ def test_a_visit_stands_between_references() -> None:
     backend = FakeBackend()
     report = visit(backend, References(backend), Task("k", conv(8), True, 1.0, 4, 1))
     assert report.failure is None and report.reference_us > 0
-    assert len(report.samples_us) % 3 == 0  # three of four twins, the first left out
+    assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
 
 
-def test_levels_and_entry_cost() -> None:
+def test_levels_and_the_dispatch_overhead() -> None:
     assert level_us([5.0]) == 5.0
     assert level_us([4.0, 1.0, 2.0, 3.0, 5.0, 6.0], 0.2) == 2.0
-    assert entry_cost_us((1, 2, 4, 8), [3.5, 4.0, 5.0, 7.0]) == pytest.approx(3.0)
+    assert fit_dispatch_overhead_us({1: [3.5], 2: [4.0], 4: [5.0], 8: [7.0]}) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="no level"):
         level_us([])
 
@@ -124,7 +126,7 @@ def test_spread_counts_processes_not_visits_when_those_differ() -> None:
     assert combine(apart).spread_share > 0.04
 
 
-def test_heavier_cells_get_fewer_twins_but_never_one() -> None:
-    counts = [twins_for(conv(c)) for c in (64, 256, 1024)]
+def test_heavier_cells_get_fewer_replicas_but_never_one() -> None:
+    counts = [replicas_for(conv(c)) for c in (64, 256, 1024)]
     assert counts == sorted(counts, reverse=True) and counts[-1] >= 2
     assert null_network(8).weight_bytes == 0

@@ -210,11 +210,18 @@ def _on_a_loop(
         if i in place:
             waits[place[i]] |= made_by - {place[i]}
         makers.append({place[i]} if i in place else made_by)
-    while free := [k for k, needs in waits.items() if not needs]:
-        for k in free:
-            del waits[k]
-        for needs in waits.values():
-            needs.difference_update(free)
+    readers: dict[int, list[int]] = {k: [] for k in waits}
+    for k, needs in waits.items():
+        for maker in needs:
+            readers[maker].append(k)
+    free = [k for k, needs in waits.items() if not needs]
+    while free:
+        k = free.pop()
+        del waits[k]
+        for reader in readers[k]:
+            waits[reader].discard(k)
+            if not waits[reader]:
+                free.append(reader)
     joined = [k for k in waits if len(kernels[k]) > 1]
     return max(joined, key=lambda k: len(kernels[k])) if joined else None
 

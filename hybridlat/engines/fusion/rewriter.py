@@ -81,6 +81,12 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
+def in_force(rules: Sequence[Rule], version: str) -> str:
+    """Names which rules of a table hold for a version: equal where two versions have the same."""
+    held = "".join("1" if rule.covers(version) else "0" for rule in rules)
+    return f"{int(held or '0', 2):x}"
+
+
 class Scene:
     """A network while rules are applied to it: the groups so far and what lies around them."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.engines.base import Session
+from hybridlat.engines.base import Method, Session
 from hybridlat.engines.cpu import CpuBackend
 from hybridlat.engines.onnxruntime import lowering
 from hybridlat.errors import HybridlatError, MeasurementError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A run this long is always switched out now and then, and loses little by it.
 LONG_RUN_US = 5_000.0
-# Twins take turns with this many sets of input and output buffers: an engine's arena gives a
+# Replicas take turns with this many sets of input and output buffers: an engine's arena gives a
 # tensor memory that was last used a few tensors ago.
 RING = 3
 
@@ -30,7 +30,7 @@ class OnnxRuntimeBackend(CpuBackend):
     """ONNX Runtime's CPU provider with ``threads`` threads, in the file's own precision."""
 
     name = "onnxruntime"
-    protocol = "twins"
+    method = Method.REPLICAS
 
     @staticmethod
     def _version() -> str:
@@ -43,10 +43,10 @@ class OnnxRuntimeBackend(CpuBackend):
         data, buffers = _encode(network, seed), Buffers(network, seed)
         return OnnxRuntimeSession(network.name, data, buffers, self._options(lowered))
 
-    def build_twins(
+    def build_replicas(
         self, network: Network, *, count: int, seed: int, lowered: bool
     ) -> list[Session]:
-        """Twins with weights of their own, and one arena, one input and one output for all.
+        """Replicas with weights of their own, and one arena, one input and one output for all.
 
         So it is inside a network: the memory of activations is used again by cell after cell and
         stays warm, while the weights have not been touched since the last inference.
@@ -55,8 +55,8 @@ class OnnxRuntimeBackend(CpuBackend):
         ring = [Buffers(network, seed + place) for place in range(min(count, RING))]
         _register_shared_arena()
         sessions: list[Session] = []
-        for twin in range(count):
-            buffers = ring[twin % len(ring)]
+        for replica in range(count):
+            buffers = ring[replica % len(ring)]
             options = self._options(lowered)
             options.add_session_config_entry("session.use_env_allocators", "1")
             key = "session.use_device_allocator_for_initializers"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.engines.base import Session
+from hybridlat.engines.base import Method, Session
 from hybridlat.engines.cpu import CpuBackend
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.openvino import lowering
@@ -24,7 +24,7 @@ class OpenVinoBackend(CpuBackend):
     """OpenVINO's CPU plugin with ``threads`` threads in one stream, in FP32."""
 
     name = "openvino"
-    protocol = "differential"
+    method = Method.DIFFERENTIAL
 
     @staticmethod
     def _version() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hybridlat.engines.fusion.groups import lowered_of
 from hybridlat.engines.fusion.precision import in_half_precision
-from hybridlat.engines.fusion.rewriter import apply, unknown_operators
+from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt.fusion_rules import RULES
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
@@ -27,7 +27,8 @@ def lower(network: Network, target: Target) -> Lowered:
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    return f"rules-{_rules_hash()}/{target.runtime}/{target.precision}"
+    held = in_force(RULES, target.version)
+    return f"rules-{_rules_hash()}/{target.engine}/{held}/{target.precision}"
 
 
 @cache

@@ -19,7 +19,7 @@ from hybridlat.board.client import Worker
 from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
 from hybridlat.board.identity import board_model
 from hybridlat.board.runner import Plan, Runner
-from hybridlat.engines.base import Backend, Protocol, Session
+from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.tensorrt import lowering
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
@@ -33,7 +33,6 @@ _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _BUILD_S = 600.0
 _RUN_S = 120.0
 _WARM_S = 0.05
-_MOST_TWINS = 4  # each is an engine of its own, and takes its time to load
 
 StartWorker = Callable[[], Worker]
 
@@ -42,9 +41,7 @@ class TensorRtBackend(Backend):
     """TensorRT in one precision. ``start`` makes the worker; tests give their own."""
 
     name = "tensorrt"
-    protocol: ClassVar[Protocol] = "differential"
-    measures_plans: ClassVar[bool] = True
-    has_entry_cost: ClassVar[bool] = False
+    method: ClassVar[Method] = Method.PLAN
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
@@ -84,17 +81,6 @@ class TensorRtBackend(Backend):
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         return TensorRtSession(self, unfuse(network) if lowered else network, seed, alone=lowered)
-
-    def build_twins(
-        self, network: Network, *, count: int, seed: int, lowered: bool
-    ) -> list[Session]:
-        """One session that replays ``count`` copies (4 at most) in turn, weights apart.
-
-        One build serves them all: two builds may choose different kernels.
-        """
-        graph = unfuse(network) if lowered else network
-        copies = min(count, _MOST_TWINS)
-        return [TensorRtSession(self, graph, seed, alone=lowered, copies=copies)]
 
     def run_plan(
         self, folder: Path, progress: Callable[[int, int, str], None] | None = None
@@ -136,7 +122,7 @@ class TensorRtSession(Session):
     """One engine in the worker, under a graph; the files it is built from are gone when it is."""
 
     def __init__(
-        self, backend: TensorRtBackend, network: Network, seed: int, *, alone: bool, copies: int = 1
+        self, backend: TensorRtBackend, network: Network, seed: int, *, alone: bool
     ) -> None:
         self._backend = backend
         self._warm_s = _WARM_S
@@ -155,7 +141,7 @@ class TensorRtSession(Session):
                 typed = str(_write_typed(path))
             self.about = backend.ask(
                 _BUILD_S, "build", key=self.key, path=str(path), typed_path=typed,
-                precision=backend.precision, copies=copies, alone=alone,
+                precision=backend.precision, copies=1, alone=alone,
             )  # fmt: skip
         self.sensors: Mapping[str, float] = {}
 

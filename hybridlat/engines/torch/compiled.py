@@ -10,7 +10,7 @@ normalisation is one more point-wise operator (:func:`.module.as_module`).
 from __future__ import annotations
 
 from hybridlat.engines.fusion.groups import lowered_of
-from hybridlat.engines.fusion.rewriter import apply, join, unknown_operators
+from hybridlat.engines.fusion.rewriter import apply, in_force, join, unknown_operators
 from hybridlat.engines.torch.autocast import in_precision, is_cpu
 from hybridlat.engines.torch.composites import COMPOSITES, views
 from hybridlat.engines.torch.inductor_rules import LIBRARY, RULES
@@ -57,4 +57,5 @@ def lower_with(
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    return f"rules-{rules_hash()}/{target.runtime}/{target.precision}/{is_cpu(target)}"
+    held = in_force((*COMPOSITES, *RULES), target.version)
+    return f"rules-{rules_hash()}/{target.engine}/{held}/{target.precision}/{is_cpu(target)}"

@@ -8,7 +8,7 @@ back and joined.
 from __future__ import annotations
 
 from hybridlat.engines.fusion.groups import lowered_of
-from hybridlat.engines.fusion.rewriter import Rule, apply
+from hybridlat.engines.fusion.rewriter import Rule, apply, in_force
 from hybridlat.engines.torch.autocast import in_precision, is_cpu
 from hybridlat.engines.torch.composites import COMPOSITES, views
 from hybridlat.engines.torch.module import (
@@ -53,4 +53,5 @@ def lower_with(
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    return f"rules-{rules_hash()}/{target.runtime}/{target.precision}/{is_cpu(target)}"
+    held = in_force(COMPOSITES, target.version)
+    return f"rules-{rules_hash()}/{target.engine}/{held}/{target.precision}/{is_cpu(target)}"

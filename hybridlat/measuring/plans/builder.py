@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hybridlat import board, onnx_io
+from hybridlat import onnx_io
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import Cell, cut, file_part, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import Signature, sign
+from hybridlat.measuring.pairs import parts_of
+from hybridlat.measuring.plans.folder import write_folder
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
+"""2: cells and predecessors end in taps, and every task is visited in several rounds."""
 Lower = Callable[[Network], Lowered]
 ItemKey = str
+Thing = tuple[Kind, str]
+"""A cell or a network, by its signature hash."""
 
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _COPIES = {"network": 1, "cell": 4}
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
+
+Wish = Callable[[str], bool]
+
+
+def _always(signature: str) -> bool:
+    return True
 
 
 @dataclass
 class Draft:
     """A plan for one device and engine; ``runtime`` may lack its version until the board tells it.
 
-    ``samples`` of each visit, ``rounds`` visits by run.sh, ``warm_s`` of sustained warm-up and
-    ``limit_s`` of sampling a visit are what the runners go by; a build that takes longer than
-    ``build_s`` is given up.
+    ``samples`` of each visit, ``rounds`` visits of every model or pair, ``warm_s`` of sustained
+    warm-up and ``limit_s`` of sampling a visit are what the runners go by; a build that takes
+    longer than ``build_s`` is given up.
     """
 
     device: str
@@ -50,6 +60,7 @@ class Draft:
     _texts: dict[str, str] = field(default_factory=dict)
     _breakdowns: list[dict[str, Any]] = field(default_factory=list)
     _noise: dict[str, int] = field(default_factory=dict)
+    _met: set[tuple[str, str, str]] = field(default_factory=set)
     _reference: ItemKey = ""
 
     def item(self, network: Network, precision: str, kind: Kind) -> ItemKey:
@@ -95,7 +106,6 @@ class Draft:
         title: str = "",
         label: str = "",
         again: int = 0,
-        rounds: int = 1,
     ) -> str:
         """Time an item, or a pair in turn; what was asked already is one task. Its name.
 
@@ -106,7 +116,7 @@ class Draft:
         if key not in self._tasks:
             self._tasks[key] = {
                 "task": key, "items": list(items), "stage": stage, "title": title,
-                "label": label, "rounds": rounds,
+                "label": label, "rounds": self.rounds,
             }  # fmt: skip
         return key
 
@@ -118,13 +128,10 @@ class Draft:
         task: str,
         method: str,
         labels: Mapping[str, str] | None = None,
-        item: ItemKey | None = None,
     ) -> None:
-        """What a task's result is the latency of: its first item less its second, if it has one.
-
-        With ``item`` it is that item's own latency, as the task timed it in turn with another.
-        """
+        """What a task's result is the latency of: its first item less its second, if it has one."""
         self._texts[signature.hash] = signature.text
+        self._met.add((signature.hash, precision, method))
         self._records.append(
             {
                 "signature": signature.hash,
@@ -133,7 +140,6 @@ class Draft:
                 "task": task,
                 "method": method,
                 "labels": dict(labels or {}),
-                **({"item": item} if item else {}),
             }
         )
 
@@ -143,69 +149,58 @@ class Draft:
 
     def add_network(
         self, name: str, network: Network, precision: str, *, stage: int = 0, title: str = "",
-        again: int = 0, labels: Mapping[str, str] | None = None,
-    ) -> str:  # fmt: skip
+        again: int = 0, labels: Mapping[str, str] | None = None, wanted: Wish = _always,
+    ) -> None:  # fmt: skip
         """A whole network, optimised by the engine as it always does."""
+        signature = sign(network)
+        if not wanted(signature.hash):
+            return
         task = self.time(
             (self.item(network, precision, "network"),),
             stage=stage, title=title or f"networks {precision}", label=name, again=again,
         )  # fmt: skip
-        self.record(
-            sign(network), "network", precision, task, "whole", {"network": name, **(labels or {})}
-        )
-        return task
+        labels = {"network": name, **(labels or {})}
+        self.record(signature, "network", precision, task, "whole", labels)
 
     def add_cells(
         self, name: str, network: Network, lowered: Lowered, precision: str, *, stage: int = 1,
-        title: str = "", methods: tuple[str, ...] = ("differential",),
-        wanted: Callable[[str], bool] = lambda _: True,
-    ) -> tuple[Cell, ...]:  # fmt: skip
-        """The cells of a lowered network that ``wanted`` says yes to, by signature hash.
+        title: str = "", wanted: Wish = _always,
+    ) -> None:  # fmt: skip
+        """The wanted cells of a lowered network, each with its predecessor, which is taken off.
 
-        ``differential``: timed behind the cell before it, which is taken off; ``isolated``: timed
-        alone, copies with their own weights in turn. A cell that was met before is not added again.
-        Where both are asked for, a cell's time alone is read from the task that takes it off.
+        A cell that was met before is not added again.
         """
-        cells = cut(lowered, network)
-        met = {(r["signature"], r["precision"], r["method"]) for r in self._records}
-        before: Cell | None = None
-        both = {"differential", "isolated"} <= set(methods)
-        for place, cell in enumerate(cells):
+        for part, _ in parts_of(name, network, lowered):
+            hash_ = part.signature.hash
+            if self._has(hash_, precision, "differential") or not wanted(hash_):
+                continue
+            task = self.time(
+                tuple(self.item(each, precision, "cell") for each in part.networks),
+                stage=stage, title=title or f"cells differential {precision}",
+                label=f"{name}: {' '.join(part.ops)}",
+            )  # fmt: skip
+            labels = {"network": name, "method": "differential"}
+            self.record(part.signature, "cell", precision, task, "differential", labels)
+
+    def add_isolated_cells(
+        self, name: str, network: Network, lowered: Lowered, precision: str, *, stage: int = 1,
+        title: str = "",
+    ) -> None:  # fmt: skip
+        """The cells of a lowered network, each alone: what a differential is compared with."""
+        for cell in cut(lowered, network):
             signature = sign(cell.network)
-            for method in methods:
-                key = (signature.hash, precision, method)
-                if key in met or not wanted(signature.hash):
-                    continue
-                if both and method == "isolated" and place + 1 < len(cells):
-                    behind = (sign(cells[place + 1].network).hash, precision, "differential")
-                    if behind not in met and wanted(behind[0]):
-                        continue  # added below, with the cell that is timed behind this one
-                met.add(key)
-                parts = [cell.origins]
-                if method == "differential" and before is not None:
-                    parts = [(*before.origins, *cell.origins), before.origins]
-                items = tuple(
-                    self.item(file_part(network, lowered, origins), precision, "cell")
-                    for origins in parts
-                )
-                task = self.time(
-                    items, stage=stage, title=title or f"cells {method} {precision}",
-                    label=f"{name}: {' '.join(cell.ops)}",
-                )  # fmt: skip
-                self.record(
-                    signature, "cell", precision, task, method,
-                    {"network": name, "method": method},
-                )  # fmt: skip
-                if both and len(items) > 1 and before is not None:
-                    alone = sign(before.network)
-                    if (alone.hash, precision, "isolated") not in met and wanted(alone.hash):
-                        met.add((alone.hash, precision, "isolated"))
-                        self.record(
-                            alone, "cell", precision, task, "isolated",
-                            {"network": name, "method": "isolated"}, items[1],
-                        )  # fmt: skip
-            before = cell
-        return cells
+            if not cell.origins or self._has(signature.hash, precision, "isolated"):
+                continue
+            item = self.item(file_part(network, lowered, cell.origins), precision, "cell")
+            task = self.time(
+                (item,), stage=stage, title=title or f"cells isolated {precision}",
+                label=f"{name}: {' '.join(cell.ops)}",
+            )  # fmt: skip
+            labels = {"network": name, "method": "isolated"}
+            self.record(signature, "cell", precision, task, "isolated", labels)
+
+    def _has(self, signature: str, precision: str, method: str) -> bool:
+        return (signature, precision, method) in self._met
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:
         """How a network falls into cells and unfused layers, kept with its measurement."""
@@ -233,6 +228,11 @@ class Draft:
         """Whether there is anything to measure."""
         return bool(self._tasks)
 
+    @property
+    def things(self) -> list[Thing]:
+        """What will have a record."""
+        return [(record["kind"], record["signature"]) for record in self._records]
+
     def manifest(self) -> dict[str, Any]:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
         body: dict[str, Any] = {
@@ -256,53 +256,8 @@ class Draft:
 
     def write(self, folder: Path) -> None:
         """Write the plan's folder; InputError when there is another plan in it."""
-        from hybridlat.onnx_io import external_weights
 
         if not self._tasks:
             raise InputError("there is nothing to measure: every cell asked for is known already")
         Target(self.device, self.runtime, self._items[next(iter(self._items))]["precision"])
-        manifest = self.manifest()
-        path = folder / "manifest.json"
-        if path.exists() and json.loads(path.read_text())["plan"] != manifest["plan"]:
-            raise InputError(f"{folder} holds another plan: give a new folder")
-        for name in ("models", "blocks"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        for name, content in self._models.items():
-            (folder / name).write_bytes(content)
-        for name in self._noise:
-            (folder / "blocks" / name).write_bytes(external_weights.block(name))
-        _write_lists(folder, manifest)
-        _write_runners(folder)
-        path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
-
-
-def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """What run.sh reads: a plan's items in the order of its tasks, tabs between the columns."""
-
-    def row(key: str) -> str:
-        spec = manifest["items"][key]
-        columns = [key, spec["precision"], spec["file"], spec.get("typed_file", "-")]
-        return "\t".join(column.removeprefix("models/") for column in columns) + "\n"
-
-    reference = manifest["reference"]
-    order = dict.fromkeys(key for task in manifest["tasks"] for key in task["items"])
-    (folder / "items.txt").write_text("".join(row(key) for key in order))
-    (folder / "reference.txt").write_text((reference or "-") + "\n")
-    (folder / "reference_item.txt").write_text(row(reference) if reference else "")
-    (folder / "noise.txt").write_text(
-        "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
-    )
-    (folder / "plan.txt").write_text(manifest["plan"] + "\n")
-    (folder / "rounds.txt").write_text(f"{manifest['settings']['rounds']}\n")
-
-
-def _write_runners(folder: Path) -> None:
-    source = Path(board.__file__).parent
-    target = folder / "hybridlat_board"
-    target.mkdir(exist_ok=True)
-    for path in source.glob("*.py"):
-        if path.name != "worker.py":
-            shutil.copyfile(path, target / path.name)
-    for name in ("worker.py", "run.sh"):
-        shutil.copyfile(source / name, folder / name)
-        (folder / name).chmod(0o755)
+        write_folder(folder, self.manifest(), self._models)

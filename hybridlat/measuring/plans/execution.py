@@ -1,27 +1,33 @@
-"""Measure networks by a plan: write it, run it here or far away, take its results into the store.
+"""Measure networks by a plan: write it, run it here or far away, import its results.
 
 A plan lies in the user's cache folder while it runs, named by what it asks for, so that a call
-that was cut off goes on where it stopped; it is gone once the store has all of it.
+that was cut off goes on where it stopped; it is gone once the store has all of it. Two processes
+that ask for the same at the same time take turns: the second asks only for what the first left out.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import HybridlatError, MeasurementError
-from hybridlat.graph.network import Network
-from hybridlat.measuring import plans
-from hybridlat.measuring.isolated import Progress
-from hybridlat.schema.measurement import Measurement
+from hybridlat.measuring.locking import exclusive
+from hybridlat.measuring.plans.builder import Draft, Thing
+from hybridlat.measuring.plans.results import read_breakdowns, read_results
+from hybridlat.measuring.plans.writing import PlanRequest, draft_for
+from hybridlat.measuring.progress import OnProgress, Progress
+from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-Run = Callable[[Path], None]
+RunPlan = Callable[[Path], None]
 """Measures the plan in a folder: ``results*.jsonl`` lie in it afterwards."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,52 +36,82 @@ class Imported:
 
     records: tuple[Measurement, ...] = ()
     new: int = 0
-    targets: tuple[Target, ...] = field(default=())
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets that the records are of, sorted."""
+        return tuple(sorted({record.target for record in self.records}, key=str))
 
 
-def take_in(folder: Path, store: Store, board_id: str | None = None) -> Imported:
+def import_results(folder: Path, store: Store, board_id: str | None = None) -> Imported:
     """Check the results in a plan's folder and add them to ``store``; StoreError, see plan."""
-    signatures, measurements = plans.read_results(folder, board_id=board_id)
+    signatures, measurements = read_results(folder, board_id=board_id)
     store.add_signatures(signatures)
     new = store.add(measurements)
-    store.add_breakdowns(plans.read_breakdowns(folder))
-    targets = sorted({record.target for record in measurements}, key=str)
-    return Imported(tuple(measurements), new, tuple(targets))
+    store.add_breakdowns(read_breakdowns(folder))
+    return Imported(tuple(measurements), new)
 
 
-def measure_networks(
-    networks: Sequence[tuple[str, Network]],
-    target: Target,
-    store: Store,
-    run: Run,
-    *,
-    lower: plans.Lower | None = None,
-    wanted: Callable[[str], bool] = lambda _: True,
-    whole: bool = True,
-    cells: bool = True,
-    rounds: int = 3,
-) -> Imported:
-    """Measure ``networks`` and those of their cells that are ``wanted``, by ``run``.
+def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> Imported:
+    """Measure what is requested, by ``run``.
 
     What was measured before ``run`` raised is kept all the same. Nothing that is wanted gives an
     empty result. Raises what ``run`` raises, and StoreError for results that make no sense.
     """
-    draft = plans.draft_for(
-        networks, target, lower=lower, wanted=wanted, whole=whole, cells=cells, rounds=rounds
-    )
+    draft = draft_for(request)
     if not draft.has_tasks:
         return Imported()
-    folder = plans_folder() / f"{target.folder}-{draft.manifest()['plan']}"
+    folder = plans_folder() / f"{request.target.folder}-{draft.manifest()['plan']}"
+    before = _counts(store, request.target, draft.things)
+    with exclusive(
+        folder.with_name(f"{folder.name}.lock"), lambda: _say_waiting(request)
+    ) as waited:
+        if waited:
+            after = _counts(store, request.target, draft.things)
+            done = frozenset(thing for thing in draft.things if after[thing] > before[thing])
+        else:
+            done = frozenset()
+        if not done:
+            return _measure(draft, folder, store, run)
+    _log.info("%d of %d were measured by the other process", len(done), len(before))
+    rest = replace(
+        request, wanted=lambda kind, h: (kind, h) not in done and request.wanted(kind, h)
+    )
+    theirs = [_newest(store, request.target, kind, hash_) for kind, hash_ in sorted(done)]
+    own = measure_networks(rest, store, run)
+    return Imported((*theirs, *own.records), own.new)
+
+
+def _measure(draft: Draft, folder: Path, store: Store, run: RunPlan) -> Imported:
     draft.write(folder)
     try:
         run(folder)
     except HybridlatError:
         if any(folder.glob("results*.jsonl")):
-            take_in(folder, store)
+            import_results(folder, store)
         raise
-    found = take_in(folder, store)
+    found = import_results(folder, store)
     shutil.rmtree(folder)
     return found
+
+
+def _counts(store: Store, target: Target, things: Sequence[Thing]) -> dict[Thing, int]:
+    """How many good records the store has of each."""
+    found: dict[Thing, int] = dict.fromkeys(things, 0)
+    for kind in {kind for kind, _ in things}:
+        known = store.latencies(target, [hash_ for k, hash_ in things if k == kind], kind)
+        found.update({(kind, hash_): latency.records for hash_, latency in known.items()})
+    return found
+
+
+def _newest(store: Store, target: Target, kind: Kind, hash_: str) -> Measurement:
+    records: Iterable[Measurement] = store.measurements(target, kind, hash_)
+    return max((r for r in records if r.failure is None), key=lambda r: r.measured_at)
+
+
+def _say_waiting(request: PlanRequest) -> None:
+    names = ", ".join(name for name, _ in request.networks)
+    _log.warning("another process measures %s on %s: waiting for it", names, request.target)
 
 
 def plans_folder() -> Path:
@@ -89,17 +125,17 @@ def plans_folder() -> Path:
 
 def run_here(
     run_plan: Callable[[Path, Callable[[int, int, str], None]], None],
-    progress: Callable[[Progress], None] | None,
-) -> Run:
+    on_progress: OnProgress | None,
+) -> RunPlan:
     """``run_plan`` of a backend as something that measures a folder, with the time left told."""
 
     def run(folder: Path) -> None:
         began = time.monotonic()
 
         def tell(done: int, total: int, label: str) -> None:
-            if progress is not None:
-                left = (time.monotonic() - began) / done * (total - done)
-                progress(Progress(done, total, label, left))
+            if on_progress is not None:
+                left_s = (time.monotonic() - began) / done * (total - done)
+                on_progress(Progress(done, total, label, left_s))
 
         run_plan(folder, tell)
         if not any(folder.glob("results*.jsonl")):

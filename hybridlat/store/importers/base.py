@@ -74,10 +74,15 @@ class Imported:
         labels = {"network": name}
         if not self._keep(target, signature, latency_us, protocol, "network", 0.0, labels):
             return False
-        self.signatures.update((s.hash, s.text) for s, _ in kernels)
         cells = tuple((s.hash, count) for s, count in kernels)
-        self.breakdowns.append(Breakdown(target, name, signature, cells))
+        texts = {s.hash: s.text for s, _ in kernels}
+        self.describe(Breakdown(target, name, signature, cells), texts)
         return True
+
+    def describe(self, breakdown: Breakdown, texts: Mapping[str, str]) -> None:
+        """Keep how a network falls into cells, and the signature texts of those cells."""
+        self.signatures.update(texts)
+        self.breakdowns.append(breakdown)
 
     def _keep(
         self,

@@ -1,7 +1,9 @@
-"""What the differential protocol times: cells behind their predecessor, and what is taken off.
+"""What the differential protocol times: a cell with its predecessor, and the predecessor alone.
+
+One list of tasks for both executors: sessions in this process, and plans for boards.
 
 An engine hands its results out in the plain layout. Inside a network a cell's result stays in the
-engine's own layout, so T(previous) alone would pay for a conversion that T(previous ++ cell) does
+engine's own layout, so T(predecessor) would pay for a conversion that T(predecessor ++ cell) does
 not: on large maps more than the cell itself. Every result that is not the network's own is
 therefore read by a *tap* inside the engine, a pooling that reads one pixel a channel, and the tap
 hands out that.
@@ -12,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hybridlat.graph.cells import Cell, cut, file_part, kernels
+from hybridlat.graph.cells import cut, file_part, kernels
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import Signature, sign
 from hybridlat.schema.measurement import Kind
 
 _TAP_VERSION = 12
@@ -23,50 +25,56 @@ _MAP_DIMENSIONS = 4
 
 @dataclass(frozen=True)
 class Part:
-    """One thing to measure: ``behind`` is what is timed, ``alone`` what is taken off it.
+    """One thing to measure: what ``with_predecessor`` takes, less what ``predecessor`` takes.
 
-    ``alone`` None: nothing is taken off but the cost of entering the engine (the first cell of a
-    network), or nothing at all (a whole network). ``room_bytes`` is the memory that the whole
+    ``predecessor`` None: nothing is taken off but the dispatch overhead (the first cell of a
+    network), or nothing at all (a whole network). ``working_bytes`` is the memory that the whole
     network works in: so much is touched between two runs of a part.
     """
 
-    signature: str
+    signature: Signature
     kind: Kind
-    behind: Network
-    alone: Network | None
+    with_predecessor: Network
+    predecessor: Network | None
     labels: Mapping[str, str] = field(default_factory=dict)
-    room_bytes: int = 0
+    working_bytes: int = 0
+    ops: tuple[str, ...] = ()
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """What is built: what is timed, then what is taken off it."""
+        both = (self.with_predecessor, self.predecessor)
+        return tuple(network for network in both if network is not None)
 
 
 def whole(name: str, network: Network) -> Part:
     """A whole network, timed directly."""
-    return Part(
-        sign(network).hash, "network", network, None, {"network": name}, working_bytes(network)
-    )
+    return Part(sign(network), "network", network, None, {"network": name}, working_bytes(network))
 
 
 def parts_of(name: str, network: Network, lowered: Lowered) -> list[tuple[Part, int]]:
-    """The distinct cells of a network with the number of their uses, each behind the one before.
+    """The distinct cells of a network with the number of their uses, each with its predecessor.
 
-    A cell that is met several times is measured behind its first predecessor.
+    A cell that is met several times is measured with the first predecessor that it has.
     """
     found: dict[str, Part] = {}
     counts: dict[str, int] = {}
-    before: Cell | None = None
-    room = working_bytes(network)
+    before: tuple[int, ...] = ()
+    room_bytes = working_bytes(network)
     given_out = frozenset(network.outputs)
     for cell in cut(lowered, network):
-        if cell.origins:
-            signature = sign(cell.network).hash
-            counts[signature] = counts.get(signature, 0) + 1
-            if signature not in found:
-                first = before.origins if before else ()
-                behind = tapped(file_part(network, lowered, (*first, *cell.origins)), given_out)
-                alone = tapped(file_part(network, lowered, first), given_out) if first else None
-                labels = {"network": name}
-                found[signature] = Part(signature, "cell", behind, alone, labels, room)
-            before = cell
-    return [(part, counts[signature]) for signature, part in found.items()]
+        if not cell.origins:
+            continue
+        signature = sign(cell.network)
+        counts[signature.hash] = counts.get(signature.hash, 0) + 1
+        if signature.hash not in found:
+            both = tapped(file_part(network, lowered, (*before, *cell.origins)), given_out)
+            first = tapped(file_part(network, lowered, before), given_out) if before else None
+            found[signature.hash] = Part(
+                signature, "cell", both, first, {"network": name}, room_bytes, tuple(cell.ops)
+            )
+        before = cell.origins
+    return [(part, counts[hash_]) for hash_, part in found.items()]
 
 
 def isolated_parts(
@@ -77,13 +85,13 @@ def isolated_parts(
     With the file itself for ``lowered``, kernels are its unfused layers.
     """
     counts: dict[str, tuple[Part, int]] = {}
-    room = working_bytes(network)
+    room_bytes = working_bytes(network)
     for cell in (cut if by == "cells" else kernels)(lowered, network):
         if cell.origins:
-            behind = file_part(network, lowered, cell.origins)
-            key = sign(behind).hash
-            part = Part(key, "layer", behind, None, {"network": name, "by": by}, room)
-            counts[key] = (part, counts.get(key, (part, 0))[1] + 1)
+            alone = file_part(network, lowered, cell.origins)
+            signature = sign(alone)
+            part = Part(signature, "layer", alone, None, {"network": name, "by": by}, room_bytes)
+            counts[signature.hash] = (part, counts.get(signature.hash, (part, 0))[1] + 1)
     return list(counts.values())
 
 

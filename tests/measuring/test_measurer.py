@@ -10,7 +10,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import PROTOCOL, Effort
-from hybridlat.measuring.dispatch import measure_behind
+from hybridlat.measuring.measurer import MeasureRequest, measure_pairs
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
@@ -33,9 +33,8 @@ def test_wanted_cells_and_the_network_are_kept_with_the_entry_cost(store):
     network = classifier()
     hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
     told = []
-    records = measure_behind(
-        backend, "net", network, set(hashes), store, whole=True, effort=QUICK, progress=told.append
-    )
+    request = MeasureRequest("net", network, dict.fromkeys(hashes, network), whole=True)
+    records = measure_pairs(backend, request, store, QUICK, told.append)
     assert {r.kind for r in records} == {"cell", "network"}
     assert all(r.protocol == PROTOCOL for r in records)
     known = store.latencies(backend.target, [*hashes, sign(null_network(1)).hash])
@@ -51,9 +50,10 @@ def test_only_what_is_wanted_is_measured(store):
     backend = FakeDifferentialBackend(Machine(noise_share=0.0))
     network = residual_block(blocks=3)
     first = sign(cut(backend.lower(network))[0].network).hash
-    [record] = measure_behind(backend, "net", network, {first}, store, whole=False, effort=QUICK)
+    request = MeasureRequest("net", network, {first: network})
+    [record] = measure_pairs(backend, request, store, QUICK)
     assert record.signature == first
-    assert measure_behind(backend, "net", network, set(), store, whole=False) == []
+    assert measure_pairs(backend, MeasureRequest("net", network), store) == []
 
 
 @NEEDS_OPENVINO

@@ -1,0 +1,92 @@
+"""``hybridlat store import --from networks|trtexec``: whole networks that others measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hybridlat.cli.output import aside, print_json
+from hybridlat.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridlat.store import Store
+
+FORMS = ("networks", "trtexec")
+_SHOWN = 5  # rows named for each reason
+
+
+def run(
+    opened: Store,
+    form: str,
+    paths: Sequence[str],
+    given: Mapping[str, str | None],
+    pace: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Import; what came of it, as ``--json`` prints it.
+
+    ``given`` has nets, columns and target. Raises InputError where nothing could be imported.
+    """
+    from hybridlat.measuring import tables
+    from hybridlat.measuring.network_files import NetworkFiles
+    from hybridlat.schema.target import Target
+    from hybridlat.store.importers.network_rows import grouped
+
+    columns, nets, target = given["columns"], given["nets"], given["target"]
+    read = tables.read_rows(
+        form,
+        [Path(path) for path in paths],
+        None if columns is None else Path(columns),
+        None if target is None else Target.parse(target),
+    )
+    files = None if nets is None else NetworkFiles.at(Path(nets))
+    counts = Counter(rows=len(read.rows) + len(read.refused), read=0, measurements=0)
+    refused = list(read.refused)
+    targets = set()
+    for taken in tables.take(read.rows, files, opened, pace):
+        found = taken.found
+        counts["signatures"] += opened.add_signatures(found.signatures)
+        counts["measurements"] += opened.add(found.measurements)
+        counts["breakdowns"] += opened.add_breakdowns(found.breakdowns)
+        counts["read"] += len(found.measurements)
+        targets |= {record.target for record in found.measurements}
+        refused += taken.refused
+    return {
+        **counts,
+        "targets": sorted(map(str, targets)),
+        "notes": tables.notes(sorted(targets)),
+        "left_out": [
+            {"reason": reason, "fix": fix, "rows": [[r.where, r.value] for r in rows]}
+            for (reason, fix), rows in grouped(refused).items()
+        ],
+    }
+
+
+def show(told: Mapping[str, Any], as_json: bool) -> None:
+    """Print what ``run`` gave; InputError where no row became a record."""
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(
+            f"{told['measurements']:,} of {told['read']:,} records are new, with "
+            f"{told['signatures']:,} signatures and {told['breakdowns']:,} breakdowns"
+        )
+        for target in told["targets"]:
+            click.echo(f"  {target}")
+        for item in told["left_out"]:
+            aside(_sentence(item))
+        for note in told["notes"]:
+            aside(note)
+    if not told["read"]:
+        raise InputError(f"none of {told['rows']:,} rows could be imported: see what was left out")
+
+
+def _sentence(item: Mapping[str, Any]) -> str:
+    rows = item["rows"]
+    some = "; ".join(f"{where}: {value or '(empty)'}" for where, value in rows[:_SHOWN])
+    more = f"; and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    number = "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
+    return f"{number} left out: {item['reason']} ({item['fix']}): {some}{more}"

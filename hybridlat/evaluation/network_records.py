@@ -1,0 +1,137 @@
+"""Whole networks of one target with the texts of their cells: what can be learned from sums alone.
+
+Unlike :func:`hybridlat.evaluation.dataset.load` this needs no measured cell: where others measured
+networks, their latencies and how each falls into cells are all there is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hybridlat.engines import registry
+from hybridlat.errors import HybridlatError, InputError
+from hybridlat.evaluation.dataset import Source
+from hybridlat.graph.signature import read
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store.latencies import combine
+
+logger = logging.getLogger(__name__)
+_ONE_RUN = frozenset({"repeat"})  # labels that tell repeats of one figure apart
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRecord:
+    """A network at one batch as one origin gives it: several origins are several records.
+
+    ``name`` groups what must be held out together (all batches of a network). ``latency_us`` is
+    that of the whole batch, ``repeats_us`` the single figures behind it; ``cells`` are signature
+    texts with how often each occurs; ``labels`` say where the figure is from (source, note,
+    layout …). A note that begins with "suspect" marks one out of line with its neighbours.
+    """
+
+    name: str
+    signature: str
+    batch: int
+    latency_us: float
+    spread_share: float
+    repeats_us: tuple[float, ...]
+    cells: tuple[tuple[str, int], ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether its origin doubts it."""
+        return "suspect" in self.labels.get("note", "")
+
+
+def load_networks(target: Target, sources: Sequence[Source]) -> tuple[NetworkRecord, ...]:
+    """The whole networks of ``target`` in all sources together, failures left out, by name.
+
+    Of several partitions of one network that of the rules in force counts. A network without a
+    partition, or with a cell whose text is not kept, is left out and logged. InputError where
+    nothing is left.
+    """
+    records = {
+        record.id: record
+        for source in sources
+        for record in source.measurements(target, "network")
+        if not record.labels.get("role")
+    }
+    partitions = _partitions(target, sources)
+    found: dict[tuple[object, ...], list[Measurement]] = {}
+    for record in records.values():
+        labels = {k: v for k, v in record.labels.items() if k not in _ONE_RUN}
+        found.setdefault((record.signature, tuple(sorted(labels.items()))), []).append(record)
+    chosen = [(p, same) for same in found.values() if (p := _of(same[0], partitions)) is not None]
+    texts = _texts(sources, {h for partition, _ in chosen for h, _ in partition.cells})
+    networks = [_record(partition, same, texts) for partition, same in chosen]
+    kept = [network for network in networks if network is not None]
+    if len(kept) < len(found):
+        logger.warning(
+            "%d of %d networks of %s are left out: they failed, or have no partition",
+            len(found) - len(kept), len(found), target,
+        )  # fmt: skip
+    if not kept:
+        raise InputError(
+            f"no whole network of {target} is recorded with its partition: import a table of them "
+            "with their ONNX files, or measure some"
+        )
+    return tuple(sorted(kept, key=lambda n: (n.name, n.batch, sorted(n.labels.items()))))
+
+
+def _partitions(target: Target, sources: Sequence[Source]) -> dict[str, dict[str, Breakdown]]:
+    """By the network's hash, then by its name: one partition each."""
+    try:
+        now = registry.lowering_identity(target)
+    except HybridlatError:
+        now = ""  # an engine that is not known here; its partitions are still good
+    items = {item.id: item for source in sources for item in source.breakdowns(target)}
+    found: dict[str, dict[str, Breakdown]] = {}
+    for item in sorted(items.values(), key=lambda b: (b.labels.get("lowering") == now, b.id)):
+        found.setdefault(item.signature, {})[item.network] = item
+    return found
+
+
+def _of(record: Measurement, partitions: Mapping[str, Mapping[str, Breakdown]]) -> Breakdown | None:
+    named = partitions.get(record.signature, {})
+    return named.get(record.labels.get("network", "")) or next(iter(named.values()), None)
+
+
+def _record(
+    partition: Breakdown, records: Sequence[Measurement], texts: Mapping[str, str]
+) -> NetworkRecord | None:
+    known = combine((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
+    if known.latency_us is None or any(h not in texts for h, _ in partition.cells):
+        return None
+    cells = tuple((texts[h], count) for h, count in partition.cells)
+    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at, r.id))
+    return NetworkRecord(
+        partition.network,
+        partition.signature,
+        _batch(partition, cells),
+        known.latency_us,
+        known.spread_share,
+        tuple(r.latency_us for r in ordered if r.latency_us is not None),
+        cells,
+        records[0].labels,
+    )
+
+
+def _batch(partition: Breakdown, cells: Sequence[tuple[str, int]]) -> int:
+    stated = partition.labels.get("batch", "")
+    if stated.isdigit():
+        return int(stated)
+    first = read(cells[0][0]) if cells else None
+    shape = first.types[first.inputs[0]].shape if first is not None and first.inputs else ()
+    return shape[0] if shape else 1
+
+
+def _texts(sources: Sequence[Source], hashes: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    missing = set(hashes)
+    for source in sources:
+        found.update(source.signature_texts(missing - found.keys()))
+    return found

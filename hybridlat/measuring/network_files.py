@@ -1,0 +1,118 @@
+"""ONNX files found by a network's name, in a folder or an archive."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from hybridlat.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile
+
+_ENDING = ".onnx"
+Source = Path | Callable[[], bytes]
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """A file by its name without the ending; ``source`` is its path, or gives its bytes."""
+
+    name: str
+    source: Source
+
+    @cached_property
+    def content(self) -> bytes:
+        """The file's bytes. Raises InputError where they cannot be read."""
+        try:
+            return self.source.read_bytes() if isinstance(self.source, Path) else self.source()
+        except OSError as error:
+            raise InputError(f"{self.name}{_ENDING} cannot be read: {error.strerror}") from None
+
+    @cached_property
+    def parsed(self) -> OnnxFile:
+        """The file, not yet bound to sizes. Raises NetworkError for what is no ONNX model."""
+        from hybridlat.onnx_io import load
+
+        return load(self.content, self.name)
+
+    @cached_property
+    def digest(self) -> str:
+        """Names exactly this content."""
+        return hashlib.sha256(self.content).hexdigest()[:32]
+
+
+class NetworkFiles:
+    """All ONNX files of a folder (searched below too), or of a .tar, .tar.gz or .zip archive."""
+
+    def __init__(self, files: Mapping[str, Source], where: str) -> None:
+        self.where = where
+        self._files = dict(files)
+        self._alike: dict[str, list[str]] = {}
+        for name in self._files:
+            self._alike.setdefault(_plain(name), []).append(name)
+
+    @classmethod
+    def at(cls, path: Path) -> NetworkFiles:
+        """The files at ``path``; InputError where there is none."""
+        if path.is_dir():
+            found: dict[str, Source] = {}
+            for file in sorted(path.rglob(f"*{_ENDING}")):
+                found.setdefault(file.stem, file)
+        elif path.exists():
+            found = _in_archive(path)
+        else:
+            raise InputError(f"{path} does not exist: --nets names the folder of the ONNX files")
+        if not found:
+            raise InputError(f"{path} holds no {_ENDING} file: --nets names the folder of them")
+        return cls(found, str(path))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def find(self, name: str) -> NetworkFile | None:
+        """The file of that name; else the only one that differs in case, ``-`` and ``_`` alone."""
+        if name not in self._files:
+            alike = self._alike.get(_plain(name), [])
+            if len(alike) != 1:
+                return None
+            name = alike[0]
+        return NetworkFile(name, self._files[name])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_\s]", "", name.casefold())
+
+
+def _in_archive(path: Path) -> dict[str, Source]:
+    # Read once from front to back: a compressed archive cannot be entered in the middle.
+    found: dict[str, Source] = {}
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for name in sorted(archive.namelist()):
+                    if name.endswith(_ENDING):
+                        found.setdefault(PurePath(name).stem, _given(archive.read(name)))
+            return found
+        with tarfile.open(path) as tar:
+            for member in tar:
+                inside = tar.extractfile(member) if member.isfile() else None
+                if inside is not None and member.name.endswith(_ENDING):
+                    found.setdefault(PurePath(member.name).stem, _given(inside.read()))
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} cannot be read as a folder or an archive (.tar.gz, .zip) of ONNX files: "
+            f"{error}"
+        ) from None
+    return found
+
+
+def _given(content: bytes) -> Callable[[], bytes]:
+    return lambda: content

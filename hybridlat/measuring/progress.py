@@ -1,0 +1,19 @@
+"""How far a long call is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a long call is; ``seconds_left`` None while that cannot be said."""
+
+    done: int
+    total: int
+    label: str
+    seconds_left: float | None
+
+
+OnProgress = Callable[[Progress], None]

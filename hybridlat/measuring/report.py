@@ -1,0 +1,80 @@
+"""What a measurement of one network came to, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.signature import sign
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.store import Known, Store
+    from hybridlat.store.packs import PackLookup
+
+What = Literal["cells", "network", "both"]
+
+
+@dataclass(frozen=True)
+class MeasureReport:
+    """What ``measure`` did: records made, cells that were known already, and failures.
+
+    ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell
+    has no latency.
+    """
+
+    network: str
+    target: str
+    records: tuple[Measurement, ...]
+    known: int
+    latency_us: float | None
+    sum_of_cells_us: float | None
+    elapsed_s: float
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+def report_of(
+    network: str,
+    target: Target,
+    records: Sequence[Measurement],
+    *,
+    known: int,
+    sum_of_cells_us: float | None,
+    elapsed_s: float,
+) -> MeasureReport:
+    """The report on one network from its records."""
+    return MeasureReport(
+        network=network,
+        target=str(target),
+        records=tuple(records),
+        known=known,
+        latency_us=next((r.latency_us for r in records if r.kind == "network"), None),
+        sum_of_cells_us=sum_of_cells_us,
+        elapsed_s=elapsed_s,
+        failures={r.signature: r.failure for r in records if r.failure is not None},
+    )
+
+
+def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int]]) -> float | None:
+    """The dispatch overhead and ``cells`` (signature hash, uses) of one network; None if unknown.
+
+    Looked up in the store, then in the packs shipped for the target.
+    """
+    from hybridlat.store import packs
+
+    overhead = sign(null_network(1)).hash
+    found: dict[str, Known] = {}
+    sources: list[Store | PackLookup] = [store, *packs.packs_for(target)]
+    for source in sources:
+        missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in found]
+        found.update(source.latencies(target, missing) if missing else {})
+    total_us = (found[overhead].latency_us or 0.0) if overhead in found else 0.0
+    for hash_, uses in cells:
+        latency_us = found[hash_].latency_us if hash_ in found else None
+        if latency_us is None:
+            return None
+        total_us += uses * latency_us
+    return total_us

@@ -1,0 +1,153 @@
+"""Others' measurements of whole networks as records: each network lowered as its target does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hybridlat.engines import device_sheets, registry
+from hybridlat.errors import InputError
+from hybridlat.measuring import trtexec
+from hybridlat.measuring.network_files import NetworkFiles
+from hybridlat.measuring.network_partitions import Cache, Partition, Partitioner
+from hybridlat.schema.measurement import Breakdown, Measurement, Visit
+from hybridlat.schema.target import Target
+from hybridlat.store.importers import networks_table, trtexec_times
+from hybridlat.store.importers.base import Imported, Watch
+from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Refusal, Rows
+from hybridlat.store.importers.table_columns import read_column_map
+
+FORMS = ("networks", "trtexec")
+"""What can be read: tables of networks, and logs and exported times of trtexec."""
+_AT_ONCE = 250  # rows that are given out together
+
+
+@dataclass
+class Taken:
+    """Some of the records, ready for a store, and the rows that came to nothing."""
+
+    found: Imported = field(default_factory=Imported)
+    refused: list[Refusal] = field(default_factory=list)
+
+
+def read_rows(
+    form: str,
+    paths: Sequence[Path],
+    column_map: Path | None = None,
+    default: Target | None = None,
+) -> Rows:
+    """What tables (``networks``) or trtexec's files (``trtexec``) at ``paths`` say.
+
+    ``column_map`` is a TOML file that says what a table's columns are, ``default`` the target of
+    what is not stated. Raises InputError (StoreError) for files that are something else.
+    """
+    if form == "networks":
+        told = None if column_map is None else read_column_map(column_map)
+        return networks_table.read_networks(paths, told, default)
+    if form != "trtexec":
+        raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(FORMS)}")
+    if column_map is not None:
+        raise InputError("--columns is for tables: what a log does not state is given by --target")
+    return _read_trtexec(paths, default)
+
+
+def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
+    files = networks_table.files_at(paths, trtexec_times.ENDINGS, "logs or times of trtexec")
+    logs = {
+        file: trtexec_times.read_log(file.read_text(encoding="utf-8", errors="replace"))
+        for file in files
+        if file.suffix.lower() != ".json"
+    }
+    times = {file.name: file for file in files if file not in logs}
+    runs = {log.times: log for log in logs.values() if log.times in times}
+    rows: list[NetworkRow] = []
+    refused: list[Refusal] = []
+    for file in files:
+        try:
+            if file not in logs:
+                samples = _times(file)
+                log = runs.get(file.name)
+                rows.append(trtexec_times.row_of_times(file, samples, log, default))
+            elif logs[file].times not in times:  # else its run is told better by the times
+                rows.append(trtexec_times.row_of_log(file, logs[file], default))
+        except Misfit as misfit:
+            refused.append(misfit.at(file.name))
+    return Rows(tuple(rows), tuple(refused))
+
+
+def _times(file: Path) -> tuple[float, ...]:
+    try:
+        return tuple(trtexec.read_times(file))
+    except InputError as error:
+        raise Misfit(
+            "the file holds no times of trtexec", error, "give what --exportTimes wrote"
+        ) from None
+
+
+def take(
+    rows: Sequence[NetworkRow],
+    files: NetworkFiles | None,
+    cache: Cache | None = None,
+    watch: Watch | None = None,
+) -> Iterator[Taken]:
+    """The rows as records, some at a time.
+
+    ``files`` are the ONNX files; without them no row can be lowered. What was given out is taken
+    for stored when the next is asked for: only then is ``cache`` told, so that an import that is
+    cut off leaves nothing behind that lacks its signatures.
+    """
+    lowering = Partitioner(files, cache)
+    # Rows of one network stand together, so that it is read once and not held for long.
+    ordered = sorted(rows, key=lambda r: (r.names, r.batch or 0, r.size or (), str(r.target)))
+    for start in range(0, len(ordered), _AT_ONCE):
+        done = Taken()
+        for place, row in enumerate(ordered[start : start + _AT_ONCE], start):
+            if watch is not None:
+                watch(place, len(ordered))
+            try:
+                name, partition, texts = lowering.partition(row)
+            except Misfit as misfit:
+                done.refused.append(misfit.at(row.where))
+            else:
+                _keep(done.found, row, name, partition, texts)
+        yield done
+        lowering.remember()
+
+
+def _keep(
+    found: Imported, row: NetworkRow, name: str, partition: Partition, texts: Mapping[str, str]
+) -> None:
+    said = {"network": name, "batch": str(partition.batch), "size": partition.size, **row.labels}
+    if not row.labels.get("model") and row.names[0] != name:
+        said["model"] = row.names[0]
+    found.measurements.append(
+        Measurement(
+            row.target,
+            partition.whole,
+            "network",
+            row.latency_us,
+            spread_share=row.spread_share,
+            visits=(Visit(row.samples_us),) if row.samples_us else (),
+            protocol=row.protocol,
+            labels={label: text for label, text in said.items() if text},
+        )
+    )
+    shape = {"batch": str(partition.batch), "size": partition.size}
+    labels = {"lowering": registry.lowering_identity(row.target), **shape}
+    breakdown = Breakdown(
+        row.target, name, partition.whole, partition.cells,
+        labels={label: text for label, text in labels.items() if text},
+    )  # fmt: skip
+    found.describe(breakdown, texts)
+
+
+def notes(targets: Sequence[Target]) -> list[str]:
+    """What is missing to predict on these targets' devices: their data sheets."""
+    known = set(device_sheets.names())
+    return [
+        f"{device} has no data sheet: write {device_sheets.user_folder() / device}.toml, so that "
+        "other devices teach it"
+        for device in sorted({target.device for target in targets})
+        if device not in known
+    ]

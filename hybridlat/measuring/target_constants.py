@@ -1,0 +1,69 @@
+"""Two latencies that belong to a target and to no network, each recorded once.
+
+The **dispatch overhead** is what entering the engine costs, which a network pays once and a cell
+not at all: the latency of a chain of no operators, extrapolated from chains of a few tiny ones (the
+*overhead probes*). The **reference latency** is what the reference network takes on a quiet
+machine: the machine's speed around a visit is told as a multiple of it, so that runs agree.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hybridlat.graph.reference_networks import null_network, reference_network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.statistics import Subject, record_of
+from hybridlat.schema.measurement import Visit
+
+if TYPE_CHECKING:
+    from hybridlat.engines.base import Backend
+    from hybridlat.graph.network import Network
+    from hybridlat.store import Store
+
+PROTOCOL = "reference-1"
+PROBE_LENGTHS = (1, 2, 4, 8)
+
+
+def overhead_probes() -> dict[int, Network]:
+    """Chains of tiny operators by their length."""
+    return {length: null_network(length) for length in PROBE_LENGTHS}
+
+
+def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
+    """Latency of a chain of no operators, by least squares over the probes' medians.
+
+    ``levels_us`` are the levels of each probe's visits, by its length. 0 where a probe has none,
+    and never below.
+    """
+    if not levels_us or not all(levels_us.values()):
+        return 0.0
+    lengths = [float(length) for length in levels_us]
+    medians = [statistics.median(levels) for levels in levels_us.values()]
+    return max(0.0, statistics.linear_regression(lengths, medians).intercept)
+
+
+def dispatch_overhead_us(store: Store, backend: Backend, fitted_us: float) -> float:
+    """The target's, as the store knows it; else ``fitted_us``, recorded now unless it is 0."""
+    return _recorded(store, backend, null_network(1), fitted_us, "entry cost")
+
+
+def reference_latency_us(store: Store, backend: Backend, usual_us: float) -> float:
+    """The target's, as the store knows it; else ``usual_us`` of this run, recorded now."""
+    return _recorded(store, backend, reference_network(), usual_us, "reference")
+
+
+def _recorded(
+    store: Store, backend: Backend, network: Network, value_us: float, role: str
+) -> float:
+    signature = sign(network)
+    known = store.latencies(backend.target, [signature.hash]).get(signature.hash)
+    if known is not None and known.latency_us:
+        return known.latency_us
+    if value_us > 0:
+        subject = Subject(backend.target, signature.hash, "cell", PROTOCOL,
+                          backend.environment(), {"role": role})  # fmt: skip
+        store.add_signatures({signature.hash: signature.text})
+        store.add([record_of(subject, [Visit((value_us,))])])
+    return value_us

@@ -1,0 +1,78 @@
+"""One visit: replicas of a network in turn, between two runs of a reference network."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+
+from hybridlat.engines.base import Backend, Session
+from hybridlat.errors import HybridlatError
+from hybridlat.graph.reference_networks import reference_network
+from hybridlat.measuring.messages import Report, Task
+
+WARM_UP_S = 0.5
+MIN_SAMPLES = 3
+MAX_SAMPLES = 120
+WARM_RUNS = 14
+TIMED_RUNS = 11
+
+
+class References:
+    """A small network that is the machine's pulse: run around every visit, to divide drift out."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._session = backend.build(reference_network(), seed=9, lowered=False)
+        deadline = time.perf_counter() + WARM_UP_S
+        while time.perf_counter() < deadline:
+            self.run_us()
+
+    def run_us(self) -> float:
+        """Median once warm: behind a visit the first dozen runs find caches and pages cold."""
+        self._session.run_us(WARM_RUNS)
+        return statistics.median(self._session.run_us(TIMED_RUNS) or self._session.run_us(1) or [0])
+
+
+def visit(backend: Backend, references: References, task: Task) -> Report:
+    """Build the replicas, run them in turn for ``visit_ms``, take them down again.
+
+    The first pass warms up and is dropped. So is the first replica of every pass: it runs behind
+    the bookkeeping of the pass, the others behind each other, as cells do in a network.
+    """
+    started = time.perf_counter()
+    sessions: list[Session] = []
+    try:
+        if task.replicas == 1:
+            sessions = [backend.build(task.network, seed=task.seed, lowered=task.lowered)]
+        else:
+            sessions = backend.build_replicas(
+                task.network, count=task.replicas, seed=task.seed, lowered=task.lowered
+            )
+        before = references.run_us()
+        samples = _rotate(sessions, task.visit_ms)
+        after = references.run_us()
+    except HybridlatError as error:
+        return Report(task.key, failure=str(error), seconds=time.perf_counter() - started)
+    finally:
+        for session in sessions:
+            session.close()
+    return Report(task.key, tuple(samples), (before + after) / 2, time.perf_counter() - started)
+
+
+def _rotate(sessions: list[Session], visit_ms: float) -> list[float]:
+    samples: list[float] = []
+    timed = sessions[1:] or sessions
+    deadline = None
+    passes = 0
+    enough = max(2, math.ceil(MIN_SAMPLES / len(timed)) + 1)
+    while passes < enough or (deadline is not None and time.perf_counter() < deadline):
+        for place, session in enumerate(sessions):
+            found = session.run_us(1)
+            if passes and (place or len(timed) == len(sessions)):
+                samples.extend(found)
+        passes += 1
+        if deadline is None:
+            deadline = time.perf_counter() + visit_ms / 1e3
+        if passes >= enough and len(samples) >= MAX_SAMPLES:
+            break
+    return samples

@@ -1,0 +1,138 @@
+"""A whole network that somebody measured, as a table or a log has it, and what does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hybridlat.errors import TargetError
+from hybridlat.schema.device_names import device_name
+from hybridlat.schema.engine_names import engine_name, precision_name, target_named
+from hybridlat.schema.target import Target
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """One latency of one network, microseconds for the whole batch.
+
+    ``names`` are what its ONNX file may be called (without the ending), the likeliest first;
+    ``batch`` and ``size`` (height, width) None: as the file has them. ``samples_us`` are single
+    inferences where they are known. ``labels`` is what a record must tell later of its origin.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    target: Target
+    latency_us: float
+    batch: int | None = None
+    size: Size | None = None
+    protocol: str = "published table"
+    samples_us: tuple[float, ...] = ()
+    spread_share: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that cannot be imported: where it stands, the value, why, and what would help."""
+
+    where: str
+    value: str
+    reason: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was read from tables or logs."""
+
+    rows: tuple[NetworkRow, ...]
+    refused: tuple[Refusal, ...]
+
+
+class Misfit(Exception):
+    """Why one row is refused; becomes a :class:`Refusal` where the row is known."""
+
+    def __init__(self, reason: str, value: object, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.value, self.fix = reason, str(value), fix
+
+    def at(self, where: str) -> Refusal:
+        """The refusal of the row at ``where``."""
+        return Refusal(where, self.value, self.reason, self.fix)
+
+
+def target_of(said: Mapping[str, str], default: Target | None) -> Target:
+    """The target of a row's fields (target, or device, engine, version, precision, threads).
+
+    ``default`` gives the parts that the row does not state. Raises Misfit.
+    """
+    try:
+        if said.get("target"):
+            return target_named(said["target"])
+        device = device_name(said["device"]) if said.get("device") else ""
+        engine = engine_name(said["engine"], said.get("version", "")) if said.get("engine") else ""
+        precision = precision_name(said["precision"]) if said.get("precision") else ""
+    except TargetError as error:
+        value = said.get("target") or ", ".join(filter(None, map(said.get, _PARTS)))
+        raise Misfit(
+            "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
+        ) from None
+    if default is not None:
+        device, engine = device or default.device, engine or default.runtime
+        precision = precision or default.precision
+    missing = [n for n, v in zip(_PARTS, (device, engine, precision), strict=True) if not v]
+    if missing:
+        raise Misfit(
+            "it is not said what it was measured on", " and ".join(missing) + " missing",
+            "name the columns or give constants with --columns, or --target for all that is not "
+            "stated",
+        )  # fmt: skip
+    threads = default.threads if default is not None else None
+    if said.get("threads"):
+        threads = whole_number(said["threads"], "thread count")
+    return Target(device, engine, precision, threads)
+
+
+_PARTS = ("device", "engine", "precision")
+
+
+def whole_number(text: str, what: str) -> int:
+    """A count from 1 up; Misfit for another text."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
+    if found is None or int(found[1]) < 1:
+        raise Misfit(f"the {what} is not a whole number from 1 up", text, f"correct the {what}")
+    return int(found[1])
+
+
+def positive_number(text: str, what: str) -> float:
+    """A finite number above 0, with thousands set apart or not; Misfit for another text."""
+    plain = re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", text.strip())
+    try:
+        value = float(plain)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1e15:
+        raise Misfit(f"the {what} is not a positive number", text, f"correct the {what}")
+    return value
+
+
+def size_of(text: str) -> Size:
+    """Height and width of ``224``, ``224x320`` or ``3x224x224``; Misfit for another text."""
+    found = [int(n) for n in re.findall(r"[0-9]+", text)]
+    if not re.fullmatch(r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*", text, re.IGNORECASE) or (
+        min(found) < 1
+    ):
+        raise Misfit("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
+    return (found[-2], found[-1]) if len(found) > 1 else (found[0], found[0])
+
+
+def grouped(refused: Sequence[Refusal]) -> dict[tuple[str, str], list[Refusal]]:
+    """Refusals by reason and fix, the commonest reason first."""
+    found: dict[tuple[str, str], list[Refusal]] = {}
+    for item in refused:
+        found.setdefault((item.reason, item.fix), []).append(item)
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))

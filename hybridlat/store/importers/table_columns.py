@@ -1,0 +1,207 @@
+"""Which column of somebody's table is which field: told by a TOML file, else by the names."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hybridlat.errors import InputError, StoreError
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "network": ("network", "net", "architecture", "arch", "model_name", "model"),
+    "onnx": ("onnx", "onnx_file"),
+    "target": ("target",),
+    "device": ("device", "gpu", "accelerator", "hardware"),
+    "engine": ("engine", "runtime", "framework", "backend", "software"),
+    "version": ("engine_version", "runtime_version", "framework_version", "version"),
+    "precision": ("precision", "dtype", "data_type"),
+    "threads": ("threads",),
+    "batch": ("batch", "batch_size", "infer_batch_size", "bs"),
+    "size": ("size", "input_size", "image_size", "img_size", "infer_img_size", "resolution"),
+    "height": ("height",),
+    "width": ("width",),
+    "layout": ("layout", "memory_format"),
+    "source": ("source",),
+    "note": ("note", "notes", "comment"),
+    "latency": (
+        "latency", "median_latency", "latency_median", "median", "inference_time", "mean_latency",
+        "latency_mean", "mean", "infer_step_time", "time",
+    ),
+    "throughput": (
+        "images_per_second", "images_per_sec", "samples_per_second", "samples_per_sec",
+        "infer_samples_per_sec", "img_per_sec", "throughput", "fps",
+    ),
+}  # fmt: skip
+"""Fields, and the names by which their columns are known without being told."""
+US_OF_UNIT: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+_UNITS = {
+    "µs": "us", "μs": "us", "usec": "us", "microseconds": "us", "msec": "ms",
+    "milliseconds": "ms", "sec": "s", "seconds": "s", "nanoseconds": "ns",
+}  # fmt: skip
+_UNIT_IN_NAME = re.compile(
+    rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted([*US_OF_UNIT, *_UNITS], key=len, reverse=True))})[)\]]?",
+    re.IGNORECASE,
+)
+_TABLES = ("columns", "constants", "units", "values", "where")
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """What a mapping file says.
+
+    ``columns`` field → column; ``constants`` field → value for rows that state none; ``units``
+    of the latency; ``values`` field → the table's word → ours; ``where`` column → the values whose
+    rows are read; ``labels`` further columns that records keep.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+
+
+def read_column_map(path: Path) -> ColumnMap:
+    """The mapping in a TOML file; InputError names what it cannot say, and the choices."""
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    for name in body:
+        if name not in (*_TABLES, "labels"):
+            raise InputError(
+                f"{path} has no use for {name!r}: choose of labels, {', '.join(_TABLES)}"
+            )
+    columns = _texts(path, "columns", body.get("columns", {}))
+    constants = _texts(path, "constants", body.get("constants", {}))
+    values = {
+        name: _texts(path, f"values.{name}", inner, free=True)
+        for name, inner in _table(path, "values", body.get("values", {})).items()
+    }
+    for where, names in (("columns", columns), ("constants", constants), ("values", values)):
+        for name in names:
+            if name not in FIELDS or (where == "constants" and name in ("latency", "throughput")):
+                raise InputError(
+                    f"{path}: {where} knows no field {name!r}: choose of {', '.join(FIELDS)}"
+                )
+    units = _texts(path, "units", body.get("units", {}), free=True)
+    for name, unit in units.items():
+        if name != "latency" or _UNITS.get(unit, unit) not in US_OF_UNIT:
+            raise InputError(
+                f"{path}: units has {name} = {unit!r}: write latency = ns, us, ms or s"
+            )
+    labels = body.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
+        raise InputError(f"{path}: labels is a list of column names")
+    chosen = {}
+    for name, wanted in _table(path, "where", body.get("where", {})).items():
+        some = wanted if isinstance(wanted, list) else [wanted]
+        chosen[name] = tuple(as_text(item) for item in some)
+    return ColumnMap(columns, constants, units, values, chosen, tuple(labels))
+
+
+def _table(path: Path, name: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: {name} is a table, written [{name}]")
+    return value
+
+
+def _texts(path: Path, name: str, value: object, free: bool = False) -> dict[str, str]:
+    found = {}
+    for key, item in _table(path, name, value).items():
+        if not isinstance(item, str | int | float) or isinstance(item, bool):
+            raise InputError(f"{path}: {name}.{key} is not a text or a number")
+        found[key] = as_text(item)
+    return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a table keeps each field, and how many microseconds its unit of latency is."""
+
+    columns: Mapping[str, str]
+    unit_us: float
+
+
+def layout_of(path: Path, header: Sequence[str], told: ColumnMap) -> Layout:
+    """The columns of the fields in a table with this header; StoreError for what is missing."""
+    for column in (*told.columns.values(), *told.where, *told.labels):
+        if column not in header:
+            raise StoreError(
+                f"{path} has no column {column!r}, which the mapping names: it has "
+                + ", ".join(header)
+            )
+    found = dict(told.columns)
+    taken = set(found.values())
+    plain = {_plain(c): c for c in reversed(header) if c not in taken}
+    for name, known in FIELDS.items():
+        if name not in found and name not in told.constants and name != "latency":
+            for alias in known:
+                if alias in plain:
+                    found[name] = plain[alias]
+                    break
+    unit = told.units.get("latency", "")
+    if "latency" not in found:
+        named = {}
+        for column in reversed(header):
+            name, its_unit = _unit_of(column)
+            if its_unit and column not in taken:
+                named[name] = (column, its_unit)
+        for alias in FIELDS["latency"]:
+            if alias in named:
+                found["latency"], unit = named[alias][0], unit or named[alias][1]
+                break
+    elif not unit:
+        unit = _unit_of(found["latency"])[1]
+    _complete(path, header, found, unit, told)
+    return Layout(found, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
+
+
+def _complete(
+    path: Path, header: Sequence[str], found: Mapping[str, str], unit: str, told: ColumnMap
+) -> None:
+    if "latency" not in found and "throughput" not in found:
+        bare = [c for c in header if _plain(c) in FIELDS["latency"]]
+        raise StoreError(
+            f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
+            "latency_s) and none of images_per_second"
+            + (f", and {bare[0]!r} does not say its unit" if bare else "")
+            + ": rename it, or name it and its unit with --columns"
+        )
+    if "latency" in found and not unit:
+        raise StoreError(
+            f"{path}: the unit of {found['latency']!r} is not stated: add "
+            '[units] latency = "ms" to the mapping'
+        )
+    if not {"network", "onnx"} & {*found, *told.constants}:
+        raise StoreError(
+            f"{path} has no column network, model or onnx: rename it, or name it with --columns"
+        )
+
+
+def _unit_of(column: str) -> tuple[str, str]:
+    """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
+    match = _UNIT_IN_NAME.fullmatch(column.strip())
+    if match is None:
+        return _plain(column), ""
+    unit = match[2].lower()
+    return _plain(match[1]), _UNITS.get(unit, unit)
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[\s_-]+", "_", column.strip().lower())
+
+
+def as_text(value: object) -> str:
+    """A cell of a table as text; empty for a missing one, and 8.0 is 8."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()

@@ -1,0 +1,156 @@
+"""What trtexec printed or exported of a run: the latency, and what it was measured on.
+
+A log tells device, version, precision and sizes; the times that ``--exportTimes`` writes tell
+nothing but themselves, so the log that names such a file speaks for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+from hybridlat.schema.target import Target
+from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Size, target_of
+
+ENDINGS = (".log", ".txt", ".json")
+_OPTION = re.compile(r"--([A-Za-z0-9]+)(?:=(\S+))?")
+_MEDIAN = re.compile(
+    r"GPU Compute(?: Time)?\b[^\n]*?median\s*[=:]\s*([0-9.]+) ms"  # 8.0 and later: one line
+    r"|GPU Compute\b[^\n]*\n(?:[^\n]*\n){0,6}?[^\n]*median:\s*([0-9.]+) ms"  # before: a list
+)
+_VERSION_TAG = re.compile(r"\[TensorRT v([0-9]+)\]")
+_VERSION = re.compile(r"TensorRT version:\s*([0-9]+\.[0-9]+)")
+_DEVICE = re.compile(r"Selected Device:\s*(.+)")
+_PRECISION = re.compile(r"\bPrecision:\s*([A-Z0-9+ ]+)")
+_DIMENSIONS = re.compile(r"[Ii]nput binding for \S+ (?:with dimensions|is)\s*:?\s*([0-9x]+)")
+_LOWEST = ("int8", "fp16", "bf16", "fp32")
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a log tells. ``times`` is the file its run exported times to, by name."""
+
+    fields: Mapping[str, str]
+    names: tuple[str, ...]
+    median_us: float | None
+    batch: int | None
+    size: Size | None
+    times: str
+
+
+def read_log(text: str) -> Log:
+    """What a log of trtexec tells; a field that it does not state is left out."""
+    command = next((line for line in text.splitlines() if "trtexec" in line and "--" in line), "")
+    options = {name: value or "" for name, value in _OPTION.findall(command)}
+    fields = {"engine": "tensorrt"}
+    version = _VERSION.search(text)
+    tag = _VERSION_TAG.search(text)
+    if version is not None:
+        fields["version"] = version[1]
+    elif tag is not None:
+        fields["version"] = _version_of(tag[1])
+    device = _DEVICE.search(text)
+    if device is not None:
+        fields["device"] = device[1].strip()
+    precision = _precision(text, options)
+    if precision:
+        fields["precision"] = precision
+    shape = _shape(text, options)
+    batch = shape[0] if shape else None
+    if batch is None and options.get("batch", "").isdigit():
+        batch = int(options["batch"])
+    files = [options[name] for name in ("onnx", "loadEngine") if options.get(name)]
+    median = _MEDIAN.search(text)
+    return Log(
+        fields,
+        tuple(_stem(file) for file in files),
+        float(median[1] or median[2]) * 1e3 if median else None,
+        batch,
+        (shape[2], shape[3]) if len(shape) == 4 else None,
+        PurePath(options.get("exportTimes", "")).name,
+    )
+
+
+def row_of_log(file: Path, log: Log, default: Target | None) -> NetworkRow:
+    """The latency that a log states, as a row; raises Misfit."""
+    if log.median_us is None or log.median_us <= 0:
+        raise Misfit(
+            "the log states no median of GPU Compute Time", file.name,
+            "give the whole log of a run of trtexec that came to its end",
+        )  # fmt: skip
+    return NetworkRow(
+        file.name, (*log.names, file.stem), target_of(_fields(log, default), default),
+        log.median_us, log.batch, log.size, "trtexec log",
+    )  # fmt: skip
+
+
+def row_of_times(
+    file: Path, times_us: tuple[float, ...], log: Log | None, default: Target | None
+) -> NetworkRow:
+    """The median of exported times, as a row; ``log`` is that of their run. Raises Misfit."""
+    median = statistics.median(times_us)
+    if median <= 0:
+        raise Misfit("the median of the times is not above 0", median, "export the times again")
+    row = NetworkRow(
+        file.name, (*(log.names if log else ()), file.stem),
+        target_of(_fields(log, default), default), median,
+        protocol="trtexec --exportTimes", samples_us=times_us,
+        spread_share=_spread(times_us, median),
+    )  # fmt: skip
+    return row if log is None else replace(row, batch=log.batch, size=log.size)
+
+
+def _fields(log: Log | None, default: Target | None) -> Mapping[str, str]:
+    """What the log tells; of the engine, what ``default`` says where the log has no version."""
+    fields = dict(log.fields) if log is not None else {}
+    if "version" not in fields:
+        fields["engine"] = default.runtime if default is not None else "tensorrt"
+    return fields
+
+
+def _spread(times_us: tuple[float, ...], median: float) -> float:
+    """Relative standard error of the median of a normal sample: 1.2533 s / (√n median)."""
+    if len(times_us) < 2:
+        return 0.0
+    return 1.2533 * statistics.stdev(times_us) / math.sqrt(len(times_us)) / median
+
+
+def _version_of(tag: str) -> str:
+    """``8601`` is 8.6 and ``100300`` is 10.3: the major version takes what is in front."""
+    number = int(tag)
+    if len(tag) <= 4:
+        return f"{number // 1000}.{number // 100 % 10}"
+    return f"{number // 10000}.{number // 100 % 100}"
+
+
+def _precision(text: str, options: Mapping[str, str]) -> str:
+    """The lowest precision that was allowed; a loaded engine has its own, which no log tells."""
+    allowed = [p for p in _LOWEST if p in {name.lower() for name in options}]
+    if not allowed and "loadEngine" in options:
+        return ""
+    stated = _PRECISION.search(text)
+    if not allowed and stated is not None:
+        words = set(re.split(r"[+ ]+", stated[1].lower()))
+        allowed = [p for p in _LOWEST if p in words]
+    if not allowed and options:
+        return "fp32"
+    return allowed[0] if allowed else ""
+
+
+def _shape(text: str, options: Mapping[str, str]) -> tuple[int, ...]:
+    """Sizes of the first input of four; empty where none is stated."""
+    given = options.get("shapes") or options.get("optShapes") or ""
+    stated = [part.rpartition(":")[2] for part in given.split(",")] + _DIMENSIONS.findall(text)
+    for one in stated:
+        sizes = tuple(int(n) for n in one.strip("'\"").split("x") if n.isdigit())
+        if len(sizes) == 4 and min(sizes) > 0:
+            return sizes
+    return ()
+
+
+def _stem(file: str) -> str:
+    return PurePath(file.strip("'\"").replace("\\", "/")).stem

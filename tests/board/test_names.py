@@ -1,0 +1,117 @@
+"""What comes from another machine never decides where is written or read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hybridlat.board.errors import BoardError
+from hybridlat.board.runner import Plan, in_order
+from hybridlat.errors import InputError, StoreError
+from hybridlat.measuring import plans
+from hybridlat.measuring.ssh import Board, unpack_layers
+from hybridlat.measuring.ssh_connection import check_host
+
+OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")
+
+
+def change(folder: Path, edit) -> Path:
+    """The plan with an edited manifest, its hash made right again."""
+    body = json.loads((folder / "manifest.json").read_text())
+    edit(body)
+    body.pop("plan")
+    text = json.dumps(body, sort_keys=True)
+    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    (folder / "manifest.json").write_text(json.dumps(body))
+    return folder
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("where", ["file", "item", "noise", "task", "reference"])
+def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(make_plan, name, where):
+    def edit(body: dict) -> None:
+        key = next(iter(body["items"]))
+        if where == "file":
+            body["items"][key]["file"] = name or "elsewhere.onnx"
+        elif where == "item":
+            body["items"][name] = body["items"][key]
+        elif where == "noise":
+            body["noise"][name] = 10
+        elif where == "task":
+            body["tasks"][0]["items"] = [name]
+        else:
+            body["reference"] = name or "../evil"
+
+    folder = change(make_plan("fake"), edit)
+    with pytest.raises(BoardError, match="is no name"):
+        Plan(str(folder))
+    with pytest.raises(StoreError, match="is no name"):
+        plans.read_results(folder)
+
+
+def archive(*members: tuple[str, bytes | None]) -> tarfile.TarFile:
+    """An archive of files, or of symbolic links to /etc/passwd where the content is None."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as packed:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            if content is None:
+                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+                packed.addfile(info)
+            else:
+                info.size = len(content)
+                packed.addfile(info, io.BytesIO(content))
+    data.seek(0)
+    return tarfile.open(fileobj=data)
+
+
+def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
+    plan = tmp_path / "plan"
+    plan.mkdir()
+    (plan / "manifest.json").write_text("{}")
+    packed = archive(
+        ("layers/0123.json", b"[1]"), ("./layers/4567.json", b"[2]"), ("manifest.json", b"evil"),
+        ("run.sh", b"evil"), ("layers/../run.sh", b"evil"), ("../out.json", b"evil"),
+        ("/tmp/out.json", b"evil"), ("layers/link.json", None), ("layers/sub/x.json", b"evil"),
+        ("layers/x.sh", b"evil"),
+    )  # fmt: skip
+    with packed:
+        unpack_layers(packed, plan / "layers")
+    found = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*.*")}
+    assert found == {
+        "plan/layers/0123.json": b"[1]", "plan/layers/4567.json": b"[2]",
+        "plan/manifest.json": b"{}",
+    }  # fmt: skip
+
+
+def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan) -> None:
+    folder = make_plan("fake")
+    (folder / "plan.txt").write_text("x; rm -rf ~\n")
+    with pytest.raises(InputError, match="does not hold a plan's name"):
+        Board("user@board", folder)
+
+
+@pytest.mark.parametrize("host", ["user@board\n", "-oProxyCommand=x", "a b", "", "$(x)", "a;b"])
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(InputError, match="is no host"):
+        check_host(host)
+
+
+def test_rounds_of_a_group_come_before_the_next_group() -> None:
+    tasks = [
+        {"task": f"t{n}", "items": [f"a{n}", f"b{n}"], "stage": 1, "rounds": 2} for n in range(60)
+    ]
+    tasks += [{"task": "whole", "items": ["w"], "stage": 0, "rounds": 2}]
+    order = [(task["task"], number) for number, task in in_order(tasks)]
+    assert sorted(order) == sorted((t["task"], n) for t in tasks for n in range(2))
+    assert order[:2] == [("whole", 0), ("whole", 1)]
+    assert order[2] == ("t0", 0)
+    second = order.index(("t0", 1))
+    models = {item for name, _ in order[2:second] for t in tasks if t["task"] == name
+              for item in t["items"]}  # fmt: skip
+    assert 20 < len(models) < 48  # apart in time, and all of them still on the device

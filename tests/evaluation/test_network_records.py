@@ -1,0 +1,89 @@
+"""Targets of which only whole networks are recorded, as something to learn from."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from hybridlat.engines import registry
+from hybridlat.errors import InputError
+from hybridlat.evaluation import dataset
+from hybridlat.evaluation.network_records import load_networks
+from hybridlat.graph.signature import read, sign
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import classifier, conv_relu
+
+TARGET = Target("t4", "tensorrt-8.6", "fp16")
+CELL, OTHER, WHOLE = sign(conv_relu()), sign(conv_relu(16)), sign(classifier())
+NOW = {"lowering": registry.lowering_identity(TARGET), "batch": "4"}
+
+
+def record(latency_us: float, name: str = "net", **labels: str) -> Measurement:
+    return Measurement(
+        TARGET, WHOLE.hash, "network", latency_us, labels={"network": name, **labels}
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "s.db")
+    store.add_signatures({s.hash: s.text for s in (CELL, OTHER)})
+    store.add_breakdowns([Breakdown(TARGET, "net", WHOLE.hash, ((CELL.hash, 2),), labels=NOW)])
+    return store
+
+
+def test_several_origins_are_several_records_and_repeats_are_one(store: Store) -> None:
+    store.add([
+        record(10, source="x"), record(14, source="y", note="suspect: odd"),
+        record(20, source="z", repeat="1"), record(22, source="z", repeat="2"),
+    ])  # fmt: skip
+    found = load_networks(TARGET, [store, store])
+    said = {n.labels["source"]: (n.latency_us, n.is_suspect) for n in found}
+    assert said == {"x": (10, False), "y": (14, True), "z": (21, False)}
+    assert {n.labels["source"]: n.repeats_us for n in found}["z"] == (20, 22)
+    assert {n.name for n in found} == {"net"} and {n.batch for n in found} == {4}
+    assert all(n.cells == ((CELL.text, 2),) for n in found)
+    assert read(found[0].cells[0][0]).nodes
+
+
+def test_the_partition_of_the_rules_in_force_counts(store: Store) -> None:
+    for cells, rules in (((OTHER.hash, 1), "older"), ((OTHER.hash, 7), "oldest")):
+        labels = {**NOW, "lowering": rules}
+        store.add_breakdowns([Breakdown(TARGET, "net", WHOLE.hash, (cells,), labels=labels)])
+    store.add([record(10)])
+    (found,) = load_networks(TARGET, [store])
+    assert found.cells == ((CELL.text, 2),)
+
+
+def test_a_batch_that_nobody_states_is_that_of_the_cells(store: Store) -> None:
+    store.add_breakdowns([Breakdown(TARGET, "old", OTHER.hash, ((CELL.hash, 1),))])
+    store.add([Measurement(TARGET, OTHER.hash, "network", 5.0)])
+    (found,) = load_networks(TARGET, [store])
+    assert (found.name, found.batch) == ("old", 1)
+
+
+def test_what_lacks_a_partition_or_a_text_is_left_out_and_said(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.add_breakdowns([Breakdown(TARGET, "lost", OTHER.hash, (("0" * 32, 1),))])
+    store.add([
+        record(10), Measurement(TARGET, OTHER.hash, "network", 5.0, labels={"network": "lost"}),
+        Measurement(TARGET, CELL.hash, "network", 5.0, labels={"network": "no partition"}),
+        Measurement(TARGET, WHOLE.hash, "network", None, failure="no memory", labels={"x": "y"}),
+    ])  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        (found,) = load_networks(TARGET, [store])
+    assert found.latency_us == 10
+    assert "3 of 4 networks of t4/tensorrt-8.6/fp16 are left out" in caplog.text
+
+
+def test_nothing_to_learn_from_is_an_error(store: Store) -> None:
+    with pytest.raises(InputError, match="no whole network of t4/"):
+        load_networks(TARGET, [store])
+    store.add([record(10)])
+    with pytest.raises(InputError, match="only whole networks"):
+        dataset.load(TARGET, [store])  # cell by cell there is still nothing

@@ -1,0 +1,69 @@
+"""The fake machine behind an engine that hands its results out in another layout than its own.
+
+Such an engine converts every feature map that leaves it. It is measured in this process, or by
+plans, which it runs here: one visit of each task a round, as the worker on a board does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from hybridlat.board.journal import Journal
+from hybridlat.engines.base import Method, Session
+from hybridlat.graph.network import Network
+from hybridlat.onnx_io import read_network
+from tests.fakes.fake_backend import FakeBackend, FakeSession
+
+SAMPLES = 20
+FACTS = {"runner": "worker", "engine": "fake", "engine_version": "1.0", "gpu": "fake"}
+
+
+class LayoutBackend(FakeBackend):
+    """Handing out a feature map costs 1 µs for every ``elements_per_us`` of its elements."""
+
+    method: ClassVar[Method] = Method.DIFFERENTIAL
+    elements_per_us = 20.0
+
+    def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
+        session = super().build(network, seed=seed, lowered=lowered)
+        assert isinstance(session, FakeSession)
+        for name in network.outputs:
+            shape = network.types[name].shape
+            if len(shape) == 4 and shape[2:] != (1, 1):
+                session._time_us += network.types[name].elements / self.elements_per_us
+        return session
+
+
+class PlanBackend(LayoutBackend):
+    """The same, by plans. ``slowness_of`` gives the machine's slowness in a round."""
+
+    method: ClassVar[Method] = Method.PLAN
+    slowness_of: Callable[[int], float] = staticmethod(lambda round_: 1.0)
+
+    def run_plan(
+        self, folder: Path, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        journal = Journal(str(folder / "results.jsonl"), manifest["plan"], "fake", FACTS)
+        items = {
+            key: self.build(read_network(folder / spec["file"]), seed=1, lowered=False)
+            for key, spec in manifest["items"].items()
+        }
+        visits = [(t, r) for t in manifest["tasks"] for r in range(t["rounds"])]
+        for done, (task, round_) in enumerate(visits, start=1):
+            slow = self.slowness_of(round_)
+
+            def timed(key: str, slow: float = slow) -> list[float]:
+                return [round(slow * us, 3) for us in items[key].run_us(SAMPLES)]
+
+            line = {
+                "kind": "visit", "task": task["task"], "round": round_, "process": 1,
+                "samples_us": {key: timed(key) for key in task["items"]},
+                "reference_us": timed(manifest["reference"])[0],
+            }  # fmt: skip
+            journal.write(line)
+            if progress is not None:
+                progress(done, len(visits), task["label"])

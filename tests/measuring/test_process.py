@@ -1,0 +1,308 @@
+"""The measuring process starts from wherever Python runs, tells why it died, and leaves with us."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridlat.errors import BackendUnavailable
+from hybridlat.graph.signature import sign
+from hybridlat.measuring import process as process_module
+from hybridlat.measuring.isolated import Job, Settings, measure
+from hybridlat.measuring.process import MeasuringProcess
+from hybridlat.onnx_io import to_onnx
+from hybridlat.store import Store
+from tests.fakes.fake_backend import DIES_VARIABLE, SLEEP_VARIABLE, FakeBackend
+from tests.networks import classifier, conv_relu
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "tests" / "fakes" / "plugin"
+TARGET = "fake/fake-1.0/fp32/1t"
+FAKE = "tests.fakes.fake_backend:FakeBackend"
+QUICK = "rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0"
+
+MEASURE = f"""\
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(PLUGIN)!r}]
+import hybridlat
+from hybridlat.measuring.isolated import Settings
+
+def measured(store):
+    settings = Settings({QUICK})
+    with hybridlat.Predictor({TARGET!r}, store=store, settings=settings) as predictor:
+        return predictor.measure("net.onnx").sum_of_cells_us
+"""
+PLAIN = MEASURE + "print(measured('s.db'))\n"
+FROM_A_THREAD = MEASURE + (
+    "import threading\n"
+    "thread = threading.Thread(target=lambda: print(measured('s.db')))\n"
+    "thread.start()\n"
+    "thread.join()\n"
+)
+DAEMONIC = MEASURE + (
+    "import multiprocessing\n"
+    "def child(): print(measured('s.db'), flush=True)\n"
+    "process = multiprocessing.get_context('fork').Process(target=child, daemon=True)\n"
+    "process.start()\n"
+    "process.join()\n"
+    "sys.exit(process.exitcode)\n"
+)
+JOBLIB = MEASURE + (
+    "import joblib\n"
+    "stores = ['a.db', 'b.db']\n"
+    "print(joblib.Parallel(2)(joblib.delayed(measured)(store) for store in stores)[0])\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "net.onnx").write_bytes(to_onnx(classifier(8), seed=1))
+    return tmp_path
+
+
+def python(folder: Path, *arguments: str, text: str | None = None) -> str:
+    """What an isolated interpreter prints; nothing on standard error is allowed."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, *arguments], input=text, cwd=folder, env=environment,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "script", [PLAIN, FROM_A_THREAD, DAEMONIC], ids=["plain", "thread", "daemonic"]
+)
+def test_a_script_without_a_main_guard_measures(folder: Path, script: str) -> None:
+    (folder / "script.py").write_text(script)
+    assert float(python(folder, "script.py")) > 0
+
+
+def test_standard_input_and_a_word_of_the_command_line_measure(folder: Path) -> None:
+    assert float(python(folder, "-", text=PLAIN)) > 0
+    (folder / "s.db").unlink()
+    assert float(python(folder, "-c", PLAIN)) > 0
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("joblib"), reason="joblib is not installed")
+def test_workers_of_joblib_measure(folder: Path) -> None:
+    (folder / "script.py").write_text(JOBLIB)
+    assert float(python(folder, "script.py")) > 0
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("nbclient") and importlib.util.find_spec("ipykernel")),
+    reason="nbclient and ipykernel are not installed: they bring a hundred megabytes",
+)
+def test_a_notebook_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbclient
+    import nbformat
+
+    monkeypatch.chdir(folder)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLAIN)])
+    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    assert float(book.cells[0].outputs[0].text) > 0
+
+
+def test_a_module_beside_the_script_is_not_taken_for_one_of_pythons_own(folder: Path) -> None:
+    """The script's folder comes first in sys.path, as it does for the script itself."""
+    (folder / "own_backend.py").write_text(
+        "from tests.fakes.fake_backend import FakeBackend\nclass Own(FakeBackend): pass\n"
+    )
+    (folder / "script.py").write_text(
+        MEASURE + "from own_backend import Own\n"
+        "from hybridlat.measuring.process import MeasuringProcess\n"
+        "MeasuringProcess('own_backend:Own', {}).stop()\n"
+    )
+    assert python(folder, "script.py") == ""
+
+
+# ---- what does not start, and what dies ------------------------------------------------------
+
+
+def test_a_program_without_an_interpreter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(BackendUnavailable, match="has no Python interpreter to start"):
+        MeasuringProcess(FAKE, {})
+    monkeypatch.setattr(sys, "executable", "/opt/program")
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(BackendUnavailable, match="'/opt/program'"):
+        MeasuringProcess(FAKE, {})
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("__main__:Own", "define it at the top of a module of its own"),
+        ("tests.nowhere:Own", "No module named 'tests.nowhere'"),
+        ("hybridlat.engines.onnxruntime.session:OnnxRuntimeBackend", "0 threads"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_told(backend: str, words: str) -> None:
+    with pytest.raises(BackendUnavailable, match=words) as caught:
+        MeasuringProcess(backend, {"threads": 0})
+    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_a_death_is_a_failure_with_the_last_words(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    network = conv_relu()
+    bad = FakeBackend().lower(network).network
+    good = FakeBackend().lower(classifier(8)).network
+    monkeypatch.setenv(DIES_VARIABLE, bad.name)
+    settings = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0)
+    with Store("sqlite://") as store:
+        jobs = [Job(sign(n).hash, n) for n in (bad, good)]
+        failed, fine = measure(FakeBackend(), {}, jobs, store, settings)
+    assert failed.failure == (
+        "the measuring process died of SIGABRT, its last words: the fake engine lost its head"
+    )
+    assert fine.latency_us
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_an_engine_prints_never_reaches_standard_output(folder: Path) -> None:
+    (folder / "chatty.py").write_text(
+        "import os\nfrom tests.fakes.fake_backend import FakeBackend\n"
+        "class Chatty(FakeBackend):\n"
+        "    def __init__(self, **options):\n"
+        "        os.write(1, b'hello'); os.write(2, b'hello'); super().__init__(**options)\n"
+    )
+    (folder / "script.py").write_text(
+        MEASURE + "from hybridlat.measuring.process import MeasuringProcess\n"
+        "MeasuringProcess('chatty:Chatty', {}).stop()\n"
+    )
+    assert python(folder, "script.py") == ""
+
+
+# ---- how it ends -----------------------------------------------------------------------------
+
+
+def workers_of(parent: int) -> list[int]:
+    """Process ids of the measuring processes that ``parent`` has started."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"hybridlat.measuring.worker" in words and str(parent).encode() in words:
+            found.append(int(place.name))
+    return found
+
+
+def until(condition, seconds: float = 60.0) -> bool:
+    """Whether ``condition`` came true within ``seconds``."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def kept_visits(store: Path) -> int:
+    try:
+        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
+            return int(connection.execute("select count(*) from cache").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
+ON_ITS_TERMINAL = (
+    # The terminal becomes this process's own, and what a background shell ignores is forgotten.
+    "import fcntl, os, signal, sys, termios\n"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    "os.execv(sys.executable, [sys.executable, '-m', 'hybridlat', *sys.argv[1:]])\n"
+)
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
+@pytest.mark.parametrize("visits", [0, 4], ids=["starting", "measuring"])
+def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) -> None:
+    master, slave = os.openpty()
+    settings = termios.tcgetattr(slave)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, settings)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_ITS_TERMINAL, "measure", "net.onnx", "--target", TARGET,
+         "--store", "s.db"],
+        stdin=slave, stdout=slave, stderr=slave, cwd=folder, start_new_session=True,
+        env={**os.environ, SLEEP_VARIABLE: "0.02", "TERM": "dumb", "NO_COLOR": "1"},
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        assert until(lambda: workers_of(process.pid) and kept_visits(folder / "s.db") >= visits)
+        [worker] = workers_of(process.pid)
+        os.write(master, b"\x03")
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+        process.wait()
+        said = _read_all(master)
+        os.close(master)
+    assert "Traceback" not in said and "KeyboardInterrupt" not in said
+    assert said.count("hybridlat: interrupted; what was measured until now is kept") == 1
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def _read_all(master: int) -> str:
+    fcntl.fcntl(master, fcntl.F_SETFL, os.O_NONBLOCK)
+    found = b""
+    try:
+        while chunk := os.read(master, 4096):
+            found += chunk
+    except OSError:  # the terminal's last reader and writer are gone, or nothing is there
+        pass
+    return found.decode("utf-8", "replace")
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
+def test_it_dies_with_its_parent_in_the_middle_of_a_visit(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hybridlat", "measure", "net.onnx", "--target", TARGET,
+         "--store", "s.db"],
+        cwd=folder, env={**os.environ, SLEEP_VARIABLE: "600"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert until(lambda: bool(workers_of(process.pid)))
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert until(lambda: not workers_of(process.pid))
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process_module.MeasuringProcess, "_receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        MeasuringProcess(FAKE, {})
+    assert workers_of(os.getpid()) == []
+
+
+def test_json_of_the_command_line_is_alone_there(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hybridlat", "measure", "net.onnx", "--target", TARGET, "--json",
+         "--store", "s.db", "--cells"],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["failures"] == {}

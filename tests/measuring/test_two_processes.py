@@ -1,0 +1,122 @@
+"""Two processes that measure the same by a plan take turns, and measure it once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridlat.measuring.locking import exclusive
+
+SCRIPT = """\
+import os, pathlib, subprocess, sys, time
+from hybridlat.measuring.plans import PlanRequest
+from hybridlat.measuring.plans.execution import measure_networks
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.board.conftest import lower, small_network
+
+here = pathlib.Path(sys.argv[1])
+
+def run(folder):
+    with (here / "runs").open("a") as sink:
+        sink.write(f"{os.getpid()}\\n")
+    while not (here / "go").exists():
+        time.sleep(0.05)
+    subprocess.run([sys.executable, folder / "worker.py", "run", "--engine", "fake"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+network = small_network()
+target = Target("board", "fake-1.0", "fp32")
+request = PlanRequest([(network.name, network)], target, lower=lower, rounds=1)
+with Store(here / "s.db") as store:
+    found = measure_networks(request, store, run)
+    print(len(found.records), found.new, len({(r.kind, r.signature) for r in found.records}))
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Start a process that measures; all that still run are ended behind the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(tmp_path)], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def runs(folder: Path) -> list[str]:
+    path = folder / "runs"
+    return path.read_text().split() if path.exists() else []
+
+
+def until_it_runs(folder: Path, count: int) -> None:
+    end = time.monotonic() + 60
+    while len(runs(folder)) < count and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(runs(folder)) == count
+
+
+def test_the_second_waits_and_takes_what_the_first_measured(tmp_path: Path, start) -> None:
+    first = start()
+    until_it_runs(tmp_path, 1)
+    second = start()
+    assert second.stderr is not None
+    assert "another process measures small8 on board/fake-1.0/fp32" in second.stderr.readline()
+    (tmp_path / "go").touch()
+    one, two = (process.communicate(timeout=120) for process in (first, second))
+    assert (first.returncode, second.returncode) == (0, 0), (one, two)
+    assert runs(tmp_path) == [str(first.pid)]  # and nobody's plan was deleted under them
+    records, new, distinct = map(int, one[0].split())
+    assert records == new == distinct > 3
+    assert list(map(int, two[0].split())) == [records, 0, distinct]
+    assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
+
+
+def test_where_the_first_is_killed_the_second_goes_on(tmp_path: Path, start) -> None:
+    first = start()
+    until_it_runs(tmp_path, 1)
+    second = start()
+    assert second.stderr is not None and second.stderr.readline()
+    first.kill()
+    (tmp_path / "go").touch()
+    out, err = second.communicate(timeout=120)
+    assert second.returncode == 0, err
+    assert runs(tmp_path) == [str(first.pid), str(second.pid)]
+    assert int(out.split()[1]) > 3
+
+
+def test_a_lock_is_waited_for_once_and_leaves_no_file(tmp_path: Path) -> None:
+    import threading
+
+    path, order = tmp_path / "x.lock", []
+    held, waiting = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with exclusive(path, lambda: None) as waited:
+            order.append(("other", waited))
+            held.set()
+            waiting.wait(30)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(30)
+    with exclusive(path, waiting.set) as waited:
+        order.append(("here", waited))
+    thread.join()
+    assert order == [("other", False), ("here", True)]
+    assert not path.exists()
