@@ -46,6 +46,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "experiments"))
 NETS = ROOT / "data" / "nets"
 LIMIT_MIB = 40
 # Well-known and unlike each other first: if time runs out, what is there says most.
@@ -73,18 +74,24 @@ def networks(limit: int | None, batch: int | None = None) -> Iterator[tuple[str,
 
 def nas_networks(count: int) -> Iterator[tuple[str, Network]]:
     """A seeded sample of NAS-Bench-201, without those whose cell delivers only zeros."""
-    sys.path.insert(0, str(ROOT / "experiments"))
+    import nasbench201
+
+    for index in nas_indices(count):
+        model = nasbench201.build(nasbench201.arch_from_index(index))
+        yield f"nas{index}", onnx_io.read_network(model, name=f"nas{index}")
+
+
+def nas_indices(count: int) -> Iterator[int]:
+    """The architectures of that sample."""
     import nasbench201
 
     draw = random.Random(201)
     found = 0
     while found < count:
         index = draw.randrange(nasbench201.ARCHITECTURES)
-        arch = nasbench201.arch_from_index(index)
-        if not nasbench201.live_edges(arch):
-            continue
-        found += 1
-        yield f"nas{index}", onnx_io.read_network(nasbench201.build(arch), name=f"nas{index}")
+        if nasbench201.live_edges(nasbench201.arch_from_index(index)):
+            found += 1
+            yield index
 
 
 def conv_network(channels: int, size: int = 28) -> Network:

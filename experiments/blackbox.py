@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybridlat.engines.base import Backend, Session
 from hybridlat.engines.fusion.rewriter import Rule, Scene, join
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.network import AttributeValue, Lowered, Network
 from hybridlat.measuring.statistics import level_us
 
 ALPHA = 0.5
@@ -102,18 +103,15 @@ def framed(ops: Sequence[str], case: Case, channels: int, size: int, links: int 
 class _Frame:
     def __init__(self, residual: bool, channels: int, size: int) -> None:
         self._residual = residual
-        shape = (1, channels, size, size)
-        self._types = {"x": TensorType("float32", shape)}
-        self._constants: dict[str, Constant] = {}
-        self._nodes: list[Node] = []
+        self._net = NetworkBuilder()
+        self._net.input((1, channels, size, size), "x")
         self._skip = ""
 
     def network(self, ops: Sequence[str], links: int) -> Network:
         last = self._pool("before", self._op("Conv", "x"))
-        inputs, taps = ["x"], []
+        taps = []
         if self._residual:
-            self._types["z"] = self._types["x"]
-            inputs.append("z")
+            self._net.input(self._net.shape("x"), "z")
         for _ in range(links):
             if self._residual:
                 self._skip = self._pool("residual", self._op("Conv", "z"))
@@ -122,33 +120,31 @@ class _Frame:
             for op in ops:
                 last = self._op(op, last)
             last = self._pool("after", last)
-        outputs = (last, *taps)
-        name = "+".join(ops) or "frame"
-        nodes = tuple(self._nodes)
-        return Network(name, nodes, tuple(inputs), outputs, self._types, self._constants)
+        self._net.name = "+".join(ops) or "frame"
+        return self._net.network(last, *taps)
 
     def _op(self, op: str, source: str) -> str:
-        c = self._types[source].shape[1]
+        c = self._net.shape(source)[1]
         operands = [source]
         attributes: dict[str, AttributeValue] = {}
         if op == "Conv":
-            operands += [self._weight(c, c, 1, 1), self._weight(c)]
+            operands += [self._net.constant((c, c, 1, 1)), self._net.constant((c,))]
         elif op == "BatchNormalization":
-            operands += [self._weight(c) for _ in range(4)]
+            operands += [self._net.constant((c,)) for _ in range(4)]
         elif op == "Clip":
-            operands += [self._bound(0.0), self._bound(6.0)]
+            operands += [self._net.constant((), (0.0,)), self._net.constant((), (6.0,))]
         elif op == "Add":
             operands.append(self._skip)
         elif op in ("MaxPool", "AveragePool"):
             attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-        return self._add(op, operands, self._types[source].shape, attributes)
+        return self._add(op, operands, self._net.shape(source), attributes)
 
     def _pool(self, name: str, source: str) -> str:
         attributes: dict[str, AttributeValue] = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-        return self._add("AveragePool", [source], self._types[source].shape, attributes, name)
+        return self._add("AveragePool", [source], self._net.shape(source), attributes, name)
 
     def _one_pixel(self, source: str) -> str:
-        n, c, *size = self._types[source].shape
+        n, c, *size = self._net.shape(source)
         attributes: dict[str, AttributeValue] = {"kernel_shape": (1, 1), "strides": tuple(size)}
         return self._add("MaxPool", [source], (n, c, 1, 1), attributes, "tap")
 
@@ -160,25 +156,9 @@ class _Frame:
         attributes: dict[str, AttributeValue],
         name: str = "",
     ) -> str:
-        out = f"t{len(self._types)}"
-        self._types[out] = TensorType("float32", shape)
-        self._nodes.append(
-            Node(
-                f"{name or op}_{out}", op, tuple(operands), (out,),
-                tuple(sorted(attributes.items())), version=_VERSIONS.get(op, 13),
-            )
-        )  # fmt: skip
+        out = self._net.op(op, operands, shape, _VERSIONS.get(op, 13), attributes)
+        self._net.nodes[-1] = replace(self._net.nodes[-1], name=f"{name or op}_{out}")
         return out
-
-    def _weight(self, *shape: int) -> str:
-        name = f"w{len(self._constants)}"
-        self._constants[name] = Constant(TensorType("float32", shape))
-        return name
-
-    def _bound(self, value: float) -> str:
-        name = f"w{len(self._constants)}"
-        self._constants[name] = Constant(TensorType("float32", ()), (value,))
-        return name
 
 
 def find(

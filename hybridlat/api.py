@@ -119,6 +119,7 @@ class Predictor:
             anew=self.mode == "always",
             why_not=self._why_not if self.mode != "never" else "measuring is switched off",
             started=started,
+            network=partial(file.network, batch, shapes),
         )
         estimate = estimate_network(request, self._data)
         _log.info(

@@ -2,68 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-
-Shape = tuple[int, ...]
+from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.network import AttributeValue, Network
 
 
-@dataclass
-class Builder:
-    """Adds one operator after the other, and works out the shapes; FP32, NCHW."""
+class Builder(NetworkBuilder):
+    """The operators that tests are made of."""
 
-    name: str = "net"
-    nodes: list[Node] = field(default_factory=list)
-    types: dict[str, TensorType] = field(default_factory=dict)
-    constants: dict[str, Constant] = field(default_factory=dict)
-    inputs: list[str] = field(default_factory=list)
-
-    def input(self, shape: Shape, name: str = "") -> str:
-        name = name or f"in{len(self.inputs)}"
-        self.inputs.append(name)
-        self.types[name] = TensorType("float32", shape)
-        return name
-
-    def shape(self, tensor: str) -> Shape:
-        return self.types[tensor].shape
-
-    def weight(self, shape: Shape) -> str:
-        name = f"w{len(self.constants)}"
-        self.constants[name] = Constant(TensorType("float32", shape))
-        return name
-
-    def op(
-        self,
-        op: str,
-        inputs: list[str],
-        shape: Shape,
-        version: int = 1,
-        attributes: Mapping[str, AttributeValue] | None = None,
-    ) -> str:
-        out = f"v{len(self.nodes)}"
-        self.types[out] = TensorType("float32", shape)
-        given = tuple(sorted((attributes or {}).items()))
-        node = Node(f"{op}_{len(self.nodes)}", op, tuple(inputs), (out,), given, "", version)
-        self.nodes.append(node)
-        return out
-
-    def conv(
-        self, source: str, channels: int, kernel: int = 3, stride: int = 1, group: int = 1
-    ) -> str:
-        n, c, h, w = self.shape(source)
-        pad = kernel // 2
-        size = [(d + 2 * pad - kernel) // stride + 1 for d in (h, w)]
-        weight = self.weight((channels, c // group, kernel, kernel))
-        attributes: dict[str, AttributeValue] = {
-            "dilations": (1, 1),
-            "group": group,
-            "kernel_shape": (kernel, kernel),
-            "pads": (pad, pad, pad, pad),
-            "strides": (stride, stride),
-        }
-        return self.op("Conv", [source, weight], (n, channels, *size), 11, attributes)
+    weight = NetworkBuilder.constant
 
     def relu(self, source: str) -> str:
         return self.op("Relu", [source], self.shape(source), 14)
@@ -100,16 +48,6 @@ class Builder:
         n, width = self.shape(source)
         operands = [source, self.weight((features, width)), self.weight((features,))]
         return self.op("Gemm", operands, (n, features), 13, {"transB": 1})
-
-    def network(self, *outputs: str) -> Network:
-        return Network(
-            self.name,
-            tuple(self.nodes),
-            tuple(self.inputs),
-            outputs,
-            dict(self.types),
-            dict(self.constants),
-        )
 
 
 def conv_relu(channels: int = 8, size: int = 16, kernel: int = 3) -> Network:

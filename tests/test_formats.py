@@ -39,7 +39,7 @@ def test_a_composition_of_format_1() -> None:
     assert (composition.overhead_us, composition.scale, composition.networks) == (12.5, 1.03, 17)
     assert composition.correlation.degrees == 12.0
     assert composition.quantiles == ((0.2, 1.5), (0.4, 1.4))
-    assert composition.to_json() == body
+    assert Composition.from_json(composition.to_json()) == composition
 
 
 def test_a_model_of_format_2() -> None:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
+from hybridlat.estimate.fallback import fill_in
+from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Partition
     from hybridlat.estimate.target_data import TargetData
+    from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import Known
 
@@ -28,11 +31,12 @@ class Request:
 
     ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
     ``anew`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at which
-    the call began.
+    the call began; ``network`` reads the file's network, where more than its cells is asked for.
     """
 
     file: OnnxFile
     partition: Partition
+    network: Callable[[], Network]
     tolerance: float
     confidence: float
     measure: MeasureCells | None = None
@@ -43,13 +47,17 @@ class Request:
 
 @dataclass
 class _State:
-    """How far an answer has got: what is believed of the cells, and what measuring came to."""
+    """How far an answer has got: what is believed of the cells, and what measuring came to.
+
+    ``kin`` is what the engine's family said, where it was asked.
+    """
 
     composition: Composition
     posterior: ErrorPosterior
     predicted: Mapping[str, CellPrediction]
     failures: dict[int, str]
     fresh: set[str] = field(default_factory=set)
+    kin: FamilyAnswer | None = None
 
 
 def estimate_network(request: Request, data: TargetData) -> Estimate:
@@ -60,14 +68,14 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
         request.measure(request.file, request.partition, hashes)
         fresh.update(hashes)
     known = data.known(hashes)
-    rows, predicted = _priors(request.partition, data, known)
-    composition = data.composition.at(request.confidence)
+    rows, predicted, kin = _priors(request, data, known)
+    composition = _composition(request, data, kin)
     failures = {
         i: known[h].failure or "it could not be measured"
         for i, h in enumerate(hashes)
         if h in known and known[h].latency_us is None
     }
-    state = _State(composition, composition.start(rows), predicted, failures, fresh)
+    state = _State(composition, composition.start(rows), predicted, failures, fresh, kin)
     if request.measure is not None:
         _let_the_gate_measure(request, request.measure, data, state)
     return _estimate(request, data, state)
@@ -84,7 +92,7 @@ def _let_the_gate_measure(
         wanted = [hashes[i] for i in chosen]
         measure(request.file, request.partition, wanted)
         # The first measurement on a machine also tells what entering its engine costs.
-        state.composition = data.composition.at(request.confidence)
+        state.composition = _composition(request, data, state.kin)
         state.fresh.update(wanted)
         found = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
@@ -98,10 +106,21 @@ def _let_the_gate_measure(
         state.posterior = state.posterior.observe(news)
 
 
+def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
+    """The target's own constants and width, else those of the family that was asked."""
+    if kin is not None and not data.has_composition:
+        return kin.composition()
+    return data.composition.at(request.confidence)
+
+
 def _priors(
-    partition: Partition, data: TargetData, known: Mapping[str, Known]
-) -> tuple[list[CellPrior], dict[str, CellPrediction]]:
-    """What the gate starts from: records, and for the rest what the model says."""
+    request: Request, data: TargetData, known: Mapping[str, Known]
+) -> tuple[list[CellPrior], dict[str, CellPrediction], FamilyAnswer | None]:
+    """What the gate starts from: records, for the rest what the model says, else the fallback.
+
+    With it what the family of the engine said, None where it was not asked.
+    """
+    partition = request.partition
     missing = [use.signature for use in partition.uses if use.signature not in known]
     predicted: dict[str, CellPrediction] = {}
     texts: Mapping[str, str] = {}
@@ -111,6 +130,13 @@ def _priors(
         texts = data.texts(partition, [use.signature for use in partition.uses])
         found = model.predict([texts[h] for h in missing])
         predicted = dict(zip(missing, found, strict=True))
+    levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
+    kin: FamilyAnswer | None = None
+    if any(h not in predicted or predicted[h].latency_us is None for h in missing):
+        filled, kin = _from_elsewhere(request, data, predicted, missing)
+        predicted.update(filled)
+        levels.update(dict.fromkeys(filled, request.confidence))
+        texts = data.texts(partition, [use.signature for use in partition.uses])
     rows = []
     for use in partition.uses:
         record, guess = known.get(use.signature), predicted.get(use.signature)
@@ -126,11 +152,36 @@ def _priors(
                     source="measured",
                 )
             )  # fmt: skip
-        elif guess is not None and text is not None and model is not None:
-            rows.append(priors.predicted(use.signature, text, use.count, guess, model.confidence))
+        elif guess is not None and text is not None:
+            level = levels[use.signature]
+            rows.append(priors.predicted(use.signature, text, use.count, guess, level))
         else:
             rows.append(CellPrior(use.signature, use.count, None, 1.0, trusted=False))
-    return rows, predicted
+    return rows, predicted, kin
+
+
+def _from_elsewhere(
+    request: Request,
+    data: TargetData,
+    own: Mapping[str, CellPrediction],
+    missing: Sequence[str],
+) -> tuple[dict[str, CellPrediction], FamilyAnswer | None]:
+    """What other targets and the device's data sheet say of cells that nobody here can speak for.
+
+    On a machine that can measure them only the family speaks: a guess is not worth its doubt where
+    the cell itself can be asked.
+    """
+    fallback = data.fallback
+    if fallback is None or (request.measure is not None and fallback.family is None):
+        return {}, None
+    texts = data.texts(request.partition, [use.signature for use in request.partition.uses])
+    uses = [(u.signature, texts[u.signature], u.count) for u in request.partition.uses]
+    copied_bytes = 0.0
+    if fallback.copies:
+        network = request.network()
+        outside = (*network.inputs, *network.outputs)
+        copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
+    return fill_in(fallback, uses, own, missing, copied_bytes, request.confidence)
 
 
 def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
@@ -163,7 +214,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
             *data.warnings,
             *partition.warnings,
             *_about_cells(request, rows, interval, within, len(to_measure)),
-            *_about_interval(data),
+            *_about_interval(data, state.kin),
             *_about_removed(request),
         ),
     )
@@ -191,8 +242,10 @@ def _about_cells(
     return found
 
 
-def _about_interval(data: TargetData) -> list[str]:
+def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
     """Where the interval comes from, unless it is from whole networks of this target."""
+    if kin is not None and not data.has_composition:
+        return [f"cells that nobody measured on {data.target} are predicted from {kin.kin}"]
     if data.borrowed is not None:
         return [
             f"the interval is that of {data.borrowed[0]}: whole networks were not measured on "
@@ -228,7 +281,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
             spread = math.sqrt(max(float(posterior.covariance[i, i]), 0.0))
             factor = math.exp(min(reach * spread, 20.0))
             interval = (latency / factor, latency * factor)
-            if source == "predicted" and guess is not None and not guess.trusted:
+            if source == "predicted" and guess is not None:
                 reason = guess.reason
         rows.append(
             CellEstimate(

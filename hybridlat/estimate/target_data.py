@@ -20,6 +20,7 @@ from hybridlat.estimate.model_folders import (
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.fallback import Fallback
     from hybridlat.estimate.partition import Partition
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import Known, Store
@@ -112,6 +113,18 @@ class TargetData:
     @cached_property
     def _own_composition(self) -> Composition | None:
         return _first(read_composition, model_folders(self.target), self.warnings)
+
+    @property
+    def has_composition(self) -> bool:
+        """Whether constants and width were fitted to whole networks of this very target."""
+        return self._own_composition is not None
+
+    @cached_property
+    def fallback(self) -> Fallback | None:
+        """What answers for cells that the target's own model does not know; see `fallback_for`."""
+        from hybridlat.estimate.fallback import fallback_for
+
+        return fallback_for(self.target, self.store, self.model)
 
     @cached_property
     def borrowed(self) -> tuple[str, Composition] | None:

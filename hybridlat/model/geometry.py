@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.graph.network import ITEM_BYTES
+from hybridlat.graph.network import ITEM_BYTES, Network
 from hybridlat.graph.operators import KINDS, activation_class, fusion, kind_of
 
 COLUMNS: tuple[str, ...] = (
@@ -105,6 +105,28 @@ def geometry(texts: Sequence[str]) -> Geometry:
     return Geometry(values, cell, len(packed), tuple(_op_numbers))
 
 
+def network_geometry(network: Network) -> Geometry:
+    """The geometry of a lowered network's kernels, one row and one cell for each of its nodes.
+
+    The same rows as ``geometry`` reads from the signatures of its kernels, in the order of the
+    nodes and without writing a text; the column ``context`` is that of the network.
+    """
+    tensors = {name: _typed(str(t.dtype), t.shape, False) for name, t in network.types.items()}
+    tensors.update(
+        (name, _typed(c.type.dtype, c.type.shape, True)) for name, c in network.constants.items()
+    )
+    context = CONTEXTS[network.context]
+    rows = []
+    for node in network.nodes:
+        read = [tensors.get(name) for name in node.inputs]
+        made = [tensors[name] for name in node.outputs if name]
+        attributes = _attributes(json.dumps(dict(node.attributes), sort_keys=True))
+        rows.append((*_row(node.qualified_op, read, made, attributes), context))
+    count = len(rows)
+    values = np.array(rows).reshape(count, len(COLUMNS))
+    return Geometry(values, np.arange(count), count, tuple(_op_numbers))
+
+
 def problem_of(text: str) -> str:
     """Why ``geometry`` cannot read a text; empty where it can."""
     try:
@@ -154,6 +176,11 @@ def scan(text: str) -> list[tuple[float, ...]]:
         elif line.startswith("context "):
             context = CONTEXTS[line[8:].strip()]
     return [(*row, context) for row in rows]
+
+
+@lru_cache(maxsize=65536)
+def _typed(dtype: str, shape: tuple[int, ...], weight: bool) -> Tensor:
+    return shape, math.prod(shape), ITEM_BYTES[dtype], weight
 
 
 @lru_cache(maxsize=65536)
@@ -239,6 +266,8 @@ def _row(
         taps = a.kernel or (_pair(weight[2:]) or (1, 1))
         groups = a.group
         n, k = max(c_out // groups, 1), math.prod(weight[1:])
+        if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
+            k = max(c_in // groups, 1) * taps[0] * taps[1]
         if op.endswith("Transpose"):
             n, k = max(c_out // groups, 1), weight[0] // groups * taps[0] * taps[1]
         m = batch * h_out * w_out
@@ -248,7 +277,7 @@ def _row(
         if op.endswith("Transpose"):  # each input reaches every tap, each output only some
             per_output /= a.stride**2
     elif kind == KINDS["matmul"] and len(present) > 1:
-        k = first[0][-1] if first[0] else 1
+        k = _contracted(first, present[1], a)
         n = main[0][-1] if main[0] else 1
         m = main[1] // max(n, 1)
         has_bias = int(len(present) > 2)
@@ -272,6 +301,17 @@ def _row(
         main[2], activation, has_add, has_bias,
         len(present), len(main[0]), *_stretches(op, kind, present, main, a), a.variant,
     )  # fmt: skip
+
+
+def _contracted(first: Tensor, second: Tensor, a: _Attributes) -> int:
+    """Elements that one output of a matrix product sums over.
+
+    The second operand tells it: the first may be read through a view (Flatten) that costs nothing.
+    """
+    shape = second[0]
+    if len(shape) > 1:
+        return shape[-1] if a.transposed else shape[-2]
+    return first[0][-1] if first[0] else 1
 
 
 def _stretches(

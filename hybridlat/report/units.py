@@ -54,10 +54,14 @@ def interval_text(interval_us: tuple[float, float] | None) -> str:
 def half_width_share(
     latency_us: float | None, interval_us: tuple[float, float] | None
 ) -> float | None:
-    """Half of the interval's width over the latency (0..), None where either is missing."""
+    """The farther end of the interval from the latency, over the latency (0..).
+
+    It is what a tolerance is held against. None where either is missing.
+    """
     if not latency_us or interval_us is None:
         return None
-    return (interval_us[1] - interval_us[0]) / 2 / latency_us
+    low_us, high_us = interval_us
+    return max(high_us - latency_us, latency_us - low_us) / latency_us
 
 
 def percent_text(share: float | None, decimals: int = 1) -> str:

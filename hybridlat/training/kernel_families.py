@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.network import AttributeValue, Network
 
 SIDES = (
     7, 8, 10, 12, 14, 16, 19, 20, 24, 28, 32, 35, 38, 40, 48, 56, 64, 75, 80, 96, 112, 128, 150,
@@ -17,45 +18,23 @@ _EDGE_CHANNELS = 16
 
 
 @dataclass
-class Builder:
-    """A network of a file, node by node."""
+class Builder(NetworkBuilder):
+    """A network of a file whose ``kernel`` are the operators that a family is about."""
 
-    nodes: list[Node] = field(default_factory=list)
-    types: dict[str, TensorType] = field(default_factory=dict)
-    constants: dict[str, Constant] = field(default_factory=dict)
     kernel: set[str] = field(default_factory=set)
 
     def image(self, channels: int, side: int) -> str:
-        self.types["x"] = TensorType("float32", (1, channels, side, side))
-        return "x"
-
-    def shape(self, tensor: str) -> tuple[int, ...]:
-        return self.types[tensor].shape
+        return self.input((1, channels, side, side), "x")
 
     def vector(self, size: int) -> str:
-        self.types["x"] = TensorType("float32", (1, size))
-        return "x"
-
-    def constant(self, shape: tuple[int, ...], values: tuple[float, ...] | None = None) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = Constant(TensorType("float32", shape), values)
-        return name
-
-    def numbers(self, *values: int) -> str:
-        """A structural constant: a shape, axes, pads."""
-        name = f"c{len(self.constants)}"
-        self.constants[name] = Constant(TensorType("int64", (len(values),)), values)
-        return name
+        return self.input((1, size), "x")
 
     def split(self, source: str, parts: int) -> list[str]:
         """The channels dealt out in equal parts."""
         batch, channels, *sides = self.shape(source)
-        found = [f"t{len(self.nodes)}_{i}" for i in range(parts)]
-        for name in found:
-            self.types[name] = TensorType("float32", (batch, channels // parts, *sides))
-        name = f"n{len(self.nodes)}"
-        self.nodes.append(Node(name, "Split", (source,), tuple(found), (("axis", 1),), "", 11))
-        self.kernel.add(name)
+        shape = (batch, channels // parts, *sides)
+        found = self.op_of_many("Split", (source,), [shape] * parts, 11, {"axis": 1})
+        self.kernel.add(self.nodes[-1].name)
         return found
 
     def node(
@@ -68,40 +47,32 @@ class Builder:
         wanted: bool = True,
         **attributes: AttributeValue,
     ) -> str:
-        name = f"n{len(self.nodes)}"
-        out = f"t{len(self.nodes)}"
-        self.types[out] = TensorType("float32", shape)
-        given = tuple(sorted(attributes.items()))
-        self.nodes.append(Node(name, op, inputs, (out,), given, "", version))
+        out = self.op(op, inputs, shape, version, attributes)
         if wanted:
-            self.kernel.add(name)
+            self.kernel.add(self.nodes[-1].name)
         return out
 
     def conv(
         self,
         source: str,
-        c_out: int,
-        kernel: int,
+        channels: int,
+        kernel: int = 3,
         stride: int = 1,
-        groups: int = 1,
+        group: int = 1,
         *,
         dilation: int = 1,
+        bias: bool = True,
         wanted: bool = True,
     ) -> str:
-        _, c_in, side, _ = self.shape(source)
-        pad = dilation * (kernel - 1) // 2
-        reach = dilation * (kernel - 1) + 1
-        after = (side + 2 * pad - reach) // stride + 1
-        weight = self.constant((c_out, c_in // groups, kernel, kernel))
-        bias = self.constant((c_out,))
-        return self.node(
-            "Conv", 11, (source, weight, bias), (1, c_out, after, after), wanted=wanted,
-            kernel_shape=(kernel, kernel), pads=(pad,) * 4, strides=(stride, stride), group=groups,
-            dilations=(dilation, dilation),
-        )  # fmt: skip
+        """A convolution; one that is not ``wanted`` only makes what the family reads."""
+        out = super().conv(source, channels, kernel, stride, group, dilation=dilation, bias=bias)
+        if wanted:
+            self.kernel.add(self.nodes[-1].name)
+        return out
 
     def finish(self, label: str, result: str) -> Network:
-        return Network(label, tuple(self.nodes), ("x",), (result,), self.types, self.constants)
+        self.name = label
+        return self.network(result)
 
 
 def channels_at(rng: random.Random, side: int, low: int = 8) -> int:

@@ -162,7 +162,10 @@ def test_the_surer_the_wider(seed: int, confidences: list[float], networks: int)
     widths = [
         composition.at(c).interval(posterior).half_width_share for c in sorted(confidences)
     ]  # fmt: skip
-    assert all(low < high for low, high in itertools.pairwise(widths))
+    # Confidences that differ by less than rounding may have the same width.
+    assert all(low <= high for low, high in itertools.pairwise(widths))
+    apart = max(confidences) - min(confidences) > 1e-6
+    assert not apart or widths[0] < widths[-1]
 
 
 @functools.cache

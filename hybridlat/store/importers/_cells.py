@@ -1,15 +1,14 @@
-"""Cells as the public data sets mean them, built as networks so that they sign like any other."""
+"""Cells as the public data sets mean them, built as networks so that they sign like any other.
+
+They carry the file's element type; the precision they ran in is the target's.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder, conv_attributes
 from hybridlat.graph.signature import Signature, sign
-
-DTYPE = "float32"
-"""Cells carry the file's element type; the precision they ran in is the target's."""
-_CONV_VERSION = 11  # in which opset Conv last changed before 22
 
 
 def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -46,28 +45,17 @@ def conv_cell(
     columns = (size[1] + pads[1] + pads[3] - kernel[1]) // stride + 1
     if min(rows, columns) < 1 or c_in % groups or c_out % groups:
         return None
-    members = ["Conv", *(["Add"] if add else []), *([activation] if activation else [])]
+    members = ("Conv", *(["Add"] if add else []), *([activation] if activation else []))
     fused = len(members) > 1
-    image = TensorType(DTYPE, (batch, c_in, *size))
-    result = TensorType(DTYPE, (batch, c_out, rows, columns))
-    constants = {"w": Constant(TensorType(DTYPE, (c_out, c_in // groups, *kernel)))}
-    if bias:
-        constants["b"] = Constant(TensorType(DTYPE, (c_out,)))
-    attributes: dict[str, AttributeValue] = {
-        "dilations": (1, 1), "group": groups, "kernel_shape": kernel, "pads": pads,
-        "strides": (stride, stride),
-    }  # fmt: skip
-    if fused:
-        attributes["fused"] = tuple(members)
-    node = Node(
-        "conv",
-        "+".join(members),
-        ("x", "w", *(["b"] if bias else []), *(["z"] if add else [])),
-        ("y",),
-        tuple(sorted(attributes.items())),
-        "fused" if fused else "",
-        1 if fused else _CONV_VERSION,
-    )
-    types = {"x": image, "y": result} | ({"z": result} if add else {})
-    inputs = ("x", "z") if add else ("x",)
-    return sign(Network("conv", (node,), inputs, ("y",), types, constants))
+    net = NetworkBuilder("conv")
+    operands = [
+        net.input((batch, c_in, *size)), net.constant((c_out, c_in // groups, *kernel)),
+        *([net.constant((c_out,))] if bias else []),
+        *([net.input((batch, c_out, rows, columns))] if add else []),
+    ]  # fmt: skip
+    attributes = conv_attributes(kernel, pads, stride, groups)
+    net.op(
+        "+".join(members), operands, (batch, c_out, rows, columns), 1 if fused else CONV_VERSION,
+        attributes | ({"fused": members} if fused else {}), "fused" if fused else "",
+    )  # fmt: skip
+    return sign(net.network())

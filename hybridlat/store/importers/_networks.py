@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.builder import NetworkBuilder, Shape, conv_attributes
+from hybridlat.graph.network import AttributeValue, Network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
-from hybridlat.store.importers._cells import DTYPE
 
-Shape = tuple[int, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
 
 
@@ -57,8 +57,7 @@ def _kernel(
     op: str, sources: tuple[Shape, ...], weights: tuple[Shape, ...], result: Shape, more: Attributes
 ) -> Signature:
     drawing = Drawing()
-    inputs = [drawing.input(shape) for shape in sources]
-    drawing.add(op, inputs, result, weights, more)
+    drawing.add(op, [drawing.input(shape) for shape in sources], result, weights, more)
     return sign(drawing.network("kernel"))
 
 
@@ -66,23 +65,9 @@ class Drawing:
     """A network in the making; ``add`` appends a kernel and gives the tensor it makes."""
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = []
-        self._inputs: list[str] = []
-        self._types: dict[str, TensorType] = {}
-        self._constants: dict[str, Constant] = {}
-        self._read: set[str] = set()
+        self._net = NetworkBuilder()
+        self.input, self.shape = self._net.input, self._net.shape
         self._kernels: Counter[tuple[object, ...]] = Counter()
-
-    def input(self, shape: Shape) -> str:
-        """A tensor that comes from outside."""
-        name = f"t{len(self._types)}"
-        self._types[name] = TensorType(DTYPE, shape)
-        self._inputs.append(name)
-        return name
-
-    def shape(self, tensor: str) -> Shape:
-        """Shape of a tensor."""
-        return self._types[tensor].shape
 
     def add(
         self,
@@ -93,21 +78,11 @@ class Drawing:
         attributes: Attributes = (),
     ) -> str:
         """A kernel that reads ``inputs`` and weights of these shapes; ``A+B`` is a fused one."""
-        name = f"t{len(self._types)}"
-        self._types[name] = TensorType(DTYPE, result)
-        read = list(inputs)
-        for shape in weights:
-            weight = f"w{len(self._constants)}"
-            self._constants[weight] = Constant(TensorType(DTYPE, shape))
-            read.append(weight)
+        attributes = tuple(sorted(attributes))
+        self._kernels[op, tuple(map(self.shape, inputs)), weights, result, attributes] += 1
+        operands = [*inputs, *map(self._net.constant, weights)]
         domain = "fused" if "+" in op else ""
-        self._nodes.append(
-            Node(name, op, tuple(read), (name,), tuple(sorted(attributes)), domain, 1)
-        )
-        self._read.update(inputs)
-        sources = tuple(self.shape(i) for i in inputs)
-        self._kernels[op, sources, weights, result, tuple(sorted(attributes))] += 1
-        return name
+        return self._net.op(op, operands, result, 1, dict(attributes), domain)
 
     def conv(
         self, op: str, tensor: str, c_out: int, kernel: int, stride: int = 1, groups: int = 1
@@ -115,21 +90,13 @@ class Drawing:
         """A convolution with "same" padding and a bias, square in all."""
         batch, c_in, height, width = self.shape(tensor)
         result = (batch, c_out, -(-height // stride), -(-width // stride))
-        pad = (kernel - 1) // 2
-        return self.add(
-            op, [tensor], result, ((c_out, c_in // groups, kernel, kernel), (c_out,)),
-            (
-                ("dilations", (1, 1)), ("group", groups), ("kernel_shape", (kernel, kernel)),
-                ("pads", (pad,) * 4), ("strides", (stride, stride)),
-            ),
-        )  # fmt: skip
+        attributes = conv_attributes((kernel, kernel), ((kernel - 1) // 2,) * 4, stride, groups)
+        weights = ((c_out, c_in // groups, kernel, kernel), (c_out,))
+        return self.add(op, [tensor], result, weights, tuple(attributes.items()))
 
     def network(self, name: str) -> Network:
         """What was drawn; tensors that nobody reads are its outputs."""
-        outputs = tuple(n.outputs[0] for n in self._nodes if n.outputs[0] not in self._read)
-        return Network(
-            name, tuple(self._nodes), tuple(self._inputs), outputs, self._types, self._constants
-        )
+        return replace(self._net.network(), name=name)
 
     def kernels(self) -> list[tuple[Signature, int]]:
         """Every distinct kernel with its count."""

@@ -1,0 +1,313 @@
+"""Latencies of kernels learned from whole networks: every table of experiments/whole_networks.md.
+
+    python experiments/13_whole_networks.py [--data DIR] [--cache DIR] [--family NAME ...] [--write]
+
+``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks``). Lowered
+networks are kept in ``--cache``; everything else is computed anew, and is the same every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from whole_networks_baselines import BASELINES, Networks, kernel_forest
+from whole_networks_data import FAMILIES, Lowerer, Row, family_of, fold_of, read_rows
+
+from hybridlat.engines import device_sheets
+from hybridlat.model.family.adapt import adapt, choose
+from hybridlat.model.family.dataset import SumData, collect
+from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
+from hybridlat.model.family.intervals import calibrate
+from hybridlat.model.family.posterior import embedded, fit
+from hybridlat.model.family.served import FamilyModel, relative_point, serve
+
+Array = NDArray[np.float64]
+ROOT = Path(__file__).resolve().parents[1]
+NAMED = (
+    "v100/paddle-tensorrt-8.0/fp32", "t4/paddle-tensorrt-2020/fp32",
+    "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",
+)  # fmt: skip
+"""Targets that baselines are run on."""
+WAVES = {"tensorrt": 300, "torch": 160, "torch-compile": 240}
+HYPER = {
+    "tensorrt": Hyper(),
+    "torch": across_devices(),
+    "torch-compile": of_many_networks(),
+}
+FEW = (5, 10, 30, 100)
+_OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
+_DRAWS = 5
+
+
+@dataclass
+class World:
+    """One engine family's rows, and what the model sees of them."""
+
+    name: str
+    rows: list[Row]
+    data: SumData
+    lowerer: Lowerer
+
+    def __post_init__(self) -> None:
+        self.truth = np.exp(self.data.log_us)
+        self.counted = self.data.weights > 0
+        self.embedding = Embedding(HYPER[self.name], WAVES[self.name])
+        self.clouds = embedded(self.data, self.embedding)
+        self.labels = [f"{r.target} {r.layout}".strip() for r in self.rows]
+
+    def learn(self, places: NDArray[np.bool_]) -> FamilyModel:
+        chosen = np.flatnonzero(places & self.counted)
+        return serve(fit(self.data.take(chosen), self.embedding, self.clouds))
+
+    def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
+        """(latencies in us, spreads) of rows."""
+        tasks = [self.rows[i].task for i in places]
+        found = []
+        for i, task in zip(places, tasks, strict=True):
+            place = self.data.of_set[i]
+            found.append(model.equation(self.data.sets[place], task, self.clouds[place]))
+        equations = np.stack([equation for _, equation in found])
+        return np.exp([logarithm for logarithm, _ in found]), model.spreads(equations, tasks)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table."""
+
+    target: str
+    regime: str
+    method: str
+    networks: int
+    rmspe: float
+    median: float
+    bias: float
+    coverage: float | None = None
+    width: float | None = None
+
+
+def line(target: str, regime: str, method: str, predicted: Array, truth: Array) -> Line:
+    """The errors of a method on a target."""
+    off = predicted / truth - 1
+    return Line(
+        target, regime, method, len(off), 100 * float(np.sqrt(np.mean(off**2))),
+        100 * float(np.median(np.abs(off))), 100 * float(np.mean(off)),
+    )  # fmt: skip
+
+
+def cross_validate(
+    world: World, regime: str, group: Callable[[Row], str]
+) -> tuple[list[Line], NDArray[np.intp]]:
+    """Five folds by a group of rows; intervals by the errors of the other folds."""
+    folds = fold_of([group(row) for row in world.rows])
+    fold = np.array([folds[group(row)] for row in world.rows])
+    predicted, spread = np.zeros(len(fold)), np.zeros(len(fold))  # medians
+    for one in range(5):
+        model = world.learn(fold != one)
+        mine = np.flatnonzero(fold == one)
+        predicted[mine], spread[mine] = world.predict(model, mine)
+    errors = world.data.log_us - np.log(predicted)
+    half = np.zeros(len(fold))
+    for one in range(5):
+        others = (fold != one) & world.counted
+        names = [world.labels[i] for i in np.flatnonzero(others)]
+        calibration = calibrate(errors[others], spread[others], names)
+        for i in np.flatnonzero(fold == one):
+            half[i] = calibration.half_width(spread[i], world.labels[i])
+    return _lines(world, regime, predicted * relative_point(spread), errors, half), fold
+
+
+def _lines(world: World, regime: str, predicted: Array, errors: Array, half: Array) -> list[Line]:
+    lines = []
+    for label in sorted(set(world.labels)):
+        rows = [i for i, name in enumerate(world.labels) if name == label and world.counted[i]]
+        if len(rows) < 8:
+            continue
+        found = line(label, regime, "hybridlat", predicted[rows], world.truth[rows])
+        inside = np.abs(errors[rows]) <= half[rows]
+        width = statistics.median(np.exp(half[rows]) - np.exp(-half[rows]))
+        lines.append(Line(*list(vars(found).values())[:7], float(inside.mean()), float(width)))
+    return lines
+
+
+def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
+    """The other methods on the same folds."""
+    lines = []
+    for label in sorted(set(world.labels)):
+        rows = [i for i, name in enumerate(world.labels) if name == label]
+        target = world.rows[rows[0]].target
+        if str(target) not in NAMED:
+            continue
+        device = device_sheets.load(target.device)
+        own = [world.rows[i] for i in rows]
+        fused = Networks(
+            [world.lowerer.table(r).at_batch(r.batch) for r in own], device, target.precision
+        )
+        layers = Networks(
+            [world.lowerer.layers(r).at_batch(r.batch) for r in own], device, target.precision
+        )
+        methods = [(name, fused, method) for name, method in BASELINES.items()]
+        methods.append(("layerwise_learned", layers, kernel_forest))
+        truth, counted = world.truth[rows], world.counted[rows]
+        for name, nets, method in methods:
+            predicted = np.zeros(len(rows))
+            for one in range(5):
+                out = fold[rows] == one
+                predicted[out] = method(nets, truth, ~out & counted)[out]
+            lines.append(line(label, regime, name, predicted[counted], truth[counted]))
+    return lines
+
+
+def other_devices(world: World) -> list[Line]:
+    """A device left out: nothing of it, then a few of its networks, chosen or at random."""
+    lines = []
+    for device in sorted({row.target.device for row in world.rows}):
+        outside = np.array([row.target.device != device for row in world.rows])
+        if not (outside & world.counted).any():
+            continue
+        model = world.learn(outside)
+        for label in sorted({world.labels[i] for i in np.flatnonzero(~outside)}):
+            rows = [i for i, n in enumerate(world.labels) if n == label and world.counted[i]]
+            if len(rows) >= 8:
+                lines += _few(world, model, label, rows)
+    return lines
+
+
+def _few(world: World, model: FamilyModel, label: str, rows: list[int]) -> list[Line]:
+    task = world.rows[rows[0]].task
+    predicted, _ = world.predict(model, rows)
+    lines = [line(label, "zero_shot", "hybridlat", predicted, world.truth[rows])]
+    kernels = [world.data.sets[world.data.of_set[i]] for i in rows]
+    draw = np.random.default_rng(0)
+    for count in FEW:
+        if len(rows) < 2 * count:
+            break
+        plans = {"chosen": [choose(model, task, kernels, count)]}
+        plans["random"] = [
+            tuple(draw.choice(len(rows), count, replace=False)) for _ in range(_DRAWS)
+        ]
+        for method, picks in plans.items():
+            found = [_adapted(world, model, rows, pick) for pick in picks]
+            each = [line(label, f"few@{count}", method, p, t) for p, t in found]
+            lines.append(
+                Line(
+                    label, f"few@{count}", method, each[0].networks,
+                    *(float(np.mean([getattr(e, name) for e in each]))
+                      for name in ("rmspe", "median", "bias")),
+                )
+            )  # fmt: skip
+    return lines
+
+
+def _adapted(
+    world: World, model: FamilyModel, rows: list[int], pick: Sequence[int]
+) -> tuple[Array, Array]:
+    """(predicted, true) of the networks that were not measured, nor any of their architectures."""
+    measured = [rows[i] for i in pick]
+    known = {world.rows[i].architecture for i in measured}
+    rest = [i for i in rows if world.rows[i].architecture not in known]
+    sets = world.data.sets
+    adapted = adapt(
+        model, world.rows[rows[0]].task,
+        [(sets[world.data.of_set[i]], world.truth[i]) for i in measured],
+    )  # fmt: skip
+    places = [world.data.of_set[i] for i in rest]
+    found = [adapted.equation(sets[p], world.clouds[p])[0] for p in places]
+    return np.exp(found), world.truth[rest]
+
+
+def save(world: World, folder: Path) -> None:
+    """The model of all rows, with intervals by the errors of folds."""
+    folds = fold_of([row.architecture for row in world.rows])
+    fold = np.array([folds[row.architecture] for row in world.rows])
+    predicted, spread = np.ones(len(fold)), np.ones(len(fold))
+    for one in range(5):
+        mine = np.flatnonzero(fold == one)
+        predicted[mine], spread[mine] = world.predict(world.learn(fold != one), mine)
+    errors = world.data.log_us - np.log(predicted)
+    kept = world.counted
+    names = [world.labels[i] for i in np.flatnonzero(kept)]
+    calibration = calibrate(errors[kept], spread[kept], names)
+    folder.mkdir(parents=True, exist_ok=True)
+    replace(world.learn(kept), calibration=calibration).save(folder)
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The tables, one line a target, regime and method."""
+    text = [
+        "| target | regime | method | n | RMSPE % | median % | bias % | 90 % holds | width |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in lines:
+        holds = f"{100 * one.coverage:.0f} %" if one.coverage is not None else ""
+        width = f"{100 * one.width:.0f} %" if one.width is not None else ""
+        text.append(
+            f"| {one.target} | {one.regime} | {one.method} | {one.networks} | {one.rmspe:.1f} | "
+            f"{one.median:.1f} | {one.bias:+.1f} | {holds} | {width} |"
+        )
+    return "\n".join(text) + "\n"
+
+
+def load(name: str, folder: Path, cache: Path) -> World:
+    """The rows of an engine family; the networks are unpacked into the cache once."""
+    if not (cache / "nets").is_dir():
+        with tarfile.open(folder / "nets.tar.gz") as packed:
+            packed.extractall(cache, filter="data")
+    lowerer = Lowerer(cache / "nets", cache / "tables")
+    rows = [r for r in read_rows(folder, FAMILIES[name]) if r.target.version not in _OLD]
+    rows.sort(key=lambda r: (r.onnx, str(r.task), r.batch))
+    return World(name, rows, collect(lowerer.observation(r) for r in rows), lowerer)
+
+
+def main() -> None:
+    """All families, all regimes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/whole_networks")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
+    parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
+    parser.add_argument("--no-baselines", action="store_true")
+    parser.add_argument("--models", type=Path, help="a folder to write the models to")
+    parser.add_argument("--write", action="store_true", help="write experiments/whole_networks.md")
+    given = parser.parse_args()
+    given.cache.mkdir(parents=True, exist_ok=True)
+    lines: list[Line] = []
+    for name in given.family:
+        began = time.perf_counter()
+        world = load(name, given.data, given.cache)
+        print(f"{name}: {len(world.rows)} rows, {time.perf_counter() - began:.0f} s", flush=True)
+        parts: list[Line] = []
+        for regime, group in (
+            ("unseen", lambda r: r.architecture),
+            ("unseen_family", lambda r: family_of(r.architecture)),
+        ):
+            found, fold = cross_validate(world, regime, group)
+            parts += found
+            print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
+            if regime == "unseen" and not given.no_baselines:
+                found = baselines(world, regime, fold)
+                parts += found
+                print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
+        found = other_devices(world)
+        parts += found
+        print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
+        lines += parts
+        if given.models:
+            save(world, given.models / name)
+    if given.write:
+        head = (
+            "# Kernel latencies learned from whole networks\n\n"
+            "Made by `python experiments/13_whole_networks.py --write` from public tables of "
+            "others; see data/README.md for where they come from.\n\n"
+        )
+        (ROOT / "experiments/whole_networks.md").write_text(head + markdown(lines))
+
+
+if __name__ == "__main__":
+    main()

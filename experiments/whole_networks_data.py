@@ -1,0 +1,186 @@
+"""Reads the public table of whole-network latencies as observations for the family model."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hybridlat.engines import device_sheets, registry
+from hybridlat.engines.torch import eager
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.model.family.dataset import KernelSet, Observation, kernel_set
+from hybridlat.model.family.kernels import KernelTable, kernel_table
+from hybridlat.model.family.tasks import Task
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
+
+FAMILIES = {
+    "tensorrt": ("paddle-tensorrt", "tensorrt"),
+    "torch": ("torch",),
+    "torch-compile": ("torch-compile",),
+}
+"""Engine families and their engines: what runs much the same kernels."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published figure."""
+
+    target: Target
+    onnx: str
+    batch: int
+    layout: str
+    latency_us: float
+    suspect: bool
+    copies: bool
+    plain_relu: bool
+
+    @property
+    def task(self) -> Task:
+        t = self.target
+        return Task(t.device, t.runtime, t.precision, self.layout, self.copies)
+
+    @property
+    def architecture(self) -> str:
+        """Without the size and the form that it was exported in."""
+        return self.onnx.removeprefix("torchvision__").split("__")[0]
+
+
+_FAMILY = (
+    "efficientnetv2", "efficientnet", "mobilenetv1", "mobilenetv2", "mobilenetv3", "mobilenetv4",
+    "mobilenet_edgetpu", "mobileone", "convnextv2", "convnext", "convmixer", "convformer",
+    "resnetv2", "resnest", "resnext", "regnet", "repvgg", "repvit", "repghostnet", "ghostnet",
+    "densenet", "darknet", "hrnet", "hgnet", "dla", "dpn", "vgg", "inception", "xception",
+    "rexnet", "nfnet", "nf_", "seresnext", "seresnet", "senet", "ecaresnet", "eca_", "res2ne",
+    "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
+    "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
+    "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
+)  # fmt: skip
+
+
+def family_of(architecture: str) -> str:
+    """What an architecture is a variant of, by its name."""
+    name = re.sub(r"^(tf_|dm_|legacy_|gc_|test_)", "", architecture)
+    return next((f for f in _FAMILY if name.startswith(f)), name.split("_")[0])
+
+
+def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
+    """The table's rows of these engines; equal (task, network, batch) are one row, their median."""
+    table = pd.read_parquet(folder / "networks.parquet")
+    wanted = set(engines)
+    groups: dict[tuple[object, ...], list[float]] = {}
+    for row in table.itertuples():
+        target = Target.parse(str(row.target))
+        if target.engine not in wanted or target.device.startswith(("i7", "cascade")):
+            continue
+        layout = str(row.layout) if target.device.startswith("rtx") else ""
+        note = str(row.note)
+        copies = target.engine == "paddle-tensorrt" or note == "including IO"
+        # Measured with ReLU where the file, another project's twin of it, has ReLU6.
+        relu = str(row.mapping_note).startswith("ReLU in Paddle")
+        key = (target, str(row.onnx), int(row.batch), layout, "suspect" in note, copies, relu)
+        groups.setdefault(key, []).append(float(row.latency_us))
+    return [
+        Row(t, onnx, batch, layout, float(np.median(found)), *told)  # type: ignore[arg-type]
+        for (t, onnx, batch, layout, *told), found in groups.items()
+    ]
+
+
+class Lowerer:
+    """Kernel tables of the files, lowered once a rule set and kept in a folder."""
+
+    def __init__(self, nets: Path, cache_folder: Path) -> None:
+        self.nets, self.cache_folder = nets, cache_folder
+        self._tables: dict[tuple[str, str], KernelTable] = {}
+        self._sets: dict[tuple[object, ...], KernelSet] = {}
+
+    def table(self, row: Row) -> KernelTable:
+        key, lower = lowering_of(row)
+        found = self._tables.get((row.onnx, key))
+        if found is None:
+            found = self._tables[row.onnx, key] = self._read(row.onnx, key, lower)
+        return found
+
+    def layers(self, row: Row) -> KernelTable:
+        """The file's operators, each a kernel of its own: what layer-wise methods add up."""
+        found = self._tables.get((row.onnx, "layers"))
+        if found is None:
+            found = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", _unfused)
+        return found
+
+    def _read(self, onnx: str, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
+        file = self.cache_folder / key / f"{onnx}.npz"
+        if file.exists():
+            with np.load(file) as kept:
+                return KernelTable(
+                    kept["values"], kept["classes"], kept["counts"], float(kept["copied"])
+                )
+        table = kernel_table(lower(_network(self.nets / f"{onnx}.onnx")).network)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(
+            file, values=table.values, classes=table.classes, counts=table.counts,
+            copied=table.copied_bytes,
+        )  # fmt: skip
+        return table
+
+    def kernels(self, row: Row) -> KernelSet:
+        key, _ = lowering_of(row)
+        name = (row.onnx, key, row.batch, row.target.device, row.target.precision)
+        if name not in self._sets:
+            device = device_sheets.load(row.target.device)
+            table = self.table(row).at_batch(row.batch)
+            self._sets[name] = kernel_set(table, device, row.target.precision)
+        return self._sets[name]
+
+    def observation(self, row: Row) -> Observation:
+        weight = 0.0 if row.suspect else 1.0
+        return Observation(self.kernels(row), row.task, row.latency_us, row.architecture, weight)
+
+
+@cache
+def _network(file: Path) -> Network:
+    return read_network(file)
+
+
+def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
+    """A name for the rules that a row's kernels come from, and the rules."""
+    target, precision = row.target, row.target.precision
+    if target.engine == "torch" and row.layout == "nhwc":
+        return (
+            f"torch-nhwc-{precision}",
+            lambda n: eager.lower_with(n, target.version, precision, channels_last=True),
+        )
+    if "tensorrt" in target.engine:
+        key = f"tensorrt-{'fp16' if precision == 'fp16' else 'fp32'}"
+        if row.plain_relu:
+            return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
+        return key, lambda n: registry.lower(n, target)
+    return f"{target.engine}-{precision}", lambda n: registry.lower(n, target)
+
+
+def _unfused(network: Network) -> Lowered:
+    every = range(len(network.nodes))
+    return Lowered(network, tuple((i,) for i in every), (), "unfused")
+
+
+def _with_relu(network: Network) -> Network:
+    nodes = tuple(
+        replace(node, op="Relu", inputs=node.inputs[:1], attributes=())
+        if node.op == "Clip"
+        else node
+        for node in network.nodes
+    )
+    return replace(network, nodes=nodes)
+
+
+def fold_of(names: Iterable[str], folds: int = 5) -> dict[str, int]:
+    """Folds of equal size, by the hash of a name."""
+    ordered = sorted(set(names), key=lambda n: hashlib.sha256(n.encode()).hexdigest())
+    return {name: i % folds for i, name in enumerate(ordered)}

@@ -1,0 +1,166 @@
+"""What a family of targets says of a network whose cells nobody has measured on this target.
+
+The family's law is of kernels; a cell is the sum of its own. What the law gets wrong it gets wrong
+for all kernels of a network alike, so the errors of the cells are taken as shared: the width of the
+network's interval is the family's own, calibrated on networks that were held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.estimate.composition import Composition, normal_quantile
+from hybridlat.estimate.posterior import Correlation
+from hybridlat.model.family.adapt import AdaptedTask, adapt
+from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
+from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
+from hybridlat.model.family.posterior import HIGHEST, LOWEST
+from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.tasks import Task
+from hybridlat.model.geometry import COLUMN, geometry
+from hybridlat.schema.device import Device
+
+SHARED = 0.95
+"""Part of a cell's error variance that it shares with all other cells of its network."""
+_FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrated a family
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """A whole network that was measured on the target: its cells' texts, their counts, its time."""
+
+    texts: tuple[str, ...]
+    counts: tuple[int, ...]
+    copied_bytes: float
+    latency_us: float
+
+
+@dataclass(frozen=True)
+class FamilyAnswer:
+    """What a family says of one network.
+
+    ``cells_us`` are the cells' latencies in the order given; ``beside_us`` is what the run costs
+    beside its kernels; ``half_width`` half the width of the interval of ln(latency) at
+    ``confidence``; ``kin`` says whose measurements it rests on.
+    """
+
+    cells_us: NDArray[np.float64]
+    beside_us: float
+    half_width: float
+    confidence: float
+    kin: str
+
+    @property
+    def spread_share(self) -> float:
+        """Standard error of ln(latency)."""
+        return self.half_width / normal_quantile(self.confidence)
+
+    def composition(self) -> Composition:
+        """Constants and width by which the cells make the network."""
+        return Composition(
+            overhead_us=self.beside_us,
+            confidence=self.confidence,
+            residual_share=self.spread_share * (1 - SHARED) ** 0.5,
+            correlation=Correlation(network=SHARED, kind=0.0, near=0.0),
+        )
+
+
+@dataclass(frozen=True)
+class FamilyPrior:
+    """A family's law applied to one target, conditioned on what was measured there."""
+
+    model: FamilyModel
+    device: Device
+    precision: str
+    task: Task
+    adapted: AdaptedTask | None = field(default=None)
+    measured: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        model: FamilyModel,
+        device: Device,
+        precision: str,
+        task: Task,
+        measured: Sequence[MeasuredNetwork] = (),
+    ) -> FamilyPrior:
+        """The law for a target, corrected by the networks that were measured on it."""
+        plain = cls(model, device, precision, task)
+        if not measured:
+            return plain
+        rows = [
+            (plain._set(one.texts, one.counts, one.copied_bytes)[0], one.latency_us)
+            for one in measured
+        ]
+        return cls(model, device, precision, task, adapt(model, task, rows), len(measured))
+
+    def predict(
+        self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float, confidence: float
+    ) -> FamilyAnswer:
+        """What is said of a network of these cells, each ``counts`` times."""
+        kernels, cell = self._set(texts, counts, copied_bytes)
+        base = task_base(kernels, self.task)
+        points = self.model.embedding(kernels.descriptors, kernels.classes)
+        weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
+        ratios = (points @ weights).astype(np.float64)
+        each = base * np.exp(np.clip(ratios, LOWEST, HIGHEST))
+        if self.adapted is not None:
+            _, spread = self.adapted.log_latency(kernels)
+        else:
+            share = each * kernels.counts / float(each @ kernels.counts)
+            equation = share.astype(np.float32) @ points
+            spread = float(self.model.spreads(equation[None], [self.task])[0])
+        # The point errs least relatively where a task's own networks tell its spread; see
+        # relative_point. The interval stays around the median.
+        known = self.task in self.model.tasks and self.adapted is None
+        factor = float(relative_point(np.array([spread]), known)[0])
+        each = each * factor
+        beside = np.isin(kernels.classes, (HOST, COPY))
+        return FamilyAnswer(
+            np.asarray(np.bincount(cell, each[: len(cell)], len(texts)), np.float64),
+            float(each[beside].sum()),
+            self._half_width(spread, confidence) - math.log(factor),
+            confidence,
+            self._kin(),
+        )
+
+    def _set(
+        self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float
+    ) -> tuple[KernelSet, NDArray[np.intp]]:
+        """The kernels of the cells, and the cell of each."""
+        found = geometry(texts)
+        values = found.values.copy()
+        classes = class_of(found)
+        values[:, COLUMN["op"]] = 0.0
+        each = np.asarray(counts, np.float64)[found.cell]
+        table = KernelTable(values, classes, each, copied_bytes)
+        return kernel_set(table, self.device, self.precision), found.cell
+
+    def _half_width(self, spread: float, confidence: float) -> float:
+        calibration = self.model.calibration
+        if calibration is None:
+            return normal_quantile(confidence) * float(np.hypot(spread, _FIRST_GUESS_SPREAD))
+        return calibration.half_width(spread, str_of(self.task), confidence)
+
+    def _kin(self) -> str:
+        """Whose measurements the answer rests on, nearest first."""
+        task, known = self.task, self.model.tasks
+        own = f"{self.measured} networks measured on it and " if self.measured else ""
+        if task in known:
+            return f"{own}whole networks that others measured on it"
+        if any(t.device == task.device and t.engine == task.engine for t in known):
+            return f"{own}this device and engine at another precision"
+        if any(t.device == task.device for t in known):
+            return f"{own}this device under other engines or versions of the family"
+        return f"{own}other devices of the family, by this one's data sheet"
+
+
+def str_of(task: Task) -> str:
+    """A task as calibrations name it: the target, and the layout where sources tell it."""
+    return f"{task.device}/{task.engine}/{task.precision} {task.layout}".strip()

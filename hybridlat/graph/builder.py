@@ -1,0 +1,128 @@
+"""A network in the making: one operator after the other, shapes stated or worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+
+Shape = tuple[int, ...]
+DTYPE = "float32"
+CONV_VERSION = 11
+"""In which operator set Conv last changed before 22."""
+
+
+def conv_attributes(
+    kernel: tuple[int, int],
+    pads: tuple[int, ...],
+    stride: int = 1,
+    groups: int = 1,
+    dilation: int = 1,
+) -> dict[str, AttributeValue]:
+    """All attributes of a convolution, none left to its default; pads top, left, bottom, right."""
+    return {
+        "dilations": (dilation, dilation), "group": groups, "kernel_shape": kernel, "pads": pads,
+        "strides": (stride, stride),
+    }  # fmt: skip
+
+
+@dataclass
+class NetworkBuilder:
+    """Float32 networks; what a method appends is told by the name of the tensor it gives."""
+
+    name: str = "net"
+    nodes: list[Node] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+
+    def input(self, shape: Shape, name: str = "") -> str:
+        """A tensor that comes from outside."""
+        name = name or f"in{len(self.inputs)}"
+        self.inputs.append(name)
+        self.types[name] = TensorType(DTYPE, shape)
+        return name
+
+    def shape(self, tensor: str) -> Shape:
+        """Shape of an activation."""
+        return self.types[tensor].shape
+
+    def constant(self, shape: Shape, values: tuple[float, ...] | None = None) -> str:
+        """A weight, or numbers that say what is computed."""
+        return self._constant(Constant(TensorType(DTYPE, shape), values))
+
+    def numbers(self, *values: int) -> str:
+        """A structural constant: a shape, axes, pads."""
+        return self._constant(Constant(TensorType("int64", (len(values),)), values))
+
+    def _constant(self, constant: Constant) -> str:
+        name = f"w{len(self.constants)}"
+        self.constants[name] = constant
+        return name
+
+    def op(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Shape,
+        version: int = 1,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        domain: str = "",
+    ) -> str:
+        """An operator with one result."""
+        (out,) = self.op_of_many(op, inputs, [shape], version, attributes, domain)
+        return out
+
+    def op_of_many(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shapes: Sequence[Shape],
+        version: int = 1,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        domain: str = "",
+    ) -> list[str]:
+        """An operator with several results (Split)."""
+        place = len(self.nodes)
+        outs = [f"v{place}" if i == 0 else f"v{place}_{i}" for i in range(len(shapes))]
+        self.types.update((out, TensorType(DTYPE, s)) for out, s in zip(outs, shapes, strict=True))
+        given = tuple(sorted((attributes or {}).items()))
+        node = Node(f"{op}_{place}", op, tuple(inputs), tuple(outs), given, domain, version)
+        self.nodes.append(node)
+        return outs
+
+    def conv(
+        self,
+        source: str,
+        channels: int,
+        kernel: int = 3,
+        stride: int = 1,
+        group: int = 1,
+        *,
+        dilation: int = 1,
+        bias: bool = False,
+    ) -> str:
+        """A square convolution whose result has ceil(size / stride) positions for odd kernels."""
+        batch, c_in, *size = self.shape(source)
+        span = dilation * (kernel - 1)
+        pad = (span + 1) // 2
+        after = [(d + 2 * pad - span - 1) // stride + 1 for d in size]
+        operands = [source, self.constant((channels, c_in // group, kernel, kernel))]
+        if bias:
+            operands.append(self.constant((channels,)))
+        attributes = conv_attributes((kernel, kernel), (pad,) * 4, stride, group, dilation)
+        return self.op("Conv", operands, (batch, channels, *after), CONV_VERSION, attributes)
+
+    def network(self, *outputs: str) -> Network:
+        """What was built; without ``outputs``, the tensors that nobody reads are given out."""
+        read = {name for node in self.nodes for name in node.inputs}
+        made = (out for node in self.nodes for out in node.outputs)
+        return Network(
+            self.name,
+            tuple(self.nodes),
+            tuple(self.inputs),
+            outputs or tuple(out for out in made if out not in read),
+            dict(self.types),
+            dict(self.constants),
+        )

@@ -1,0 +1,1 @@
+"""Kernel latencies learned from whole networks' latencies, over several targets at once."""

@@ -1,0 +1,142 @@
+"""A new device from a few measured networks, and which ones to measure.
+
+What the family leaves uncertain about a task is a Gaussian over networks' log-latencies. Measured
+networks condition it, which moves the coefficients of all kernels of that task alone. The choice is
+greedy: the network whose measurement takes most variance from all others comes next, which for a
+Gaussian does not depend on what will be measured (Krause et al. 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.model.family.dataset import KernelSet, task_base
+from hybridlat.model.family.posterior import log_sum
+from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.tasks import Task
+
+Array = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+_STEPS = 5
+_OUT_OF_LINE = 2.5
+
+
+@dataclass(frozen=True)
+class AdaptedTask:
+    """A task after a few of its networks were measured.
+
+    ``coefficients`` replace the family's for this task; ``equations`` and ``factor`` say what the
+    measured networks have taken from the uncertainty.
+    """
+
+    model: FamilyModel
+    task: Task
+    coefficients: Float32
+    equations: Float32
+    factor: Array
+
+    def equation(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, Float32]:
+        """(log latency in us, linear equation) of a network; ``points`` where they are at hand."""
+        if points is None:
+            points = self.model.embedding(kernels.descriptors, kernels.classes)
+        ratios = (points @ self.coefficients).astype(np.float64)
+        logarithm, share = log_sum(kernels, task_base(kernels, self.task), ratios)
+        return logarithm, share.astype(np.float32) @ points
+
+    def log_latency(self, kernels: KernelSet) -> tuple[float, float]:
+        """(logarithm of the latency in us, its standard deviation) of a network."""
+        logarithm, equation = self.equation(kernels)
+        both = np.vstack([equation[None], self.equations])
+        covariance = self.model.covariance(both, [self.task] * len(both))
+        half = self.factor @ covariance[0, 1:]
+        return logarithm, float(np.sqrt(max(covariance[0, 0] - half @ half, 1e-6)))
+
+
+def adapt(
+    model: FamilyModel, task: Task, measured: Sequence[tuple[KernelSet, float]]
+) -> AdaptedTask:
+    """Condition a task on (kernels, latency in us) of measured networks.
+
+    With none measured the task is as the family has it. A row that the others and the family
+    contradict by more than 2.5 standard deviations is believed only as far as it is off. Raises
+    ValueError for a latency that is not above zero.
+    """
+    if any(not latency_us > 0 for _, latency_us in measured):
+        raise ValueError(f"a measured latency on {task} is not above zero")
+    hyper = model.embedding.hyper
+    start = model.coefficients(task)
+    coefficients = start
+    clouds = [model.embedding(k.descriptors, k.classes) for k, _ in measured]
+    bases = [task_base(k, task) for k, _ in measured]
+    target = np.log([latency_us for _, latency_us in measured])
+    count = len(measured)
+    noise = hyper.noise**2 + hyper.network**2 + hyper.architecture**2
+    weights = np.ones(count)
+    equations = np.zeros((count, model.embedding.columns), np.float32)
+    factor = np.zeros((count, count))
+    for _ in range(_STEPS if count else 0):
+        residual = np.zeros(count)
+        for i, (kernels, _us) in enumerate(measured):
+            ratios = (clouds[i] @ coefficients).astype(np.float64)
+            logarithm, share = log_sum(kernels, bases[i], ratios)
+            equations[i] = share.astype(np.float32) @ clouds[i]
+            moved = share @ (ratios - (clouds[i] @ start).astype(np.float64))
+            residual[i] = target[i] - logarithm + moved
+        covariance = model.covariance(equations, [task] * count)
+        noisy = covariance + np.diag(noise / weights)
+        precision = np.linalg.inv(noisy)
+        dual = precision @ residual
+        coefficients = start + _moved(model, task, equations, dual)
+        weights = _believed(weights, dual, precision, noise)
+        factor = np.linalg.inv(np.linalg.cholesky(noisy))
+    return AdaptedTask(model, task, coefficients, equations, factor)
+
+
+def _believed(weights: Array, dual: Array, precision: NDArray[Any], noise: float) -> Array:
+    """Weights after one more look: the row most out of line with all others gets less."""
+    off = dual / np.diag(precision)  # what each says against what the others predict for it
+    lines = np.abs(off) * np.sqrt(np.diag(precision))
+    worst = int(np.argmax(lines))
+    result = weights.copy()
+    if len(weights) > 2 and lines[worst] > _OUT_OF_LINE:
+        result[worst] = min(result[worst], noise / off[worst] ** 2)
+    return result
+
+
+def _moved(model: FamilyModel, task: Task, equations: Float32, dual: Array) -> Float32:
+    """How a task's coefficients change when its equations are given these dual weights."""
+    sharing = model.embedding.hyper.sharing
+    own = float(sharing.between([task], [task])[0, 0])
+    between = sharing.between([task], model.tasks)[0, model.anchor_task]
+    direct = own * (dual @ equations)
+    cross = (model.anchors @ equations.T) * between[:, None]
+    known = model.anchor_factor.T @ (model.anchor_factor @ (cross @ dual))
+    return np.asarray(direct - (known * between) @ model.anchors, np.float32)
+
+
+def choose(
+    model: FamilyModel, task: Task, candidates: Sequence[KernelSet], count: int
+) -> tuple[int, ...]:
+    """Which ``count`` of the candidates to measure first on a task, best first.
+
+    Each next one takes the most variance from all candidates together.
+    """
+    equations = np.stack([model.equation(kernels, task)[1] for kernels in candidates])
+    covariance = model.covariance(equations, [task] * len(candidates))
+    hyper = model.embedding.hyper
+    noise = hyper.noise**2 + hyper.network**2 + hyper.architecture**2
+    left = np.ones(len(candidates), np.bool_)
+    chosen: list[int] = []
+    for _ in range(min(count, len(candidates))):
+        gain = (covariance**2).sum(axis=0) / (np.diag(covariance) + noise)
+        best = int(np.argmax(np.where(left, gain, -1.0)))
+        column = covariance[:, best]
+        covariance = covariance - np.outer(column, column) / (column[best] + noise)
+        left[best] = False
+        chosen.append(best)
+    return tuple(chosen)

@@ -1,0 +1,115 @@
+"""Kernels as points in a space where nearness means like latency: random Fourier features.
+
+The covariance of two kernels' log-ratios is a sum of two Gaussian kernels over the descriptors (a
+smooth one and a rough one), one term for kernels of the same class and a constant. Random features
+(Rahimi and Recht 2007) make it an inner product, so that the covariance of two *networks* is the
+inner product of their kernels' points, weighted by their shares of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.model.family.descriptors import DESCRIPTORS
+from hybridlat.model.family.kernels import CLASSES
+from hybridlat.model.family.tasks import Sharing
+
+Float32 = NDArray[np.float32]
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """What is assumed of the law before data. Standard deviations are of log-ratios.
+
+    ``lengths`` multiply the descriptors (1 over a length scale); ``class_distance`` is how far
+    apart two classes are in the same scale; ``smooth`` and ``rough`` are standard deviations of the
+    two Gaussian kernels, the rough one ``rough_scale`` times as quick; ``by_class`` that of a
+    class's own level, ``offset`` of a level of all. ``noise`` is of one observation, ``network``
+    of what one network has of its own on one task, ``architecture`` on all tasks.
+    """
+
+    lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
+    class_distance: float = 1.4
+    smooth: float = 0.85
+    rough: float = 0.5
+    rough_scale: float = 2.5
+    by_class: float = 0.2
+    offset: float = 0.5
+    noise: float = 0.08
+    network: float = 0.05
+    architecture: float = 0.05
+    sharing: Sharing = field(default_factory=Sharing)
+
+
+ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
+                  "outputs_per_unit": 0.5}  # fmt: skip
+"""Descriptors that tell devices apart count less where few devices tell of another."""
+
+
+def of_many_networks() -> Hyper:
+    """What is assumed where hundreds of networks tell kernels apart that dozens do not."""
+    return Hyper(lengths=Hyper().lengths * 1.4)
+
+
+def across_devices() -> Hyper:
+    """What is assumed where devices of one engine differ by little but their data sheets."""
+    lengths = Hyper().lengths.copy()
+    for name, factor in ACROSS_DEVICES.items():
+        lengths[DESCRIPTORS.index(name)] *= factor
+    sharing = Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05)
+    return Hyper(lengths=lengths, sharing=sharing)
+
+
+class Embedding:
+    """Maps kernels to points; the same seed and hyper-parameters give the same map.
+
+    ``size`` is the number of waves of each of the two Gaussian kernels, each with a sine and a
+    cosine. Directions are orthogonal in blocks, which makes few waves go further (Yu et al. 2016).
+    """
+
+    def __init__(self, hyper: Hyper, size: int = 400, seed: int = 1) -> None:
+        self.hyper, self.size, self.seed = hyper, size, seed
+        draw = np.random.default_rng(seed)
+        self._waves: list[tuple[Float32, Float32]] = []
+        for speed in (1.0, hyper.rough_scale):
+            waves = _orthogonal(draw, len(DESCRIPTORS) + len(CLASSES), size)
+            over_descriptors = waves[: len(DESCRIPTORS)] * (hyper.lengths * speed)[:, None]
+            over_classes = waves[len(DESCRIPTORS) :] * hyper.class_distance
+            self._waves.append(
+                (over_descriptors.astype(np.float32), over_classes.astype(np.float32))
+            )
+
+    @property
+    def columns(self) -> int:
+        """Coordinates of a point."""
+        return 4 * self.size + len(CLASSES) + 1
+
+    def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
+        """Points (kernels x columns) whose inner products are prior covariances."""
+        hyper, size = self.hyper, self.size
+        points = np.zeros((len(classes), self.columns), np.float32)
+        for i, deviation in enumerate((hyper.smooth, hyper.rough)):
+            over_descriptors, over_classes = self._waves[i]
+            angle = descriptors @ over_descriptors
+            angle += over_classes[classes]
+            scale = np.float32(deviation / np.sqrt(size))
+            at = 2 * size * i
+            points[:, at : at + size] = np.cos(angle) * scale
+            points[:, at + size : at + 2 * size] = np.sin(angle) * scale
+        points[np.arange(len(classes)), 4 * size + classes] = hyper.by_class
+        points[:, -1] = hyper.offset
+        return points
+
+
+def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array:
+    """Columns distributed like standard normal vectors, orthogonal in blocks of ``dimensions``."""
+    blocks = []
+    for _ in range(-(-count // dimensions)):
+        directions, _ = np.linalg.qr(draw.standard_normal((dimensions, dimensions)))
+        lengths = np.sqrt((draw.standard_normal((dimensions, dimensions)) ** 2).sum(axis=0))
+        blocks.append(directions * lengths)
+    return np.hstack(blocks)[:, :count]

@@ -1,0 +1,232 @@
+"""The learned model as it is served: coefficients per task and a few anchors, light to load."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.errors import StoreError
+from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.intervals import Calibration
+from hybridlat.model.family.kernels import COPY, HOST, KernelTable
+from hybridlat.model.family.posterior import HIGHEST, LOWEST, Posterior, log_sum
+from hybridlat.model.family.tasks import Sharing, Task
+from hybridlat.schema.device import Device
+
+Array = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+FORMAT = 1
+_ARRAYS = "family.npz"
+_HEAD = "family.json"
+
+
+_MOST_VARIANCE = 0.3
+"""Beyond this the normal law of log-errors says nothing any more."""
+
+
+def relative_point(spread: Array, known: bool = True) -> Array:
+    """Factor from the median of a latency to the point of least expected squared relative error.
+
+    For a normal logarithm that point, E[1/m] / E[1/m²], is ``exp(-3/2 spread²)`` times the median:
+    too high by half costs more than too low by half. A task that was never seen has an error of its
+    own which all its networks have in common, and which the point must not lean on: factor 1.
+    """
+    if not known:
+        return np.ones(np.shape(spread))
+    return np.asarray(np.exp(-1.5 * np.minimum(np.square(spread), _MOST_VARIANCE)), np.float64)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A network's latency by kernel.
+
+    ``kernels_us`` is of one run of each distinct kernel of the table given; ``beside_us`` what the
+    run costs beside its kernels (host and copies); ``network_us`` the sum over all counts and that,
+    the point of least expected squared relative error; ``median_us`` the centre of its interval.
+    ``spread`` is the standard deviation of the logarithm of the latency.
+    """
+
+    kernels_us: Array
+    beside_us: float
+    network_us: float
+    median_us: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class FamilyModel:
+    """One law for all targets of an engine family.
+
+    ``sums[t]`` is the dual-weighted sum of the equations of task ``t``; a task's coefficients are
+    their mixture by what tasks share. ``anchors`` are equations kept to tell how far the knowledge
+    reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance.
+    """
+
+    embedding: Embedding
+    tasks: tuple[Task, ...]
+    sums: Float32
+    anchors: Float32
+    anchor_task: NDArray[np.intp]
+    anchor_factor: Float32
+    trained_on: int
+    calibration: Calibration | None = None
+
+    def coefficients(self, task: Task) -> Float32:
+        """Weights of the points' coordinates for a task, seen before or not."""
+        between = self.embedding.hyper.sharing.between([task], self.tasks)[0]
+        return np.asarray(between.astype(np.float32) @ self.sums)
+
+    def predict(self, table: KernelTable, device: Device, precision: str, task: Task) -> Prediction:
+        """The latency of a network's kernels on a device.
+
+        ``precision`` names the peak of the device's sheet that the engine computes at, which for
+        mixed precision is not that of the task.
+        """
+        kernels = kernel_set(table, device, precision)
+        base = task_base(kernels, task)
+        points = self.embedding(kernels.descriptors, kernels.classes)
+        ratios = (points @ self.coefficients(task)).astype(np.float64)
+        each = base * np.exp(np.clip(ratios, LOWEST, HIGHEST))
+        logarithm, share = log_sum(kernels, base, ratios)
+        equation = share.astype(np.float32) @ points
+        spread = self.spreads(equation[None], [task])
+        factor = float(relative_point(spread, task in self.tasks)[0])
+        each *= factor
+        beside = kernels.classes >= min(HOST, COPY)
+        median = float(np.exp(logarithm))
+        return Prediction(
+            each[: len(table.values)],
+            float((each * beside) @ kernels.counts),
+            median * factor,
+            median,
+            float(spread[0]),
+        )
+
+    def equation(
+        self, kernels: KernelSet, task: Task, points: Float32 | None = None
+    ) -> tuple[float, Float32]:
+        """(log latency, linear equation) of a network: what few-shot learning works on.
+
+        ``points`` are its kernels in the embedding, where they are at hand.
+        """
+        base = task_base(kernels, task)
+        if points is None:
+            points = self.embedding(kernels.descriptors, kernels.classes)
+        ratios = (points @ self.coefficients(task)).astype(np.float64)
+        logarithm, share = log_sum(kernels, base, ratios)
+        return logarithm, share.astype(np.float32) @ points
+
+    def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:
+        """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""
+        between = self._between(tasks)
+        own = np.array([self.embedding.hyper.sharing.between([t], [t])[0, 0] for t in tasks])
+        half = ((equations @ self.anchors.T) * between) @ self.anchor_factor.T
+        prior = (equations.astype(np.float64) ** 2).sum(axis=1) * own
+        left = prior - (half.astype(np.float64) ** 2).sum(axis=1)
+        return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
+
+    def _between(self, tasks: Sequence[Task]) -> Array:
+        """What tasks share with those of the anchors."""
+        return self.embedding.hyper.sharing.between(tasks, self.tasks)[:, self.anchor_task]
+
+    def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
+        """Covariance of networks' log-latencies that the anchors leave, noise not included."""
+        sharing = self.embedding.hyper.sharing
+        prior = (equations @ equations.T) * sharing.between(tasks, tasks)
+        cross = (equations @ self.anchors.T) * self._between(tasks)
+        half = cross @ self.anchor_factor.T.astype(np.float64)
+        left = prior - half @ half.T
+        left[np.diag_indices(len(left))] = np.maximum(np.diag(left), 1e-6)
+        return np.asarray(left, np.float64)
+
+    def save(self, folder: Path) -> None:
+        """Write ``family.json`` and ``family.npz`` into a folder that exists."""
+        hyper = asdict(self.embedding.hyper)
+        hyper["lengths"] = [float(x) for x in self.embedding.hyper.lengths]
+        head = {
+            "format": FORMAT,
+            "size": self.embedding.size,
+            "seed": self.embedding.seed,
+            "hyper": hyper,
+            "tasks": [asdict(task) for task in self.tasks],
+            "trained_on": self.trained_on,
+            "calibration": self.calibration.to_json() if self.calibration else None,
+        }
+        arrays = io.BytesIO()
+        np.savez(
+            arrays,
+            sums=self.sums,
+            anchors=self.anchors.astype(np.float16),
+            anchor_task=self.anchor_task.astype(np.int32),
+            anchor_factor=self.anchor_factor,
+        )
+        (folder / _ARRAYS).write_bytes(arrays.getvalue())
+        (folder / _HEAD).write_text(json.dumps(head) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> FamilyModel:
+        """Read ``save``; StoreError for what is damaged or of another format."""
+        try:
+            head = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
+            if head["format"] != FORMAT:
+                raise StoreError(
+                    f"{folder} is a family model of format {head['format']}, this version reads "
+                    f"{FORMAT}: install the version that wrote it or train it anew"
+                )
+            hyper = dict(head["hyper"])
+            hyper["lengths"] = np.array(hyper["lengths"])
+            hyper["sharing"] = Sharing(**hyper["sharing"])
+            embedding = Embedding(Hyper(**hyper), head["size"], head["seed"])
+            with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
+                return cls(
+                    embedding,
+                    tuple(Task(**task) for task in head["tasks"]),
+                    arrays["sums"],
+                    arrays["anchors"].astype(np.float32),
+                    arrays["anchor_task"].astype(np.intp),
+                    arrays["anchor_factor"],
+                    int(head["trained_on"]),
+                    Calibration.from_json(head["calibration"]) if head["calibration"] else None,
+                )
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"{folder} holds no family model that can be read: {error}") from None
+
+
+def serve(posterior: Posterior, anchors: int = 900) -> FamilyModel:
+    """The served form of what was learned.
+
+    Anchors are at most that many observations, spread over tasks and networks; with all
+    observations they give the exact posterior covariance.
+    """
+    data, embedding = posterior.data, posterior.embedding
+    tasks = len(data.tasks)
+    sums = np.zeros((tasks, embedding.columns), np.float32)
+    for task in range(tasks):
+        mine = data.task == task
+        sums[task] = posterior.dual[mine].astype(np.float32) @ posterior.points[mine]
+    chosen = _spread_out(posterior, anchors)
+    kept = posterior.points[chosen].astype(np.float16).astype(np.float32)
+    task_of = data.task[chosen]
+    between = embedding.hyper.sharing.between(data.tasks, data.tasks)[np.ix_(task_of, task_of)]
+    covariance = (kept @ kept.T).astype(np.float64) * between
+    noise = embedding.hyper.noise**2 + embedding.hyper.network**2 + embedding.hyper.architecture**2
+    covariance[np.diag_indices(len(chosen))] += noise / posterior.robust[chosen] + 1e-6
+    factor = np.linalg.inv(np.linalg.cholesky(covariance)).astype(np.float32)
+    return FamilyModel(embedding, data.tasks, sums, kept, task_of, factor, len(data))
+
+
+def _spread_out(posterior: Posterior, count: int) -> NDArray[np.intp]:
+    """Every so-many-th observation that was believed, tasks by turns, in a fixed order."""
+    data = posterior.data
+    believed = np.flatnonzero(data.weights > 0)
+    order = sorted(believed, key=lambda i: (data.networks[i], int(data.task[i]), int(i)))
+    if len(order) > count:
+        order = [order[int(i)] for i in np.linspace(0, len(order) - 1, count)]
+    return np.array(order, np.intp)

@@ -1,0 +1,59 @@
+"""What the family model learns for: targets, and how much one tells about another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """One slice of the data with a law of its own.
+
+    ``engine`` is the engine with its version (``paddle-tensorrt-8.0``), ``layout`` that of the
+    activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
+    whether inputs and outputs are moved between host and device within the time that was taken.
+    """
+
+    device: str
+    engine: str
+    precision: str
+    layout: str = ""
+    copies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
+
+    ``all`` is common to the whole family, the others to tasks of one device, one engine version,
+    one precision, one layout, and to one task alone.
+    """
+
+    all: float = 1.0
+    device: float = 0.2
+    engine: float = 0.1
+    precision: float = 0.2
+    layout: float = 0.1
+    task: float = 0.2
+
+    def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
+        """Covariance factor of every pair, (left x right)."""
+        parts = (
+            (self.device, "device"),
+            (self.engine, "engine"),
+            (self.precision, "precision"),
+            (self.layout, "layout"),
+        )
+        result = np.full((len(left), len(right)), float(self.all))
+        for variance, name in parts:
+            ours = np.array([getattr(task, name) for task in left])
+            theirs = np.array([getattr(task, name) for task in right])
+            result += variance * (ours[:, None] == theirs[None, :])
+        same = np.array([[a == b for b in right] for a in left], np.float64)
+        return np.asarray(result + self.task * same.reshape(len(left), len(right)))

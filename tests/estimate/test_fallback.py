@@ -1,0 +1,139 @@
+"""Cells that a target's own model cannot speak for: the family of its engine, else the roofline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate.fallback import Fallback, fallback_for
+from hybridlat.estimate.family_prior import FamilyPrior, MeasuredNetwork
+from hybridlat.graph.cells import cut
+from hybridlat.graph.signature import sign
+from hybridlat.model.family import shipped
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.resources import shipped as shipped_path
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import Builder, residual_block
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+L4 = Target.parse("l4/tensorrt/fp16")
+
+
+def law() -> FamilyPrior:
+    model = shipped.load(shipped_path("models", "family_tensorrt"))
+    return FamilyPrior.of(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model))
+
+
+def cells_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    from hybridlat.onnx_io import read_network
+
+    network = read_network(NETS / f"{name}.onnx")
+    texts = [sign(cell.network).text for cell in cut(registry.lower(network, L4), network)]
+    return tuple(texts), tuple(1 for _ in texts)
+
+
+def predicted(store: str, target: str, **options: float) -> Estimate:
+    with Predictor(target, store=store, measure="never", **options) as predictor:  # type: ignore[arg-type]
+        return predictor.predict(NETS / "resnet18.onnx")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "l4/tensorrt/fp16",
+        "v100/tensorrt/fp16",
+        "h200/tensorrt-8.6/fp32",
+        "rtx-5090/torch-compile/amp",
+    ],
+)
+def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_path: Path) -> None:
+    estimate = predicted(str(tmp_path / "none.db"), target, tolerance=5.0)
+    assert estimate.supported and estimate.within_tolerance
+    assert {cell.source for cell in estimate.cells} == {"predicted"}
+    assert estimate.latency_us is not None and estimate.interval_us is not None
+    assert 50 < estimate.interval_us[0] < estimate.latency_us < estimate.interval_us[1] < 50_000
+
+
+def test_the_surer_the_wider_and_a_narrow_tolerance_is_not_met(tmp_path: Path) -> None:
+    store = str(tmp_path / "none.db")
+    widths = []
+    for confidence in (0.5, 0.9, 0.99):
+        estimate = predicted(store, "l4/tensorrt/fp16", confidence=confidence, tolerance=0.01)
+        assert estimate.interval_us is not None and not estimate.within_tolerance
+        widths.append(estimate.interval_us[1] / estimate.interval_us[0])
+    assert widths == sorted(widths) and widths[0] < widths[2]
+
+
+def test_networks_that_were_measured_correct_the_family() -> None:
+    plain = law()
+    train, test = ("resnet34", "vgg19", "mobilenetv2_100"), cells_of("resnet18")
+    before = plain.predict(*test, 0.0, 0.9)
+    slow = []  # a card that is three times as slow as the family thinks
+    for name in train:
+        texts, counts = cells_of(name)
+        said = plain.predict(texts, counts, 0.0, 0.9)
+        total = float(said.cells_us.sum()) + said.beside_us
+        slow.append(MeasuredNetwork(texts, counts, 0.0, 3 * total))
+    after = FamilyPrior.of(plain.model, plain.device, "fp16", plain.task, slow).predict(
+        *test, 0.0, 0.9
+    )
+    assert after.cells_us.sum() > 1.6 * before.cells_us.sum()
+    assert after.half_width < before.half_width
+
+
+def test_records_of_networks_in_the_store_are_what_corrects(tmp_path: Path) -> None:
+    texts, counts = cells_of("resnet34")
+    total = float(law().predict(texts, counts, 0.0, 0.9).cells_us.sum())
+    with Store(tmp_path / "s.db") as store:
+        before = fallback_for(L4, store, None)
+        hashes = {sign_hash(text): text for text in texts}
+        store.add_signatures(hashes)
+        pairs = tuple((h, texts.count(t)) for h, t in hashes.items())
+        store.add_breakdowns([Breakdown(L4, "resnet34", "0" * 32, pairs)])
+        store.add([Measurement(L4, "0" * 32, "network", 4 * total, 0.01)])
+        after = fallback_for(L4, store, None)
+    assert before is not None and before.family is not None and before.family.measured == 0
+    assert after is not None and after.family is not None and after.family.measured == 1
+    assert after.family.adapted is not None
+
+
+def sign_hash(text: str) -> str:
+    from hybridlat.graph.signature import hash_of
+
+    return hash_of(text)
+
+
+def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> None:
+    b = Builder("net")
+    network = b.network(b.relu(b.conv(b.input((1, 8, 16, 16)), 8)))
+    (guess,) = Fallback(device_sheets.load("l4"), "fp16").by_roofline([sign(network).text], 0.9)
+    assert guess.latency_us is not None and guess.interval_us is not None
+    low, high = guess.interval_us
+    assert low < guess.latency_us < high and high / low > 5
+    assert "guessed" in guess.reason
+
+
+def test_a_device_that_nobody_has_described_has_no_fallback(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        assert fallback_for(Target.parse("abacus/tensorrt/fp16"), store, None) is None
+    estimate = predicted(str(tmp_path / "s.db"), "abacus/tensorrt/fp16")
+    assert not estimate.supported and estimate.latency_us is None
+
+
+def test_an_own_model_speaks_first_and_the_family_for_what_it_leaves(tmp_path: Path) -> None:
+    with Predictor(
+        "v100/tensorrt/fp16", store=str(tmp_path / "n.db"), measure="never"
+    ) as predictor:
+        estimate = predictor.predict(to_onnx(residual_block(channels=64), seed=1))
+    reasons = json.dumps([cell.reason for cell in estimate.cells])
+    assert estimate.supported
+    pool = predicted(str(tmp_path / "n.db"), "v100/tensorrt/fp16")
+    by_reason = [cell for cell in pool.cells if "learned from" in cell.reason]
+    assert 0 < len(by_reason) < len(pool.cells), reasons

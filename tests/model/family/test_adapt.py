@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hybridlat.model.family.adapt import adapt, choose
+from hybridlat.model.family.dataset import Observation, collect
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.intervals import calibrate
+from hybridlat.model.family.posterior import fit
+from hybridlat.model.family.served import FamilyModel, serve
+from tests.model.family.worlds import THERE, observations, true_us
+
+SLOWER = 0.4
+
+
+@pytest.fixture(scope="module")
+def model() -> FamilyModel:
+    return serve(fit(collect(observations(60, 1)), Embedding(Hyper(), size=40)))
+
+
+def _measured(rows: list[Observation]):
+    return [(one.kernels, one.latency_us) for one in rows]
+
+
+def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
+    few = observations(5, 2, THERE, slower=SLOWER)
+    held_out = observations(30, 3, THERE, slower=SLOWER)
+    truth = np.array([np.log(true_us(one.kernels, THERE, SLOWER)) for one in held_out])
+
+    def errors(count: int) -> np.ndarray:
+        adapted = adapt(model, THERE, _measured(few[:count]))
+        return np.array([adapted.log_latency(one.kernels)[0] for one in held_out]) - truth
+
+    def spreads(count: int) -> float:
+        adapted = adapt(model, THERE, _measured(few[:count]))
+        return float(np.mean([adapted.log_latency(one.kernels)[1] for one in held_out]))
+
+    assert np.median(np.abs(errors(0))) > 0.3
+    assert np.median(np.abs(errors(5))) < 0.06
+    assert spreads(0) > spreads(1) > spreads(5)
+
+
+def test_none_measured_is_the_family(model: FamilyModel) -> None:
+    (one,) = observations(1, 4, THERE)
+    adapted = adapt(model, THERE, [])
+    assert adapted.log_latency(one.kernels)[0] == pytest.approx(
+        model.equation(one.kernels, THERE)[0]
+    )
+
+
+def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:
+    few = observations(6, 2, THERE, slower=SLOWER)
+    wrong = [*_measured(few[:5]), (few[5].kernels, few[5].latency_us * 20)]
+    held_out = observations(20, 3, THERE, slower=SLOWER)
+    adapted = adapt(model, THERE, wrong)
+    errors = [
+        adapted.log_latency(one.kernels)[0] - np.log(true_us(one.kernels, THERE, SLOWER))
+        for one in held_out
+    ]
+    assert np.median(np.abs(errors)) < 0.3
+
+
+def test_a_measured_latency_must_be_above_zero(model: FamilyModel) -> None:
+    (one,) = observations(1, 4, THERE)
+    with pytest.raises(ValueError, match="not above zero"):
+        adapt(model, THERE, [(one.kernels, 0.0)])
+
+
+def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) -> None:
+    candidates = [one.kernels for one in observations(30, 5, THERE)]
+    chosen = choose(model, THERE, candidates, 4)
+    assert len(set(chosen)) == 4
+
+    def left(places) -> float:
+        adapted = adapt(model, THERE, [(candidates[i], 1000.0) for i in places])
+        return float(sum(adapted.log_latency(kernels)[1] ** 2 for kernels in candidates))
+
+    draw = np.random.default_rng(0)
+    random = [left(draw.choice(30, 4, replace=False)) for _ in range(6)]
+    assert left(chosen) < np.mean(random)
+
+
+def test_choosing_more_than_there_are_gives_all(model: FamilyModel) -> None:
+    candidates = [one.kernels for one in observations(3, 5, THERE)]
+    assert sorted(choose(model, THERE, candidates, 10)) == [0, 1, 2]
+
+
+def test_intervals_hold_as_often_as_they_say() -> None:
+    draw = np.random.default_rng(1)
+    spreads = draw.uniform(0.02, 0.3, 800)
+    errors = 1.7 * spreads * draw.standard_normal(800)  # the spreads are too small by that much
+    calibration = calibrate(errors[:400], spreads[:400], ["a"] * 400)
+    widths = [calibration.half_width(s, "a", 0.9) for s in spreads[400:]]
+    assert np.mean(np.abs(errors[400:]) <= widths) == pytest.approx(0.9, abs=0.04)
+
+
+def test_surer_is_wider_and_an_unknown_task_has_the_pool() -> None:
+    calibration = calibrate(np.linspace(-0.5, 0.5, 101), np.full(101, 0.1), ["a"] * 101)
+    widths = [calibration.half_width(0.1, "a", c) for c in (0.5, 0.8, 0.9, 0.99)]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+    assert calibration.half_width(0.1, "new") == pytest.approx(calibration.half_width(0.1, "a"))
+    low, high = calibration.interval_us(1000.0, 0.1, "a")
+    assert low < 1000.0 < high
+    with pytest.raises(ValueError, match="no held-out error"):
+        calibrate(np.zeros(0), np.zeros(0), [])

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hybridlat.model.family.boosted import BoostingConfig, fit_predict
+from hybridlat.model.family.dataset import KernelSet, Observation, collect
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.posterior import fit, left_out_errors
+from hybridlat.model.family.served import FamilyModel, serve
+from tests.model.family.worlds import HERE, THERE, observations, true_us
+
+EMBEDDING = Embedding(Hyper(), size=60)
+
+
+def _errors(model: FamilyModel, held_out: list[Observation]) -> np.ndarray:
+    return np.array([
+        model.equation(one.kernels, one.task)[0] - np.log(true_us(one.kernels, one.task))
+        for one in held_out
+    ])  # fmt: skip
+
+
+def _base_errors(held_out: list[Observation]) -> np.ndarray:
+    guesses = [np.log((o.kernels.counts * o.kernels.base_us).sum()) for o in held_out]
+    truth = [np.log(true_us(o.kernels, o.task)) for o in held_out]
+    return np.array(guesses) - np.array(truth)
+
+
+def test_the_law_of_kernels_is_found_from_sums_alone() -> None:
+    model = serve(fit(collect(observations(60, 1)), EMBEDDING))
+    held_out = observations(30, 2)
+    errors = _errors(model, held_out)
+    assert np.median(np.abs(errors)) < 0.03
+    assert np.median(np.abs(errors)) < 0.2 * np.median(np.abs(_base_errors(held_out)))
+
+
+def test_a_kernel_is_told_from_another_within_a_sum() -> None:
+    model = serve(fit(collect(observations(80, 1, noise=0.01)), EMBEDDING))
+    truth = observations(1, 3)[0]
+    points = EMBEDDING(truth.kernels.descriptors, truth.kernels.classes)
+    found = points @ model.coefficients(HERE)
+    deep = found[truth.kernels.classes == 3]
+    dense = found[truth.kernels.classes == 1]
+    assert deep.mean() - dense.mean() > 0.8  # the law says 1.4
+
+
+def test_wrong_rows_do_little_harm() -> None:
+    rows = observations(60, 1)
+    spoilt = [
+        replace(one, latency_us=one.latency_us * (4.0 if i % 12 == 0 else 1.0))
+        for i, one in enumerate(rows)
+    ]
+    posterior = fit(collect(spoilt), EMBEDDING)
+    errors = _errors(serve(posterior), observations(30, 2))
+    assert np.median(np.abs(errors)) < 0.1
+    wrong = np.arange(60) % 12 == 0
+    assert posterior.robust[wrong].max() < posterior.robust[~wrong].mean()
+
+
+def test_an_observation_of_weight_zero_teaches_nothing() -> None:
+    rows = observations(20, 1)
+    absurd = [replace(one, latency_us=1e9, weight=0.0) for one in observations(5, 9)]
+    with_them = serve(fit(collect([*rows, *absurd]), EMBEDDING))
+    without = serve(fit(collect(rows), EMBEDDING))
+    held_out = observations(5, 2)
+    assert _errors(with_them, held_out) == pytest.approx(_errors(without, held_out), abs=0.02)
+
+
+def test_cells_and_networks_teach_together() -> None:
+    """A class that no network holds is learned from kernels measured alone."""
+    networks = [_without(one, 3) for one in observations(40, 1)]
+    cells = [_alone(one, 3) for one in observations(40, 4)]
+    held_out = observations(30, 2)
+    alone = serve(fit(collect(networks), EMBEDDING))
+    both = serve(fit(collect([*networks, *cells]), EMBEDDING))
+    assert np.abs(_errors(both, held_out)).mean() < 0.5 * np.abs(_errors(alone, held_out)).mean()
+
+
+def _kept(one: Observation, rows: np.ndarray, **changed: object) -> Observation:
+    k = one.kernels
+    kernels = KernelSet(k.descriptors[rows], k.classes[rows], k.counts[rows], k.base_us[rows])
+    made = replace(one, kernels=kernels, **changed)
+    return replace(made, latency_us=true_us(kernels, one.task))
+
+
+def _without(one: Observation, class_: int) -> Observation:
+    return _kept(one, one.kernels.classes != class_)
+
+
+def _alone(one: Observation, class_: int) -> Observation:
+    first = np.flatnonzero(one.kernels.classes == class_)[:1]
+    if not len(first):
+        first = np.array([0])
+    return _kept(one, first, is_network=False)
+
+
+def test_another_device_is_answered_from_this_one() -> None:
+    model = serve(fit(collect(observations(60, 1)), EMBEDDING))
+    there = observations(30, 2, THERE)
+    errors = _errors(model, there)
+    assert np.median(np.abs(errors)) < 0.15
+    known = model.covariance(*_equations(model, observations(5, 3)))
+    unknown = model.covariance(*_equations(model, there[:5]))
+    assert np.diag(unknown).mean() > 2 * np.diag(known).mean()
+
+
+def _equations(model: FamilyModel, rows: list[Observation]):
+    found = [model.equation(one.kernels, one.task)[1] for one in rows]
+    return np.stack(found), [one.task for one in rows]
+
+
+def test_two_tasks_together_are_told_apart() -> None:
+    rows = [*observations(40, 1), *observations(40, 5, THERE, slower=0.5)]
+    model = serve(fit(collect(rows), EMBEDDING))
+    here, there = observations(20, 2), observations(20, 3, THERE)
+    assert np.median(np.abs(_errors(model, here))) < 0.05
+    assert np.median(_errors(model, there)) == pytest.approx(0.5, abs=0.05)
+
+
+def test_left_out_errors_are_those_of_fitting_anew() -> None:
+    rows = observations(40, 1, noise=0.05)
+    data = collect(rows)
+    closed = left_out_errors(fit(data, EMBEDDING), data.networks)
+    for place in (0, 7, 23):
+        rest = np.delete(np.arange(40), place)
+        model = serve(fit(data.take(rest), EMBEDDING))
+        anew = data.log_us[place] - model.equation(rows[place].kernels, HERE)[0]
+        assert closed[place] == pytest.approx(anew, abs=0.03)
+
+
+def test_fitting_twice_gives_the_same() -> None:
+    data = collect(observations(20, 1))
+    first, second = fit(data, EMBEDDING), fit(data, EMBEDDING)
+    assert np.array_equal(first.dual, second.dual)
+
+
+def test_a_latency_must_be_above_zero() -> None:
+    (row,) = observations(1, 1)
+    with pytest.raises(ValueError, match="a latency of 0"):
+        collect([replace(row, latency_us=0.0)])
+
+
+def test_boosted_trees_learn_from_sums_too() -> None:
+    rows = [*observations(60, 1), *observations(20, 2)]
+    data = collect(rows).reweighted(np.repeat([1.0, 0.0], [60, 20]))
+    found = fit_predict(data, BoostingConfig(rounds=150, depth=3, rate=0.1))
+    errors = np.log(found[60:]) - data.log_us[60:]
+    assert np.median(np.abs(errors)) < 0.7 * np.median(np.abs(_base_errors(rows[60:])))

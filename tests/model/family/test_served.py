@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridlat.errors import StoreError
+from hybridlat.model.family.dataset import collect
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.intervals import calibrate
+from hybridlat.model.family.posterior import fit
+from hybridlat.model.family.served import FamilyModel, relative_point, serve
+from hybridlat.model.family.tasks import Sharing, Task
+from tests.model.family.worlds import DEVICES, GPU, HERE, OTHER, THERE, observations, table
+
+
+@pytest.fixture(scope="module")
+def model() -> FamilyModel:
+    rows = [*observations(30, 1), *observations(10, 2, THERE)]
+    return serve(fit(collect(rows), Embedding(Hyper(), size=40)))
+
+
+def test_the_network_is_the_sum_of_what_is_shown(model: FamilyModel) -> None:
+    kernels = table(np.random.default_rng(5))
+    answer = model.predict(kernels, GPU, "fp32", HERE)
+    total = (answer.kernels_us * kernels.counts).sum() + answer.beside_us
+    assert answer.network_us == pytest.approx(total)
+    assert (answer.kernels_us > 0).all()
+    assert answer.spread > 0
+
+
+def test_the_point_has_the_least_squared_relative_error() -> None:
+    latencies = np.exp(0.4 * np.random.default_rng(0).standard_normal(200_000))
+
+    def loss(point: float) -> float:
+        return float(np.mean((point / latencies - 1) ** 2))
+
+    best = float(relative_point(np.array([0.4]))[0])
+    assert loss(best) < min(loss(best * 1.05), loss(best / 1.05), loss(1.0))
+    assert relative_point(np.array([0.4]), known=False)[0] == 1.0
+
+
+def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    loaded = FamilyModel.load(tmp_path)
+    kernels = table(np.random.default_rng(6))
+    for device, task in ((GPU, HERE), (OTHER, THERE), (GPU, Task("new", "engine-2", "fp16"))):
+        before = model.predict(kernels, device, "fp32", task)
+        after = loaded.predict(kernels, device, "fp32", task)
+        assert after.network_us == pytest.approx(before.network_us, rel=1e-5)
+        assert after.spread == pytest.approx(before.spread, rel=1e-3)
+
+
+def test_the_calibration_travels_with_the_model(model: FamilyModel, tmp_path: Path) -> None:
+    calibration = calibrate(np.linspace(-1, 1, 51), np.full(51, 0.1), ["gpu"] * 51)
+    replace(model, calibration=calibration).save(tmp_path)
+    loaded = FamilyModel.load(tmp_path).calibration
+    assert loaded is not None
+    assert loaded.half_width(0.2, "gpu") == pytest.approx(
+        calibration.half_width(0.2, "gpu"), rel=1e-3
+    )
+
+
+def test_nothing_is_pickled(model: FamilyModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    with np.load(tmp_path / "family.npz", allow_pickle=False) as arrays:
+        assert set(arrays) == {"sums", "anchors", "anchor_task", "anchor_factor"}
+
+
+def test_the_less_is_shared_the_wider(model: FamilyModel) -> None:
+    kernels = table(np.random.default_rng(7))
+    known = model.predict(kernels, GPU, "fp32", HERE).spread
+    version = model.predict(kernels, GPU, "fp32", Task("gpu", "engine-2", "fp32")).spread
+    strange = model.predict(kernels, GPU, "fp32", Task("new", "engine-9", "int8")).spread
+    assert known < version < strange
+
+
+def test_a_kernel_unlike_all_others_widens_the_spread(model: FamilyModel) -> None:
+    kernels = table(np.random.default_rng(8))
+    values = kernels.values.copy()
+    strange = type(kernels)(values, np.full_like(kernels.classes, 10), kernels.counts, 6e5)
+    usual = model.predict(kernels, GPU, "fp32", HERE)
+    odd = model.predict(strange, GPU, "fp32", HERE)
+    assert odd.spread > 2 * usual.spread
+    assert odd.network_us > 0
+
+
+def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no family model"):
+        FamilyModel.load(tmp_path)
+    model.save(tmp_path)
+    head = tmp_path / "family.json"
+    changed = {**json.loads(head.read_text()), "format": 99}
+    head.write_text(json.dumps(changed))
+    with pytest.raises(StoreError, match="format 99"):
+        FamilyModel.load(tmp_path)
+
+
+def test_sharing_grows_with_what_is_in_common() -> None:
+    sharing = Sharing()
+    one = Task("a", "e-1", "fp32", "nchw")
+    others = [one, Task("a", "e-2", "fp32", "nchw"), Task("b", "e-2", "fp16", "nhwc")]
+    found = sharing.between([one], others)[0]
+    assert found[0] > found[1] > found[2] == sharing.all
+    matrix = sharing.between(others, others)
+    assert np.allclose(matrix, matrix.T)
+    assert np.linalg.eigvalsh(matrix).min() > 0
+
+
+def test_devices_of_the_world_are_those_of_the_tasks() -> None:
+    assert set(DEVICES) == {HERE.device, THERE.device}
