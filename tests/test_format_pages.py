@@ -17,6 +17,7 @@ from hybridlat.graph import signature
 from hybridlat.measuring import network_partitions
 from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
+from hybridlat.model.family import served
 from hybridlat.report import compare
 from hybridlat.schema import estimate, measurement
 from hybridlat.store import packs, tables
@@ -32,6 +33,7 @@ FORMATS = {
     "partition": partition.PARTITION_FORMAT,
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
+    "family model": served.FORMAT,
     "plan": builder.PLAN_FORMAT,
     "journal": journal.FORMAT,
     "imported partition": network_partitions._FORMAT,
