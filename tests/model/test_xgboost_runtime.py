@@ -47,8 +47,13 @@ def test_the_library_of_a_system_build_is_found(
         class XGBGetLastError:
             restype = None
 
-    monkeypatch.setattr(ctypes, "CDLL", lambda path: opened.append(path) or Library)
-    assert xgboost_runtime._library() is Library
+    def open_library(path: str) -> type[Library]:
+        opened.append(path)
+        return Library
+
+    monkeypatch.setattr(ctypes, "CDLL", open_library)
+    found: object = xgboost_runtime._library()
+    assert found is Library
     assert opened == [str(lib / "libxgboost.so")]
 
 
