@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hybridlat.schema.target import Target
 
 #: latency_us, spread_share, measured_at and failure of one record.
-Row = tuple[float | None, float, str, str | None]
+LatencyRow = tuple[float | None, float, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TargetStats:
     bytes: int
 
 
-def combine(records: Iterable[Row]) -> LatencyStats:
+def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
     """One answer from the records of one thing."""
     found = list(records)
     good = [(latency, spread) for latency, spread, _, _ in found if latency is not None]
