@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat import board, onnx_io
@@ -49,8 +50,9 @@ def f(*values: float) -> np.ndarray:
     return np.array(values, dtype="float32")
 
 
+Case = tuple[str, tuple[int, ...], list[NDArray[Any]], dict[str, Any], int]
 # operator, shape of its data, its other inputs, attributes, operator set
-CASES = [
+CASES: list[Case] = [
     ("Conv", IMAGE, [w(5, 4, 3, 3), w(5)], {"pads": [1, 0, 0, 1], "strides": [2, 2]}, 17),
     ("ConvTranspose", IMAGE, [w(4, 3, 2, 2), w(3)], {"strides": [2, 2]}, 17),
     ("ConvTranspose", IMAGE, [w(4, 2, 3, 3)],
@@ -109,7 +111,11 @@ CASES = [
 
 
 def model(
-    op: str, shape: tuple[int, ...], others: list[Any], attributes: dict[str, Any], opset: int
+    op: str,
+    shape: tuple[int, ...],
+    others: list[NDArray[Any]],
+    attributes: dict[str, Any],
+    opset: int,
 ) -> bytes:
     names = [f"w{place}" for place in range(len(others))]
     weights = [numpy_helper.from_array(v, n) for n, v in zip(names, others, strict=True)]
@@ -126,7 +132,7 @@ def model(
     return bytes(made.SerializeToString())
 
 
-def values_of(read: Any, torch: Any, x: np.ndarray) -> dict[str, Any]:
+def values_of(read: Any, torch: Any, x: NDArray[Any]) -> dict[str, Any]:
     engine = engines.open_engine("torch", {})
     here = torch_shapes.parameters(read.nodes)
     found = {
@@ -137,7 +143,7 @@ def values_of(read: Any, torch: Any, x: np.ndarray) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{sorted(c[3])}")
-def test_an_operator_gives_what_onnx_runtime_gives(case: Any) -> None:
+def test_an_operator_gives_what_onnx_runtime_gives(case: Case) -> None:
     torch = pytest.importorskip("torch")
     ort = pytest.importorskip("onnxruntime")
     data = model(*case)

@@ -47,13 +47,14 @@ def test_the_library_of_a_system_build_is_found(
         class XGBGetLastError:
             restype = None
 
-    def open_library(path: str) -> type[Library]:
-        opened.append(path)
-        return Library
+    library: object = Library()
 
-    monkeypatch.setattr(ctypes, "CDLL", open_library)
-    found: object = xgboost_runtime._library()
-    assert found is Library
+    def load(path: str) -> object:
+        opened.append(path)
+        return library
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert xgboost_runtime._library() is library
     assert opened == [str(lib / "libxgboost.so")]
 
 

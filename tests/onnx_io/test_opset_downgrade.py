@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat import onnx_io
@@ -19,7 +20,11 @@ X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
 
 
 def made(
-    op: str, inputs: dict[str, Any], attributes: dict[str, Any], version: int, outputs: int = 1
+    op: str,
+    inputs: dict[str, list[int]],
+    attributes: dict[str, Any],
+    version: int,
+    outputs: int = 1,
 ) -> bytes:
     names = [f"y{place}" for place in range(outputs)]
     node = helper.make_node(op, ["x", *inputs], names, **attributes)
@@ -32,7 +37,7 @@ def made(
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 
-def outputs_of(data: bytes) -> list[np.ndarray]:
+def outputs_of(data: bytes) -> list[NDArray[np.float32]]:
     session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
     return list(session.run(None, {"x": X}))
 
@@ -50,7 +55,7 @@ def outputs_of(data: bytes) -> list[np.ndarray]:
     ],
 )
 def test_the_numbers_stay(
-    op: str, inputs: dict[str, Any], attributes: dict[str, Any], version: int, outputs: int
+    op: str, inputs: dict[str, list[int]], attributes: dict[str, Any], version: int, outputs: int
 ) -> None:
     data = made(op, inputs, attributes, version, outputs)
     lowered = opset_downgrade.readable(data)
