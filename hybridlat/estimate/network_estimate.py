@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
-    from hybridlat.store import Known
+    from hybridlat.store import LatencyStats
 
 MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
 
@@ -114,7 +114,7 @@ def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -
 
 
 def _priors(
-    request: Request, data: TargetData, known: Mapping[str, Known]
+    request: Request, data: TargetData, known: Mapping[str, LatencyStats]
 ) -> tuple[list[CellPrior], dict[str, CellPrediction], FamilyAnswer | None]:
     """What the gate starts from: records, for the rest what the model says, else the fallback.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybridlat.estimate.fallback import Fallback
     from hybridlat.estimate.partition import Partition
     from hybridlat.model.cell_model import CellModel
-    from hybridlat.store import Known, Store
+    from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
@@ -35,7 +35,7 @@ class TargetData:
 
     def __init__(self, target: Target, store: Store) -> None:
         self.target, self.store = target, store
-        self._remembered: dict[str, Known] = {}
+        self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self.warnings: list[str] = []
         """What of this target's own model could not be used, and what to do about it."""
@@ -46,7 +46,7 @@ class TargetData:
 
         return packs.packs_for(self.target)
 
-    def known(self, hashes: Iterable[str]) -> dict[str, Known]:
+    def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """What is known of each cell; those nobody has measured are left out."""
         wanted = list(dict.fromkeys(hashes))
         found = {h: self._remembered[h] for h in wanted if h in self._remembered}

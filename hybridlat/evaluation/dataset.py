@@ -17,7 +17,7 @@ from hybridlat.graph.signature import read, sign
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import Row, combine
+from hybridlat.store.latencies import LatencyRow, aggregate
 
 
 class Source(Protocol):
@@ -61,9 +61,9 @@ class WholeNetwork:
 
 @dataclass(frozen=True, slots=True)
 class _RecordSummary:
-    """What is kept of a record: the row that ``combine`` reads, device seconds, labels."""
+    """What is kept of a record: the row that ``aggregate`` reads, device seconds, labels."""
 
-    row: Row
+    row: LatencyRow
     spent_s: float
     labels: Mapping[str, str]
 
@@ -199,7 +199,7 @@ def _size(name: str, wanted: str) -> float:
 
 
 def _thing(text: str | None, records: list[_RecordSummary]) -> MeasuredCell | None:
-    known = combine(r.row for r in records)
+    known = aggregate(r.row for r in records)
     if text is None or known.latency_us is None:
         return None
     spent = statistics.median([r.spent_s for r in records if r.row[0] is not None])
@@ -211,7 +211,7 @@ def _thing(text: str | None, records: list[_RecordSummary]) -> MeasuredCell | No
 def _network(item: Breakdown, records: list[_RecordSummary]) -> WholeNetwork | None:
     if not records:
         return None
-    known = combine(r.row for r in records)
+    known = aggregate(r.row for r in records)
     if known.latency_us is None:
         return None
     ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.row[2]))

@@ -16,7 +16,7 @@ from hybridlat.evaluation.dataset import Source
 from hybridlat.graph.signature import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import combine
+from hybridlat.store.latencies import aggregate
 
 logger = logging.getLogger(__name__)
 _ONE_RUN = frozenset({"repeat"})  # labels that tell repeats of one figure apart
@@ -112,7 +112,7 @@ def _of(record: Measurement, partitions: Mapping[str, Mapping[str, Breakdown]]) 
 def _record(
     partition: Breakdown, records: Sequence[Measurement], texts: Mapping[str, str]
 ) -> NetworkRecord | None:
-    known = combine((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
+    known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
     if known.latency_us is None or any(h not in texts for h, _ in partition.cells):
         return None
     cells = tuple((texts[h], count) for h, count in partition.cells)

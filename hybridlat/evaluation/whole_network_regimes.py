@@ -43,12 +43,14 @@ class HeldOut:
     """What is said of every row by a law that has not seen its group.
 
     ``medians_us`` are the centres of the intervals, ``spreads`` standard deviations of their
-    logarithms; ``calibrations`` are by fold, from the other folds' errors.
+    logarithms; ``seen`` is how many networks of each row's task its law has learned from;
+    ``calibrations`` are by fold, from the other folds' errors.
     """
 
     folds: NDArray[np.intp]
     medians_us: Array
     spreads: Array
+    seen: Array
     calibrations: dict[int, Calibration]
 
 
@@ -76,6 +78,7 @@ class Regimes:
         place = even_folds(names)
         folds = np.array([place[name] for name in names], np.intp)
         medians, spreads = np.ones(len(folds)), np.ones(len(folds))
+        seen = np.zeros(len(folds))
         for number, one in enumerate(sorted(set(folds.tolist()))):
             mine = np.flatnonzero(folds == one)
             self.tell(
@@ -86,12 +89,13 @@ class Regimes:
             if model is None:
                 return None
             medians[mine], spreads[mine] = records.predict(model, mine.tolist())
+            seen[mine] = [model.seen_of(records.rows[i].task) for i in mine]
         errors = records.data.log_us - np.log(medians)
         calibrations = {}
         for one in set(folds.tolist()):
             others = (folds != one) & records.counted
             calibrations[one] = calibrate(errors[others], spreads[others], self._labels(others))
-        return HeldOut(folds, medians, spreads, calibrations)
+        return HeldOut(folds, medians, spreads, seen, calibrations)
 
     def _labels(self, places: NDArray[np.bool_]) -> list[str]:
         return [str(self.records.rows[i].task) for i in np.flatnonzero(places)]
@@ -103,7 +107,7 @@ class Regimes:
         found = self.held_out(regime)
         if found is None:
             return None
-        points = found.medians_us * relative_point(found.spreads)
+        points = found.medians_us * relative_point(found.spreads, found.seen)
 
         def said(level: float) -> list[Prediction]:
             return [

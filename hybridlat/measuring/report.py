@@ -12,7 +12,7 @@ from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.store import Known, Store
+    from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
 
 What = Literal["cells", "network", "both"]
@@ -66,7 +66,7 @@ def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int
     from hybridlat.store import packs
 
     overhead = sign(null_network(1)).hash
-    found: dict[str, Known] = {}
+    found: dict[str, LatencyStats] = {}
     sources: list[Store | PackLookup] = [store, *packs.packs_for(target)]
     for source in sources:
         missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in found]

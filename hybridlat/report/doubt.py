@@ -18,18 +18,14 @@ def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
         return f"{count_text(missing, 'cell')} without a latency on {estimate.target}"
     if estimate.within_tolerance:
         return ""
-    width = half_width_share(estimate.latency_us, estimate.interval_us)
-    strange = [cell for cell in estimate.cells if cell.source == "predicted" and cell.reason]
-    too_wide = width is None or tolerance is None or width > tolerance
-    if strange and (tolerance is None or not too_wide):
-        are = "is" if len(strange) == 1 else "are"
-        return (
-            f"{count_text(len(strange), 'cell')} {are} predicted outside what the model was "
-            f"trained on ({strange[0].reason})"
-        )
     if tolerance is None:
-        return "the interval is wider than the tolerance"
-    return (
-        f"the interval {plus_minus_text(width)} is wider than the tolerance "
-        f"{percent_text(tolerance)}"
-    )
+        return "the interval is wider than the tolerance, or rests on cells unlike those measured"
+    width = half_width_share(estimate.latency_us, estimate.interval_us)
+    if width is None or width > tolerance:
+        return (
+            f"the interval {plus_minus_text(width)} is wider than the tolerance "
+            f"{percent_text(tolerance)}"
+        )
+    reasons = [cell.reason for cell in estimate.cells if cell.source == "predicted" and cell.reason]
+    first = f" ({reasons[0]})" if reasons else ""
+    return f"cells are predicted that are unlike those measured{first}"

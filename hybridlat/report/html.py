@@ -26,10 +26,10 @@ _SPAN = _WIDTH - 2 * _LEFT
 _LETTER = 6.6  # width of a letter of the segments' labels
 
 
-def page(estimates: Sequence[Estimate]) -> str:
-    """The whole HTML document for one or several estimates."""
+def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
+    """The whole HTML document for one or several estimates; ``tolerance`` as asked for (0..1)."""
     title = ", ".join(estimate.network for estimate in estimates)
-    sections = "\n".join(_section(estimate) for estimate in estimates)
+    sections = "\n".join(_section(estimate, tolerance) for estimate in estimates)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -39,10 +39,10 @@ def page(estimates: Sequence[Estimate]) -> str:
     )
 
 
-def _section(estimate: Estimate) -> str:
+def _section(estimate: Estimate, tolerance: float | None) -> str:
     return "\n".join(
-        ["<section>", _header(estimate), _notes(estimate), _timeline(estimate), _table(estimate),
-         "</section>"]
+        ["<section>", _header(estimate), _notes(estimate, tolerance), _timeline(estimate),
+         _table(estimate), "</section>"]
     )  # fmt: skip
 
 
@@ -75,14 +75,14 @@ def _header(estimate: Estimate) -> str:
     )
 
 
-def _notes(estimate: Estimate) -> str:
+def _notes(estimate: Estimate, tolerance: float | None) -> str:
     lines = []
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     for cell in missing:
         reason = f": {cell.reason}" if cell.reason else ""
         lines.append(("bad", f"{chain(cell.ops)} has no latency and is left out{reason}"))
     if not missing and not estimate.within_tolerance:
-        lines.append(("bad", f"{first_upper(why_untrusted(estimate))}."))
+        lines.append(("bad", f"{first_upper(why_untrusted(estimate, tolerance))}."))
     if estimate.to_measure:
         lines.append(
             ("warn", f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')}.")

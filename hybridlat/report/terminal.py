@@ -36,13 +36,17 @@ def print_estimate(
     *,
     every_cell: bool = False,
     noise_floor: float | None = None,
+    tolerance: float | None = None,
 ) -> None:
-    """Print one estimate; ``noise_floor`` is the target's (0..1), where it is known."""
+    """Print one estimate.
+
+    ``noise_floor`` is the target's and ``tolerance`` what was asked for (0..1), where known.
+    """
     console.print(headline(estimate, noise_floor))
     if estimate.cells:
         console.print()
         console.print(cells_table(estimate, console.width, every_cell=every_cell))
-    for note in notes(estimate):
+    for note in notes(estimate, tolerance):
         console.print(note)
 
 
@@ -129,7 +133,7 @@ def cells_table(estimate: Estimate, width: int, *, every_cell: bool = False) -> 
     return table
 
 
-def notes(estimate: Estimate) -> list[Text]:
+def notes(estimate: Estimate, tolerance: float | None = None) -> list[Text]:
     """What the reader must know before using the number, one line each."""
     lines: list[Text] = []
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
@@ -139,7 +143,7 @@ def notes(estimate: Estimate) -> list[Text]:
         reasons = dict.fromkeys(cell.reason for cell in missing if cell.reason)
         lines += [Text(f"  {reason}", "red") for reason in reasons]
     elif not estimate.within_tolerance:
-        lines.append(Text(f"{first_upper(why_untrusted(estimate))}.", "bold red"))
+        lines.append(Text(f"{first_upper(why_untrusted(estimate, tolerance))}.", "bold red"))
     if estimate.to_measure:
         lines.append(Text(f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')} on "
                           f"{estimate.target} (--measure auto there, or hybridlat plan).",

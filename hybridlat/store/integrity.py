@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of, read
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.store.latencies import Row
+from hybridlat.store.latencies import LatencyRow
 
 if TYPE_CHECKING:
     from hybridlat.store.database import Database
@@ -193,7 +193,7 @@ def check_pack(folder: str | Path) -> list[Finding]:
         return [Finding(str(folder), str(error))]
     found = [Finding(name, problem) for name, problem in pack.altered_files().items()]
     orphans = Orphans()
-    rows: dict[tuple[str, str], list[Row]] = {}
+    rows: dict[tuple[str, str], list[LatencyRow]] = {}
     try:
         for hash_, text in pack.all_signature_texts():
             orphans.texts.add(hash_)

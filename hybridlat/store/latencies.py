@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from hybridlat.schema.target import Target
 
 #: latency_us, spread_share, measured_at and failure of one record.
-Row = tuple[float | None, float, str, str | None]
+LatencyRow = tuple[float | None, float, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LatencyStats:
     """What the records of one thing say together.
 
     ``latency_us`` is the median of its ``records`` good records. ``spread_share`` is the relative
@@ -48,17 +48,17 @@ class TargetStats:
     bytes: int
 
 
-def combine(records: Iterable[Row]) -> Known:
+def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
     """One answer from the records of one thing."""
     found = list(records)
     good = [(latency, spread) for latency, spread, _, _ in found if latency is not None]
     if not good:
         newest = max(found, key=lambda record: record[2])
-        return Known(None, 0.0, 0, newest[3] or "no reason was recorded")
+        return LatencyStats(None, 0.0, 0, newest[3] or "no reason was recorded")
     latencies = [latency for latency, _ in good]
     middle = statistics.median(latencies)
     spread = statistics.median([spread for _, spread in good])
     if len(good) > 1:
         between = statistics.stdev(latencies) / middle / len(good) ** 0.5
         spread = max(spread, between)
-    return Known(middle, spread, len(good))
+    return LatencyStats(middle, spread, len(good))

@@ -16,7 +16,7 @@ from hybridlat.graph.signature import hash_of
 from hybridlat.schema.measurement import KINDS, Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import parquet
-from hybridlat.store.latencies import Row, combine
+from hybridlat.store.latencies import LatencyRow, aggregate
 from hybridlat.store.packs import INFO_FILE, LOOKUP_FILE, PACK_FORMAT, PackLookup, file_digest
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _Contents:
 
     def __init__(self) -> None:
         self.hashes: set[str] = set()
-        self.rows: dict[tuple[str, str], list[Row]] = {}
+        self.rows: dict[tuple[str, str], list[LatencyRow]] = {}
         self.times: set[str] = set()
         self.failures = 0
 
@@ -131,12 +131,12 @@ class _Contents:
         return lookup_of(self.rows)
 
 
-def lookup_of(rows: Mapping[tuple[str, str], list[Row]]) -> dict[str, object]:
+def lookup_of(rows: Mapping[tuple[str, str], list[LatencyRow]]) -> dict[str, object]:
     """The contents of a pack's look-up file, from the rows of each (kind, signature)."""
     good: dict[str, dict[str, list[float | None]]] = {kind: {} for kind in KINDS}
     failed: dict[str, dict[str, str | None]] = {kind: {} for kind in KINDS}
     for kind, signature in sorted(rows):
-        known = combine(rows[kind, signature])
+        known = aggregate(rows[kind, signature])
         if known.latency_us is None:
             failed[kind][signature] = known.failure
         else:

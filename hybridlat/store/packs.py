@@ -27,7 +27,7 @@ from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import Known
+from hybridlat.store.latencies import LatencyStats
 
 if TYPE_CHECKING:
     from hybridlat.schema.wire import Lookup
@@ -107,7 +107,7 @@ class PackLookup:
 
     def latencies(
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
-    ) -> dict[str, Known]:
+    ) -> dict[str, LatencyStats]:
         """What is known of each hash; a hash without a record is left out."""
         if target != self.target:
             return {}
@@ -115,9 +115,9 @@ class PackLookup:
         found = {}
         for h in hashes:
             if h in good:
-                found[h] = Known(*good[h])
+                found[h] = LatencyStats(*good[h])
             elif h in failed:
-                found[h] = Known(None, 0.0, 0, str(failed[h]))
+                found[h] = LatencyStats(None, 0.0, 0, str(failed[h]))
         return found
 
     def counts(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 from hybridlat.store.database import Database, chunks
-from hybridlat.store.latencies import Row, TargetStats
+from hybridlat.store.latencies import LatencyRow, TargetStats
 from hybridlat.store.tables import (
     BREAKDOWN,
     KIND_CODES,
@@ -25,9 +25,9 @@ _PAGE = 500
 
 def look_up(
     database: Database, target: Target, kind: Kind, keys: list[bytes]
-) -> dict[bytes, list[Row]]:
+) -> dict[bytes, list[LatencyRow]]:
     """(latency_us, spread_share, measured_at, failure) of every record of each key."""
-    found: dict[bytes, list[Row]] = {}
+    found: dict[bytes, list[LatencyRow]] = {}
     column = MEASUREMENT.c
     with database.reading() as connection:
         target_id = database.target_id(connection, target)

@@ -17,7 +17,7 @@ from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import codec
-from hybridlat.store.latencies import Known, TargetStats, combine
+from hybridlat.store.latencies import LatencyStats, TargetStats, aggregate
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -169,7 +169,7 @@ class Store:
 
     def latencies(
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
-    ) -> dict[str, Known]:
+    ) -> dict[str, LatencyStats]:
         """What is known of each hash; a hash without a record is left out."""
         keys = {codec.key(h): h for h in hashes}
         if not keys or self._absent():
@@ -177,7 +177,7 @@ class Store:
         from hybridlat.store import queries
 
         found = queries.look_up(self._opened(), target, kind, list(keys))
-        return {keys[key]: combine(rows) for key, rows in found.items()}
+        return {keys[key]: aggregate(rows) for key, rows in found.items()}
 
     def measurements(
         self,

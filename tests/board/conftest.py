@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from hybridlat.engines.fusion.groups import Groups, lowered_of
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.measuring import plans
 from hybridlat.schema.target import Target
 
@@ -20,6 +21,22 @@ while [ "${1#-}" != "$1" ]; do shift 2; done
 [ "$1" = user@board ] || { echo "could not resolve $1" >&2; exit 255; }
 cd BOARD && exec sh -c "$2"
 """
+
+
+class MakePlan(Protocol):
+    """Write a plan of ``count`` small networks; its folder."""
+
+    def __call__(
+        self, runtime: str = "tensorrt", precision: str = "fp32", rounds: int = 1, count: int = 1
+    ) -> Path: ...
+
+
+class RunScript(Protocol):
+    """Run the run.sh of a plan's folder; ``more`` goes into its environment."""
+
+    def __call__(
+        self, folder: Path, version: str = "8.6", shell: str = "sh", **more: str
+    ) -> subprocess.CompletedProcess[str]: ...
 
 
 def small_network(channels: int = 8) -> Network:
@@ -49,13 +66,13 @@ def small_network(channels: int = 8) -> Network:
     return Network(f"small{channels}", nodes, ("x",), ("y",), types, constants)
 
 
-def lower(network: Network):
+def lower(network: Network) -> Lowered:
     """Conv+Relu and Conv+Add fused, Identity and Flatten gone."""
     return lowered_of(network, Groups(((0, 1), (3, 4), (5,), (7,)), (2, 6)), "test")
 
 
 @pytest.fixture
-def make_plan(tmp_path: Path):
+def make_plan(tmp_path: Path) -> MakePlan:
     """A written plan of one small network, or of several."""
 
     def make(
@@ -71,14 +88,16 @@ def make_plan(tmp_path: Path):
 
 
 @pytest.fixture
-def run_sh(tmp_path: Path):
+def run_sh(tmp_path: Path) -> RunScript:
     """Run a plan's run.sh with a stand-in for trtexec; the finished process."""
     link = tmp_path / "bin" / "trtexec"
     link.parent.mkdir()
     link.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n')
     link.chmod(0o755)
 
-    def run(folder: Path, version: str = "8.6", shell: str = "sh", **more: str):
+    def run(
+        folder: Path, version: str = "8.6", shell: str = "sh", **more: str
+    ) -> subprocess.CompletedProcess[str]:
         path = f"{link.parent}{os.pathsep}/usr/bin{os.pathsep}/bin"
         environment = {"PATH": path, "FAKE_TRTEXEC": version, "FAKE_BOARD": "board one", **more}
         return subprocess.run(
@@ -90,7 +109,7 @@ def run_sh(tmp_path: Path):
 
 
 @pytest.fixture
-def far(tmp_path: Path, monkeypatch) -> Path:
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A board behind ssh, an ssh that runs here, in the folder that is returned; it has no scp."""
     home, bin_ = tmp_path / "far", tmp_path / "bin"
     home.mkdir()

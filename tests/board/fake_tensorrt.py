@@ -40,7 +40,7 @@ class FakeDriver:
         return call
 
     def _answer(self, name: str, arguments: tuple[Any, ...]) -> None:
-        out = getattr(arguments[0], "_obj", None) if arguments else None
+        out: Any = getattr(arguments[0], "_obj", None) if arguments else None
         if name == "cuDeviceGetCount":
             out.value = self._devices
         elif name == "cuEventElapsedTime":
@@ -110,7 +110,8 @@ def make_module(version: str) -> Any:
     api = json.loads(GOLDEN.read_text())[version]
     trt: Any = types.ModuleType("tensorrt")
     trt.__version__ = api["__version__"]
-    trt.recorded = recorded = {"flags": [], "cleared": [], "network": None, "parsed": []}
+    recorded: dict[str, Any] = {"flags": [], "cleared": [], "network": None, "parsed": []}
+    trt.recorded = recorded
     for name, members in api.items():
         if name in (
             "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType",
@@ -132,7 +133,7 @@ def make_module(version: str) -> Any:
             made._values["cache"] = cache
             return True
 
-        made = _Strict(
+        made: _Strict = _Strict(
             api, "IBuilderConfig",
             {
                 "set_memory_pool_limit": lambda pool, size: None,
@@ -184,7 +185,7 @@ def make_module(version: str) -> Any:
         return None if "unbuildable" in recorded["parsed"][-1] else _Plan(b"plan")
 
     def context() -> _Strict:
-        made = _Strict(
+        made: _Strict = _Strict(
             api, "IExecutionContext",
             {"set_tensor_address": lambda name, address: True, "profiler": None,
              "execute_async_v3": lambda stream: report(made)},

@@ -14,6 +14,7 @@ import pytest
 
 from hybridlat.cli import main as cli
 from hybridlat.onnx_io import to_onnx
+from tests.board.conftest import RunScript
 from tests.networks import classifier
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ THERE = "orin/tensorrt-8.6/fp16"
 
 
 @pytest.fixture
-def net(tmp_path: Path, monkeypatch) -> Path:
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "200")
@@ -32,13 +33,15 @@ def net(tmp_path: Path, monkeypatch) -> Path:
     return path
 
 
-def sources(net: Path, capsys, target: str = THERE) -> set[str]:
+def sources(net: Path, capsys: pytest.CaptureFixture[str], target: str = THERE) -> set[str]:
     """Where the cells of a prediction come from."""
     cli.run(["predict", str(net), "--target", target, "--json", "--measure", "never"])
     return {cell["source"] for cell in json.loads(capsys.readouterr().out)["cells"]}
 
 
-def test_measure_on_a_board_and_predict_from_its_records(far, net, capsys):
+def test_measure_on_a_board_and_predict_from_its_records(
+    far: Path, net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board"])
     said = capsys.readouterr()
     assert code == 0, said.err
@@ -50,7 +53,9 @@ def test_measure_on_a_board_and_predict_from_its_records(far, net, capsys):
     assert not list((net.parent / "cache" / "hybridlat" / "plans").iterdir())
 
 
-def test_json_is_alone_on_standard_output(far, net, capsys):
+def test_json_is_alone_on_standard_output(
+    far: Path, net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert code == 0
@@ -62,7 +67,9 @@ def test_json_is_alone_on_standard_output(far, net, capsys):
     assert json.loads(capsys.readouterr().out)["records"] == []
 
 
-def test_plan_with_a_host_does_all_of_it(far, net, capsys, tmp_path):
+def test_plan_with_a_host_does_all_of_it(
+    far: Path, net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     folder = str(tmp_path / "plan")
     code = cli.run(["plan", str(net), "-o", folder, "--target", TARGET, "--host", "user@board"])
     said = capsys.readouterr()
@@ -72,7 +79,9 @@ def test_plan_with_a_host_does_all_of_it(far, net, capsys, tmp_path):
     assert sources(net, capsys) == {"measured"}
 
 
-def test_plan_run_import_predict_by_hand(net, capsys, tmp_path, run_sh):
+def test_plan_run_import_predict_by_hand(
+    net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, run_sh: RunScript
+) -> None:
     folder = tmp_path / "plan"
     assert cli.run(["plan", str(net), "-o", str(folder), "--target", TARGET]) == 0
     assert run_sh(folder, "8.6").returncode == 0
@@ -97,7 +106,14 @@ def test_plan_run_import_predict_by_hand(net, capsys, tmp_path, run_sh):
         (["--host", "user@board", "--target", "cpu/onnxruntime/fp32"], 2, "plans are for tensorrt"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_one_sentence(far, net, capsys, arguments, code, words):
+def test_what_cannot_work_is_one_sentence(
+    far: Path,
+    net: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    words: str,
+) -> None:
     assert cli.run(["measure", str(net), *arguments]) == code
     said = capsys.readouterr()
     assert said.out == ""
@@ -106,7 +122,9 @@ def test_what_cannot_work_is_one_sentence(far, net, capsys, arguments, code, wor
     assert words in last
 
 
-def test_killed_in_the_middle_and_run_again(far, net, capsys, tmp_path):
+def test_killed_in_the_middle_and_run_again(
+    far: Path, net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     log = tmp_path / "calls"
     command = [sys.executable, "-m", "hybridlat", "measure", str(net), "--target", TARGET,
                "--host", "user@board", "--runner", "trtexec"]  # fmt: skip

@@ -6,7 +6,9 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +18,12 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plans
 from hybridlat.measuring.ssh import Board, unpack_layers
 from hybridlat.measuring.ssh_connection import check_host
+from tests.board.conftest import MakePlan
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")
 
 
-def change(folder: Path, edit) -> Path:
+def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
     """The plan with an edited manifest, its hash made right again."""
     body = json.loads((folder / "manifest.json").read_text())
     edit(body)
@@ -33,8 +36,10 @@ def change(folder: Path, edit) -> Path:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("where", ["file", "item", "noise", "task", "reference"])
-def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(make_plan, name, where):
-    def edit(body: dict) -> None:
+def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
+    make_plan: MakePlan, name: str, where: str
+) -> None:
+    def edit(body: dict[str, Any]) -> None:
         key = next(iter(body["items"]))
         if where == "file":
             body["items"][key]["file"] = name or "elsewhere.onnx"
@@ -89,7 +94,7 @@ def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan) -> None:
+def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan: MakePlan) -> None:
     folder = make_plan("fake")
     (folder / "plan.txt").write_text("x; rm -rf ~\n")
     with pytest.raises(InputError, match="does not hold a plan's name"):
@@ -103,7 +108,7 @@ def test_what_is_no_host(host: str) -> None:
 
 
 def test_rounds_of_a_group_come_before_the_next_group() -> None:
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"task": f"t{n}", "items": [f"a{n}", f"b{n}"], "stage": 1, "rounds": 2} for n in range(60)
     ]
     tasks += [{"task": "whole", "items": ["w"], "stage": 0, "rounds": 2}]

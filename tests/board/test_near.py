@@ -21,7 +21,7 @@ TARGET = "h100/tensorrt-8.6/fp16"
 
 
 @pytest.fixture
-def net(tmp_path: Path, monkeypatch) -> Path:
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     path = tmp_path / "net.onnx"
@@ -30,7 +30,7 @@ def net(tmp_path: Path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def gpu(tmp_path: Path, monkeypatch) -> list[str]:
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine whose driver and TensorRT 8.6 are made up; the engine's name, once a start."""
     started: list[str] = []
 
@@ -43,7 +43,9 @@ def gpu(tmp_path: Path, monkeypatch) -> list[str]:
     return started
 
 
-def test_cells_are_measured_behind_their_predecessors(net, gpu, tmp_path):
+def test_cells_are_measured_behind_their_predecessors(
+    net: Path, gpu: list[str], tmp_path: Path
+) -> None:
     store = f"{tmp_path}/s.db"
     with Predictor(TARGET, store=store) as predictor:
         report = predictor.measure(net)
@@ -68,14 +70,18 @@ def test_cells_are_measured_behind_their_predecessors(net, gpu, tmp_path):
     assert all(r.visits for r in records)
 
 
-def test_predict_measures_what_it_does_not_know(net, gpu, tmp_path, capsys):
+def test_predict_measures_what_it_does_not_know(
+    net: Path, gpu: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["predict", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db", "--json"]
     cli.run([*arguments, "--measure", "always"])
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert {cell["source"] for cell in cells} == {"measured"}
 
 
-def test_another_target_than_this_machine_is_told_apart(net, gpu, tmp_path, capsys):
+def test_another_target_than_this_machine_is_told_apart(
+    net: Path, gpu: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = cli.run(["measure", str(net), "--target", "a100/tensorrt-8.6/fp16", "--store",
                     f"{tmp_path}/s.db"])  # fmt: skip
     assert code == 3
@@ -91,7 +97,9 @@ def _has_driver() -> bool:
 
 
 @pytest.mark.skipif(_has_driver(), reason="this machine has a driver")
-def test_without_a_driver_measure_says_so_and_ends_with_3(net, tmp_path, capsys):
+def test_without_a_driver_measure_says_so_and_ends_with_3(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = cli.run(["measure", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db"])
     said = capsys.readouterr()
     assert code == 3
@@ -103,7 +111,9 @@ def test_without_a_driver_measure_says_so_and_ends_with_3(net, tmp_path, capsys)
 
 
 @pytest.mark.skipif(_has_driver(), reason="this machine has a driver")
-def test_without_a_driver_predict_tells_why_nothing_was_measured(net, tmp_path, capsys):
+def test_without_a_driver_predict_tells_why_nothing_was_measured(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = cli.run(["predict", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db",
                     "--json"])  # fmt: skip
     found = json.loads(capsys.readouterr().out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
@@ -13,10 +15,11 @@ from hybridlat.measuring.ssh import Board
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.board.conftest import MakePlan
 from tests.networks import classifier
 
 
-def test_copy_run_fetch_and_again(far, make_plan):
+def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
     said: list[str] = []
     results = Board("user@board", folder).measure("trtexec", say=said.append)
@@ -33,20 +36,22 @@ def test_copy_run_fetch_and_again(far, make_plan):
     assert not any("copying" in line for line in said)
 
 
-def test_auto_takes_run_sh_where_the_worker_has_no_engine(far, make_plan):
+def test_auto_takes_run_sh_where_the_worker_has_no_engine(far: Path, make_plan: MakePlan) -> None:
     said: list[str] = []
     Board("user@board", make_plan()).measure(say=said.append)
     assert "user@board: measuring with trtexec" in said
 
 
-def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(far, make_plan):
+def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
+    far: Path, make_plan: MakePlan
+) -> None:
     folder = make_plan(count=2, rounds=3)
     with pytest.raises(MeasurementError, match="stopped after 2 s"):
         Board("user@board", folder).measure("trtexec", timeout_s=2.0)
     assert (folder / "results.jsonl").exists()
 
 
-def test_what_cannot_work_is_said_plainly(far, make_plan):
+def test_what_cannot_work_is_said_plainly(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
     with pytest.raises(InputError, match="is no host"):
         Board("-oProxyCommand=x", folder)
@@ -56,7 +61,9 @@ def test_what_cannot_work_is_said_plainly(far, make_plan):
         Board("user@elsewhere", folder).measure()
 
 
-def test_a_board_without_any_engine_says_what_is_missing(far, make_plan, tmp_path):
+def test_a_board_without_any_engine_says_what_is_missing(
+    far: Path, make_plan: MakePlan, tmp_path: Path
+) -> None:
     (tmp_path / "bin" / "trtexec").unlink()
     with pytest.raises(BackendUnavailable, match="has no TensorRT that can be used") as caught:
         Board("user@board", make_plan()).measure()
@@ -66,7 +73,7 @@ def test_a_board_without_any_engine_says_what_is_missing(far, make_plan, tmp_pat
         Board("user@board", make_plan()).measure("worker")
 
 
-def test_a_board_without_python_is_told_so(far, make_plan, tmp_path):
+def test_a_board_without_python_is_told_so(far: Path, make_plan: MakePlan, tmp_path: Path) -> None:
     (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")
     (tmp_path / "bin" / "python3").chmod(0o755)
     (tmp_path / "bin" / "trtexec").unlink()
@@ -74,7 +81,7 @@ def test_a_board_without_python_is_told_so(far, make_plan, tmp_path):
         Board("user@board", make_plan()).measure()
 
 
-def test_a_copy_that_was_cut_off_is_made_again(far, make_plan):
+def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
     board = Board("user@board", folder)
     there = far / board.folder
@@ -84,7 +91,7 @@ def test_a_copy_that_was_cut_off_is_made_again(far, make_plan):
     assert all(r.failure is None for r in plans.read_results(folder)[1])
 
 
-def test_a_run_that_still_goes_on_there_is_ended_first(far, make_plan):
+def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan(rounds=2)
     board = Board("user@board", folder)
     board.measure("trtexec")
@@ -104,7 +111,9 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far, make_plan):
     assert time.monotonic() - began < 60
 
 
-def test_networks_are_measured_on_a_host_from_python(far, tmp_path, monkeypatch):
+def test_networks_are_measured_on_a_host_from_python(
+    far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     networks = [("a", classifier(8)), ("b", classifier(16))]
     target = Target.parse("orin/tensorrt/fp16")
@@ -132,6 +141,6 @@ def test_networks_are_measured_on_a_host_from_python(far, tmp_path, monkeypatch)
     assert any("measuring with trtexec" in line for line in said)
 
 
-def test_a_host_without_a_target_says_what_to_give():
+def test_a_host_without_a_target_says_what_to_give() -> None:
     with Store("sqlite://") as store, pytest.raises(InputError, match="needs --target"):
         measure_on_host([], None, store, Host("user@board"))

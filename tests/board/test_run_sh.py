@@ -11,6 +11,7 @@ import pytest
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plans
 from hybridlat.measuring.statistics import level_us
+from tests.board.conftest import MakePlan, RunScript
 
 VERSIONS = {"8.2": "8.2", "8.5": "8.5", "8.6": "8.6", "10": "10.2", "11": "11.4"}
 
@@ -24,7 +25,9 @@ def visits(folder: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("version", "precision"), [*((v, "fp32") for v in VERSIONS), ("8.6", "fp16"), ("11", "fp16")]
 )
-def test_every_dialect_measures_the_whole_plan(make_plan, run_sh, version, precision, tmp_path):
+def test_every_dialect_measures_the_whole_plan(
+    make_plan: MakePlan, run_sh: RunScript, version: str, precision: str, tmp_path: Path
+) -> None:
     folder = make_plan(precision=precision)
     log = tmp_path / "calls"
     done = run_sh(folder, version, FAKE_TRTEXEC_LOG=str(log))
@@ -46,7 +49,9 @@ def test_every_dialect_measures_the_whole_plan(make_plan, run_sh, version, preci
     ] in json.loads(whole.environment["engine_layers"])  # fmt: skip
 
 
-def test_a_differential_is_the_pair_less_its_first_half(make_plan, run_sh):
+def test_a_differential_is_the_pair_less_its_first_half(
+    make_plan: MakePlan, run_sh: RunScript
+) -> None:
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -67,7 +72,9 @@ def test_a_differential_is_the_pair_less_its_first_half(make_plan, run_sh):
 
 
 @pytest.mark.parametrize("calls", [0, 5])
-def test_killed_and_run_again_nothing_is_measured_twice_or_lost(make_plan, run_sh, calls, tmp_path):
+def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
+    make_plan: MakePlan, run_sh: RunScript, calls: int, tmp_path: Path
+) -> None:
     folder = make_plan(rounds=2)
     whole = tmp_path / "whole"
     shutil.copytree(folder, whole)
@@ -84,14 +91,18 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(make_plan, run_s
     assert len(plans.read_results(folder)[1]) == len(plans.read_results(whole)[1])
 
 
-def test_a_flag_that_the_help_promises_and_the_tool_refuses_is_dropped(make_plan, run_sh):
+def test_a_flag_that_the_help_promises_and_the_tool_refuses_is_dropped(
+    make_plan: MakePlan, run_sh: RunScript
+) -> None:
     folder = make_plan()
     done = run_sh(folder, FAKE_TRTEXEC_LIES="maxAuxStreams timingCacheFile")
     assert done.returncode == 0, done.stderr
     assert all(r.failure is None for r in plans.read_results(folder)[1])
 
 
-def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(make_plan, run_sh):
+def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(
+    make_plan: MakePlan, run_sh: RunScript
+) -> None:
     folder = make_plan()
     first = json.loads((folder / "manifest.json").read_text())["tasks"][0]["items"][0]
     spec = json.loads((folder / "manifest.json").read_text())["items"][first]
@@ -100,10 +111,11 @@ def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(make_plan, run_sh):
     failed = [r for r in records if r.failure]
     assert len(failed) == 1
     assert failed[0].latency_us is None
+    assert failed[0].failure is not None
     assert "could not find any implementation" in failed[0].failure
 
 
-def test_another_board_or_version_is_refused(make_plan, run_sh):
+def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     before = (folder / "results.jsonl").read_bytes()
@@ -120,7 +132,7 @@ def test_another_board_or_version_is_refused(make_plan, run_sh):
         plans.read_results(folder, board_id=sorted(boards)[0])
 
 
-def test_mixed_or_changed_results_are_refused(make_plan, run_sh):
+def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     good = (folder / "results.jsonl").read_text()
@@ -141,7 +153,7 @@ def test_mixed_or_changed_results_are_refused(make_plan, run_sh):
         plans.read_results(folder)
 
 
-def test_without_trtexec_it_says_so(make_plan):
+def test_without_trtexec_it_says_so(make_plan: MakePlan) -> None:
     import subprocess
 
     done = subprocess.run(

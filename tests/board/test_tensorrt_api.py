@@ -6,11 +6,13 @@ import ctypes
 import json
 import sys
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
 from hybridlat import board, onnx_io
 from hybridlat.board.client import Worker
+from hybridlat.board.engine_tensorrt import TensorRtEngine
 from hybridlat.board.engines import Request, open_engine
 from hybridlat.board.errors import DeviceLost, EngineError, NoDevice
 from hybridlat.engines import registry
@@ -26,28 +28,37 @@ DUMPS = Path(__file__).resolve().parents[3] / "shared" / "gpu" / "api"
 LAUNCHER = Path(board.__file__).with_name("worker.py")
 
 
-@pytest.fixture
-def fake(monkeypatch):
-    """Install a version; gives the module and the driver."""
+class MakeFake(Protocol):
+    """Install TensorRT of a version; gives the module and the driver."""
 
-    def make(version: str, **options):
+    def __call__(
+        self, version: str, *, devices: int = 1, broken: str = ""
+    ) -> tuple[Any, fake_tensorrt.FakeDriver]: ...
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> MakeFake:
+    def make(
+        version: str, *, devices: int = 1, broken: str = ""
+    ) -> tuple[Any, fake_tensorrt.FakeDriver]:
         monkeypatch.setattr(ctypes, "CDLL", ctypes.CDLL)
         monkeypatch.setitem(sys.modules, "tensorrt", None)
-        driver = fake_tensorrt.FakeDriver(**options)
+        driver = fake_tensorrt.FakeDriver(devices, broken)
         return fake_tensorrt.install(version, driver), driver
 
     return make
 
 
-def request(path: str = "model.onnx", precision: str = "fp32", **more) -> Request:
-    values = {"key": "k", "path": path, "typed_path": "", "precision": precision, "copies": 1,
-              "alone": False}  # fmt: skip
-    return Request(**{**values, **more})
+def request(path: str = "model.onnx", precision: str = "fp32", **more: Any) -> Request:
+    usual = Request("k", path, typed_path="", precision=precision, copies=1, alone=False)
+    return usual._replace(**more)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
-def test_every_call_exists_in_the_version(fake, version, precision, tmp_path):
+def test_every_call_exists_in_the_version(
+    fake: MakeFake, version: str, precision: str, tmp_path: Path
+) -> None:
     module, driver = fake(version)
     cache = tmp_path / "timing.cache"
     engine = open_engine("tensorrt", {"timing_cache": str(cache)})
@@ -77,7 +88,7 @@ def test_every_call_exists_in_the_version(fake, version, precision, tmp_path):
     assert not driver.live
 
 
-def test_a_short_part_is_timed_many_to_a_launch_every_copy_equally(fake):
+def test_a_short_part_is_timed_many_to_a_launch_every_copy_equally(fake: MakeFake) -> None:
     fake("8.6")
     engine = open_engine("tensorrt", {})
     about = engine.build(request(alone=True, copies=3))
@@ -85,22 +96,23 @@ def test_a_short_part_is_timed_many_to_a_launch_every_copy_equally(fake):
     assert engine.run_us("k", 2) == pytest.approx([50 / about["inferences_per_launch"]] * 2)
 
 
-def test_where_graphs_cannot_be_captured_work_is_enqueued(fake):
+def test_where_graphs_cannot_be_captured_work_is_enqueued(fake: MakeFake) -> None:
     fake("8.6", broken="cuStreamEndCapture")
     engine = open_engine("tensorrt", {})
     assert engine.build(request())["launch"] == "enqueue"
     assert engine.run_us("k", 3) == pytest.approx([25] * 3)  # two contexts between two events
 
 
-def test_a_device_that_is_lost_ends_the_process(fake):
+def test_a_device_that_is_lost_ends_the_process(fake: MakeFake) -> None:
     fake("8.6", broken="cuGraphLaunch")  # with status 700, after which CUDA refuses everything
     with pytest.raises(DeviceLost, match="cuGraphLaunch with status 700"):
         open_engine("tensorrt", {}).build(request())
 
 
-def test_profiling_takes_a_context_of_its_own(fake):
+def test_profiling_takes_a_context_of_its_own(fake: MakeFake) -> None:
     _, driver = fake("8.6")
     engine = open_engine("tensorrt", {})
+    assert isinstance(engine, TensorRtEngine)
     engine.build(request())
     before = driver.calls.count("cuMemAlloc_v2")
     assert engine.layers("k")["profile"][0]["runs"] == 30
@@ -109,7 +121,9 @@ def test_profiling_takes_a_context_of_its_own(fake):
 
 
 @pytest.mark.parametrize(("version", "level"), [("8.5", None), ("8.6", 2)])
-def test_the_level_of_optimisation_where_the_version_has_one(fake, version, level):
+def test_the_level_of_optimisation_where_the_version_has_one(
+    fake: MakeFake, version: str, level: int | None
+) -> None:
     module, _ = fake(version)
     engine = open_engine("tensorrt", {"level": "2"})
     engine.build(request())
@@ -119,7 +133,7 @@ def test_the_level_of_optimisation_where_the_version_has_one(fake, version, leve
         open_engine("tensorrt", {"level": "9"})
 
 
-def test_refusals_are_one_models(fake):
+def test_refusals_are_one_models(fake: MakeFake) -> None:
     fake("10.0")
     engine = open_engine("tensorrt", {})
     with pytest.raises(EngineError, match="no importer for Op"):
@@ -131,20 +145,22 @@ def test_refusals_are_one_models(fake):
     assert engine.build(request())["launch"] == "graph"
 
 
-def test_before_8_5_run_sh_is_named(fake):
+def test_before_8_5_run_sh_is_named(fake: MakeFake) -> None:
     fake("8.4")
     with pytest.raises(NoDevice, match=r"use run\.sh"):
         open_engine("tensorrt", {})
 
 
-def test_without_a_gpu_tensorrt_is_not_touched(fake):
+def test_without_a_gpu_tensorrt_is_not_touched(fake: MakeFake) -> None:
     fake("8.6", devices=0)
     sys.modules["tensorrt"] = None  # type: ignore[assignment]
     with pytest.raises(NoDevice, match="sees no GPU"):
         open_engine("tensorrt", {})
 
 
-def test_without_a_driver_one_sentence_and_exit_3(monkeypatch, tmp_path):
+def test_without_a_driver_one_sentence_and_exit_3(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HYBRIDLAT_TENSORRT_CACHE", str(tmp_path))
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -159,7 +175,7 @@ def test_without_a_driver_one_sentence_and_exit_3(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(not DUMPS.is_dir(), reason="the API dumps are not beside this repository")
 @pytest.mark.parametrize("version", ["8.4", *VERSIONS])
-def test_the_golden_names_are_those_of_the_bindings(version):
+def test_the_golden_names_are_those_of_the_bindings(version: str) -> None:
     dump = json.loads((DUMPS / f"api_{version}.json").read_text())
     for kind, names in API["asked"].items():
         there = [name for name in names if name in (dump.get(kind) or [])]
@@ -167,7 +183,7 @@ def test_the_golden_names_are_those_of_the_bindings(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_backend_in_its_worker_process(version, tmp_path):
+def test_the_backend_in_its_worker_process(version: str, tmp_path: Path) -> None:
     def start() -> Worker:
         shim = str(fake_tensorrt.shim(tmp_path, version))
         return Worker(shim, "tensorrt", {}, log=str(tmp_path / "log"))
@@ -184,7 +200,7 @@ def test_the_backend_in_its_worker_process(version, tmp_path):
     backend.close()
 
 
-def test_fused_kernels_become_the_operators_they_hold():
+def test_fused_kernels_become_the_operators_they_hold() -> None:
     network = small_network()
     whole = unfuse(lower(network).network)
     ops = [n.op for n in whole.nodes if n.op not in ("Identity", "Flatten")]
@@ -192,8 +208,8 @@ def test_fused_kernels_become_the_operators_they_hold():
     assert len(onnx_io.read_network(onnx_io.to_onnx(whole, 1)).nodes) >= len(ops)
 
 
-def test_a_crash_costs_one_model_and_not_the_run(tmp_path):
-    starts = []
+def test_a_crash_costs_one_model_and_not_the_run(tmp_path: Path) -> None:
+    starts: list[int] = []
 
     def start() -> Worker:
         crash = {"crash": "model"} if not starts else {}

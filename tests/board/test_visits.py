@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from hybridlat.board.engines import Engine
+from hybridlat.board.nvml import Reading
 from hybridlat.board.visits import visit
 
 
@@ -14,17 +17,17 @@ class Steady(Engine):
     def __init__(self) -> None:
         self.order: list[str] = []
 
-    def run_us(self, key, count, during=None):
+    def run_us(self, key: str, count: int, during: Callable[[], None] | None = None) -> list[float]:
         self.order.append(key)
         if during is not None:
             during()
         return [float(key)] * count
 
-    def read_sensors(self):
+    def read_sensors(self) -> Reading:
         return {"sm_mhz": 1500.0}
 
 
-def test_a_pair_alternates_and_the_slow_one_gets_its_samples():
+def test_a_pair_alternates_and_the_slow_one_gets_its_samples() -> None:
     engine = Steady()
     found = visit(engine, ["5000", "20"], 60, 0.0, 30.0, "10")
     assert set(found["samples_us"]) == {"5000", "20"}
@@ -37,13 +40,13 @@ def test_a_pair_alternates_and_the_slow_one_gets_its_samples():
     assert len(found["clocks"]["5000"]) == len(found["clocks"]["20"])
 
 
-def test_a_limit_ends_it_with_what_there_is():
+def test_a_limit_ends_it_with_what_there_is() -> None:
     found = visit(Steady(), ["5000"], 10_000_000, 0.0, 0.05)
     assert found["samples_us"]["5000"]
     assert "reference_us" not in found
 
 
-def test_a_reference_that_is_also_measured_is_both():
+def test_a_reference_that_is_also_measured_is_both() -> None:
     found = visit(Steady(), ["10"], 20, 0.0, 5.0, "10")
     assert found["reference_us"] == pytest.approx(10.0)
     assert len(found["samples_us"]["10"]) >= 20

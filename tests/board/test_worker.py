@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,12 +12,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybridlat import board
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plans
+from tests.board.conftest import MakePlan
 
 FOLDER = Path(board.__file__).parent
 PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
@@ -29,7 +32,7 @@ def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.Co
     )  # fmt: skip
 
 
-def lines_of(folder: Path) -> list[dict]:
+def lines_of(folder: Path) -> list[dict[str, Any]]:
     texts = (folder / "results.jsonl").read_text().splitlines()
     return [json.loads(text) for text in texts if text.endswith("}")]
 
@@ -48,7 +51,7 @@ def quick(folder: Path, **settings: float) -> Path:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
-def test_syntax_is_that_of_python_3_6(path):
+def test_syntax_is_that_of_python_3_6(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 6))
     for node in ast.walk(tree):  # what newer Pythons brought beside syntax
         if isinstance(node, ast.ImportFrom):
@@ -70,7 +73,7 @@ def old_python(version: str) -> str | None:
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_it_runs_under_every_python(make_plan, version):
+def test_it_runs_under_every_python(make_plan: MakePlan, version: str) -> None:
     python = old_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
@@ -82,19 +85,19 @@ def test_it_runs_under_every_python(make_plan, version):
     assert "whole" in {r.protocol.split()[-1] for r in records}
 
 
-def test_differentials_add_up_to_the_network(make_plan):
+def test_differentials_add_up_to_the_network(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     assert run(folder).returncode == 0
     _, records = plans.read_results(folder)
     cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
     whole = next(r.latency_us for r in records if r.kind == "network")
-    total = sum(cells[h] * n for h, n in plans.read_breakdowns(folder)[0].cells)
+    total = sum((cells[h] or math.nan) * n for h, n in plans.read_breakdowns(folder)[0].cells)
     assert total == pytest.approx(whole, rel=0.05)
     assert str(records[0].target) == "board/fake-1.0/fp32"
     assert records[0].environment["sm_mhz"] == "1500.0"
 
 
-def test_killed_while_running_and_run_again(make_plan):
+def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     tasks = {t["task"] for t in json.loads((folder / "manifest.json").read_text())["tasks"]}
     for _ in range(3):
@@ -113,7 +116,7 @@ def test_killed_while_running_and_run_again(make_plan):
     plans.read_results(folder)
 
 
-def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan):
+def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     assert run(folder, "--budget", "6s", "--option", "sleep_s=0.4").returncode in (0, 4)
     first = len(lines_of(folder))
@@ -123,7 +126,7 @@ def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan):
 
 
 @pytest.mark.parametrize("how", ["crash"])
-def test_a_model_that_takes_the_process_down_is_given_up(make_plan, how):
+def test_a_model_that_takes_the_process_down_is_given_up(make_plan: MakePlan, how: str) -> None:
     folder = quick(make_plan("fake"))
     manifest = json.loads((folder / "manifest.json").read_text())
     bad = manifest["items"][manifest["tasks"][0]["items"][0]]["file"]
@@ -142,7 +145,7 @@ def task_file(folder: Path, place: int = 0) -> str:
     return Path(manifest["items"][manifest["tasks"][place]["items"][0]]["file"]).name
 
 
-def test_a_hang_costs_its_time_out_once(make_plan):
+def test_a_hang_costs_its_time_out_once(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"), build_s=1.0)
     done = run(folder, "--option", f"hang={task_file(folder)}")
     assert done.returncode == 0, done.stderr
@@ -153,7 +156,7 @@ def test_a_hang_costs_its_time_out_once(make_plan):
     assert (folder / "results.jsonl").read_bytes() == before
 
 
-def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan):
+def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"), build_s=5.0)
     slow = run(folder, "--budget", "4s", "--option", f"hang={task_file(folder)}")
     assert slow.returncode == 4
@@ -162,7 +165,7 @@ def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan):
     assert all(r.failure is None for r in plans.read_results(folder)[1])
 
 
-def test_a_device_that_is_lost_costs_one_model(make_plan):
+def test_a_device_that_is_lost_costs_one_model(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     done = run(folder, "--option", f"lose_device={task_file(folder)}")
     assert done.returncode == 0, done.stderr
@@ -172,13 +175,13 @@ def test_a_device_that_is_lost_costs_one_model(make_plan):
     assert [r.failure for r in records if r.failure] == ["the made-up device is gone"]
 
 
-def test_without_memory_the_models_that_are_kept_make_room(make_plan):
+def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     assert run(folder, "--option", "room=3").returncode == 0
     assert all(r.failure is None for r in plans.read_results(folder)[1])
 
 
-def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan):
+def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / manifest["items"][manifest["reference"]]["file"]).write_bytes(b"nothing")
@@ -190,7 +193,7 @@ def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan):
     assert not any("reference_us" in line for line in visits)
 
 
-def test_a_second_board_begins_with_what_the_first_has_not_done(make_plan):
+def test_a_second_board_begins_with_what_the_first_has_not_done(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     assert run(folder).returncode == 0
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
@@ -203,7 +206,7 @@ def test_a_second_board_begins_with_what_the_first_has_not_done(make_plan):
     assert len(order) == len(lines) - 1
 
 
-def test_the_table_tells_how_cells_add_up(make_plan):
+def test_the_table_tells_how_cells_add_up(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     out = run(folder).stdout.splitlines()
     row = next(line.split() for line in out if line.startswith("fp32 "))
@@ -211,7 +214,7 @@ def test_the_table_tells_how_cells_add_up(make_plan):
     assert float(row[3]) < 5
 
 
-def test_a_hang_ends_by_time_out():
+def test_a_hang_ends_by_time_out() -> None:
     from hybridlat.board.client import Worker
     from hybridlat.board.errors import WorkerLost
 
@@ -224,7 +227,7 @@ def test_a_hang_ends_by_time_out():
         worker.ask(1.0, "drop", key="k")
 
 
-def test_another_board_is_refused(make_plan):
+def test_another_board_is_refused(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     assert run(folder).returncode == 0
     before = (folder / "results.jsonl").read_bytes()
@@ -235,14 +238,14 @@ def test_another_board_is_refused(make_plan):
     assert (folder / "results.jsonl").read_bytes() == before
 
 
-def test_results_of_another_engine_are_refused(make_plan):
+def test_results_of_another_engine_are_refused(make_plan: MakePlan) -> None:
     folder = quick(make_plan("tensorrt"))
     assert run(folder).returncode == 0
     with pytest.raises(StoreError, match="was measured with fake"):
         plans.read_results(folder)
 
 
-def test_a_missing_engine_is_one_sentence(make_plan):
+def test_a_missing_engine_is_one_sentence(make_plan: MakePlan) -> None:
     done = run(make_plan("fake"), "--option", "missing=yes")
     assert done.returncode == 3
     assert done.stderr.strip() == "worker.py: the fake engine was told to be missing"

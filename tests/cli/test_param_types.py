@@ -62,7 +62,7 @@ def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -
         (LATENCY, "9" * 400 + "ms", "8ms"),
         (DURATION, "90", "90s"),
         (DURATION, "10m10m", "90s"),
-        (DURATION, "1d", "90s"),
+        (DURATION, "1w", "90s"),
         (DURATION, "0s", "90s"),
         (DURATION, "", "90s"),
         (SHAPE, "1x3x224x224", "NAME:1x3x224x224"),

@@ -3,11 +3,13 @@
 The rules are held against these everywhere, TensorRT-RTX's compiler where it is installed.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx.parser
 
 from hybridlat.engines.fusion.precision import in_half_precision
+from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network
 
 CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
@@ -15,7 +17,9 @@ POINT = "Conv<kernel_shape=[1,1]>"
 MEAN = "GlobalAveragePool"
 
 
-def network(body, inputs="float[1,64,28,28] x", outputs="y", opset=18):
+def network(
+    body: str, inputs: str = "float[1,64,28,28] x", outputs: str = "y", opset: int = 18
+) -> Network:
     text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float[] {outputs})'
     model = onnx.parser.parse_model(f"{text} {{ {body} }}")
     for value in model.graph.output:
@@ -23,7 +27,7 @@ def network(body, inputs="float[1,64,28,28] x", outputs="y", opset=18):
     return read_network(model)
 
 
-def weights(**shapes):
+def weights(**shapes: tuple[int, ...]) -> str:
     """Weights made by ConstantOfShape: text needs no values."""
     lines = []
     for name, shape in shapes.items():
@@ -33,7 +37,7 @@ def weights(**shapes):
     return " ".join(lines)
 
 
-def number(name, value):
+def number(name: str, value: float) -> str:
     return f"{name} = Constant<value = float[1] {{{value}}}>()"
 
 
@@ -51,15 +55,15 @@ class Pattern:
     inputs: str = "float[1,64,28,28] x"
     half: bool = False
 
-    def network(self):
+    def network(self) -> Network:
         found = network(self.body, self.inputs)
         return in_half_precision(found) if self.half else found
 
-    def expected(self):
+    def expected(self) -> list[str]:
         return self.kernels.split(" | ")
 
 
-def told(found, kernels):
+def told(found: Network, kernels: Iterable[tuple[int, ...]]) -> list[str]:
     """Groups of operators as text, in the order of their last operators."""
     ordered = sorted(kernels, key=lambda kernel: kernel[-1])
     return ["+".join(found.nodes[i].op for i in kernel) for kernel in ordered]

@@ -16,7 +16,7 @@ from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.measurement import Kind, Measurement, Visit
 from hybridlat.store import Store
 from tests.board import fake_tensorrt
 from tests.engines.backend_contract import BackendContract, Case
@@ -30,10 +30,9 @@ def recorded() -> ReplayBackend:
     fake = FakeBackend()
     store = Store("sqlite://")
 
-    def record(network: Network, kind: str) -> Measurement:
+    def record(network: Network, kind: Kind) -> Measurement:
         session = fake.build(network, seed=1, lowered=kind == "cell")
         times = tuple(session.run_us(4))
-        assert kind in ("cell", "network")
         return Measurement(
             fake.target, sign(network).hash, kind, sum(times) / 4, 0.01, (Visit(times),)
         )

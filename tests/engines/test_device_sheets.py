@@ -34,7 +34,9 @@ PER_CYCLE = {
     "12.0": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
 }  # fmt: skip
 # GeForce boards accumulate in FP32 at half the rate; so do two boards for servers, throughout.
-HALVED = {name: ("tf32", "fp16", "bf16") for name in GPUS if name.startswith("rtx-")}
+HALVED: dict[str, tuple[str, ...]] = {
+    name: ("tf32", "fp16", "bf16") for name in GPUS if name.startswith("rtx-")
+}
 HALVED |= {"a10g": ("tf32", "fp16", "bf16", "int8"), "l40": ("tf32", "fp16", "bf16", "int8")}
 HALVED |= {"rtx-6000-ada": (), "rtx-pro-6000": ()}
 ARCHITECTURES = {

@@ -1,6 +1,7 @@
 """Groups of operators as networks of kernels, and back."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hybridlat.engines.fusion.groups import Groups, agreement, differing, is_par
 from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
-from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
 from tests.networks import SMALL, Builder
 
@@ -30,7 +31,7 @@ OPS = (
 
 
 @st.composite
-def graphs(draw):
+def graphs(draw: st.DrawFn) -> Network:
     """Random graphs of CNN operators on maps of 8 channels."""
     b = Builder("random")
     made = [b.input((1, 8, 16, 16))]
@@ -58,13 +59,13 @@ def graphs(draw):
     return b.network(made[-1])
 
 
-def accounted(network, lowered):
+def accounted(network: Network, lowered: Lowered) -> bool:
     return sorted([*(i for o in lowered.origins for i in o), *lowered.removed]) == list(
         range(len(network.nodes))
     )
 
 
-def assert_whole(network):
+def assert_whole(network: Network) -> None:
     ready = {*network.inputs, *network.constants}
     for node in network.nodes:
         assert all(name in ready for name in node.inputs if name)
@@ -74,7 +75,9 @@ def assert_whole(network):
 
 @given(graphs(), st.sampled_from(["", "8.6", "10.0"]))
 @settings(max_examples=150, deadline=None)
-def test_every_operator_of_a_file_is_in_one_kernel_or_removed(network, version):
+def test_every_operator_of_a_file_is_in_one_kernel_or_removed(
+    network: Network, version: str
+) -> None:
     lowered = fusion_rules.lower(network, version)
     assert accounted(network, lowered)
     assert_whole(lowered.network)
@@ -85,7 +88,7 @@ def test_every_operator_of_a_file_is_in_one_kernel_or_removed(network, version):
 
 @given(graphs(), st.data())
 @settings(max_examples=150, deadline=None)
-def test_any_grouping_becomes_a_network_of_kernels(network, data):
+def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.DataObject) -> None:
     """Even one that no engine would make: kernels that hang on themselves are taken apart."""
     keys = data.draw(
         st.lists(st.integers(0, 4), min_size=len(network.nodes), max_size=len(network.nodes))
@@ -99,11 +102,11 @@ def test_any_grouping_becomes_a_network_of_kernels(network, data):
 
 @given(graphs())
 @settings(max_examples=150, deadline=None)
-def test_fused_kernels_become_the_operators_they_hold(network):
+def test_fused_kernels_become_the_operators_they_hold(network: Network) -> None:
     assert_same_work(network, fusion_rules.lower(network))
 
 
-def assert_same_work(network, lowered):
+def assert_same_work(network: Network, lowered: Lowered) -> None:
     """Taking the kernels apart gives the file's network again, views read by several repeated."""
     whole = unfuse(lowered.network)
     assert_whole(whole)
@@ -114,9 +117,11 @@ def assert_same_work(network, lowered):
         assert structure(whole) == structure(network)
 
 
-def structure(network):
+def structure(network: Network) -> tuple[list[int], list[int]]:
     """What every operator computes, whatever the order of operators and of terms."""
-    known = {n: ("input", str(network.types[n])) for n in network.inputs}
+    known: dict[str, tuple[object, ...]] = {
+        n: ("input", str(network.types[n])) for n in network.inputs
+    }
     known |= {n: ("constant", str(c.type), c.values) for n, c in network.constants.items()}
     found = []
     for node in network.nodes:
@@ -131,12 +136,12 @@ def structure(network):
 
 
 @pytest.mark.parametrize("make", SMALL)
-def test_cells_can_be_built_from_their_signatures(make):
+def test_cells_can_be_built_from_their_signatures(make: Callable[[], Network]) -> None:
     for cell in cut(fusion_rules.lower(make())):
         assert_whole(unfuse(read(sign(cell.network).text)))
 
 
-def test_a_kernel_is_named_by_its_operators_and_keeps_their_attributes():
+def test_a_kernel_is_named_by_its_operators_and_keeps_their_attributes() -> None:
     b = Builder("net")
     x = b.input((1, 3, 8, 8))
     leaky = b.op("LeakyRelu", [b.conv(x, 4)], (1, 4, 8, 8), 16, {"alpha": 0.1})
@@ -151,7 +156,7 @@ def test_a_kernel_is_named_by_its_operators_and_keeps_their_attributes():
     assert kernel.outputs == (leaky,)
 
 
-def test_a_view_is_read_through_and_kept_in_the_wires():
+def test_a_view_is_read_through_and_kept_in_the_wires() -> None:
     b = Builder("net")
     x = b.input((1, 8, 1, 1))
     flat = b.op("Flatten", [x], (1, 8), 13)
@@ -166,7 +171,7 @@ def test_a_view_is_read_through_and_kept_in_the_wires():
     assert [n.op for n in unfuse(lowered.network).nodes] == ["Flatten", "Gemm"]
 
 
-def test_a_kernel_that_says_too_little_is_refused():
+def test_a_kernel_that_says_too_little_is_refused() -> None:
     data = TensorType("float32", (1, 8))
     node = Node("k", "Relu+Transpose", ("x",), ("y",), (("fused", ("Relu", "Transpose")),), "fused")
     network = Network("net", (node,), ("x",), ("y",), {"x": data, "y": data})
@@ -174,7 +179,7 @@ def test_a_kernel_that_says_too_little_is_refused():
         unfuse(network)
 
 
-def test_agreement_is_the_share_of_operators_in_identical_groups():
+def test_agreement_is_the_share_of_operators_in_identical_groups() -> None:
     truth = Groups(((0, 1), (2,)), (3,))
     assert agreement(truth, truth, 4) == 1.0
     assert agreement(Groups(((0, 1), (2, 3)), ()), truth, 4) == 0.5

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,7 @@ NEEDS_ENGINE = pytest.mark.skipif(
 
 
 @NEEDS_ENGINE
-def test_the_engine_says_what_it_fuses():
+def test_the_engine_says_what_it_fuses() -> None:
     network = residual_block(channels=16)
     lowered = lower(network)
     assert lowered.by.startswith("openvino 20")
@@ -36,14 +37,14 @@ def test_the_engine_says_what_it_fuses():
 
 
 @NEEDS_ENGINE
-def test_views_are_removed():
+def test_views_are_removed() -> None:
     network = classifier()
     lowered = lower(network)
     assert {network.nodes[i].op for i in lowered.removed} <= {"Flatten"}
     assert "Gemm" in lowered.network.nodes[-1].op
 
 
-def test_an_operator_without_a_layer_goes_with_its_reader_or_its_maker():
+def test_an_operator_without_a_layer_goes_with_its_reader_or_its_maker() -> None:
     b = Builder("net")
     x = b.relu(b.conv(b.input((1, 4, 8, 8)), 4))
     x = b.flatten(b.global_pool(b.conv(x, 4)))
@@ -53,13 +54,15 @@ def test_an_operator_without_a_layer_goes_with_its_reader_or_its_maker():
     assert openvino.groups_of(network, [(0,), (2,), (3,)]) == Groups(((0,), (1, 2), (3,)), (4,))
 
 
-def test_an_operator_in_two_layers_counts_for_the_first():
+def test_an_operator_in_two_layers_counts_for_the_first() -> None:
     b = Builder("net")
     network = b.network(b.relu(b.conv(b.input((1, 4, 8, 8)), 4)))
     assert openvino.groups_of(network, [(0,), (0, 1)]) == Groups(((0,), (1,)), ())
 
 
-def test_without_the_engine_one_sentence_says_what_to_install(monkeypatch):
+def test_without_the_engine_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     openvino.core.cache_clear()
     with pytest.raises(MissingExtra, match=r"hybridlat\[openvino\]"):
@@ -70,7 +73,7 @@ def test_without_the_engine_one_sentence_says_what_to_install(monkeypatch):
 
 
 @NEEDS_ENGINE
-def test_a_layer_that_goes_by_the_tensor_it_gives_out_is_found():
+def test_a_layer_that_goes_by_the_tensor_it_gives_out_is_found() -> None:
     b = Builder("net")
     first = b.relu(b.conv(b.input((1, 4, 8, 8)), 4))
     second = b.pool(first)
@@ -79,13 +82,13 @@ def test_a_layer_that_goes_by_the_tensor_it_gives_out_is_found():
 
 
 @NEEDS_ENGINE
-def test_tensors_may_be_called_like_the_names_that_layers_are_traced_by():
+def test_tensors_may_be_called_like_the_names_that_layers_are_traced_by() -> None:
     network = residual_block(channels=16)
     swapped = {"n0": "n4", "n4": "n0"}
     every = {n for node in network.nodes for n in (*node.inputs, *node.outputs) if n}
     names = {name: f"n{place}" for place, name in enumerate(sorted(every))} | swapped
 
-    def renamed(tensors):
+    def renamed(tensors: Iterable[str]) -> tuple[str, ...]:
         return tuple(names.get(t, t) for t in tensors)
 
     nodes = tuple(

@@ -5,6 +5,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
 from hybridlat.engines.tensorrt_rtx.lowering import EngineLayer, groups_of_layers, parse_layers
 from hybridlat.errors import MissingExtra, TargetError
 from hybridlat.schema.target import Target
-from tests.engines.tensorrt_patterns import PATTERNS, told
+from tests.engines.tensorrt_patterns import PATTERNS, Pattern, told
 from tests.networks import Builder, residual_block
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +24,7 @@ NEEDS_COMPILER = pytest.mark.skipif(
 )
 
 
-def load_experiment():
+def load_experiment() -> Any:
     path = ROOT / "experiments" / "04_tensorrt_fusion.py"
     spec = importlib.util.spec_from_file_location("tensorrt_fusion", path)
     assert spec is not None and spec.loader is not None
@@ -37,7 +38,7 @@ EXPERIMENT = load_experiment()
 
 
 @cache
-def verdicts(precision):
+def verdicts(precision: str) -> list[Any]:
     names = sorted(p.name.split(".")[0] for p in EXPERIMENT.GOLDEN.glob(f"*.{precision}.json.gz"))
     return [EXPERIMENT.judge(n, precision, EXPERIMENT.recorded(n, precision)) for n in names]
 
@@ -47,7 +48,7 @@ def verdicts(precision):
     [("fp32", "half that shaped the rules", 0.99), ("fp16", "half that shaped the rules", 0.985),
      ("fp32", "the other half", 0.94), ("fp16", "the other half", 0.94)],
 )  # fmt: skip
-def test_rules_agree_with_the_compiler(precision, part, goal):
+def test_rules_agree_with_the_compiler(precision: str, part: str, goal: float) -> None:
     chosen = [v for v in verdicts(precision) if v.part == part]
     assert len(chosen) >= 25
     assert fmean(v.agreement for v in chosen) >= goal
@@ -56,7 +57,7 @@ def test_rules_agree_with_the_compiler(precision, part, goal):
 @NEEDS_COMPILER
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("name", ["squeezenet", "mobilenetv3_small_100"])
-def test_recordings_are_what_the_compiler_says(name, precision):
+def test_recordings_are_what_the_compiler_says(name: str, precision: str) -> None:
     network = EXPERIMENT.network_of(name, precision)
     groups, by = tensorrt_rtx.groups_of(network)
     if tensorrt_rtx.version() != "1.7.1.116":
@@ -65,7 +66,7 @@ def test_recordings_are_what_the_compiler_says(name, precision):
 
 
 @NEEDS_COMPILER
-def test_the_compiler_lowers_without_a_gpu():
+def test_the_compiler_lowers_without_a_gpu() -> None:
     network = residual_block()
     lowered = registry.lower(network, Target.parse("rtx-4090/tensorrt-rtx/fp32"))
     assert lowered.by.startswith("tensorrt-rtx 1.")
@@ -75,13 +76,15 @@ def test_the_compiler_lowers_without_a_gpu():
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_small_networks_become_the_kernels_that_are_said(pattern):
+def test_small_networks_become_the_kernels_that_are_said(pattern: Pattern) -> None:
     found = pattern.network()
     groups, _ = tensorrt_rtx.groups_of(found)
     assert told(found, groups.kernels) == pattern.expected()
 
 
-def test_without_the_compiler_one_sentence_says_what_to_install(monkeypatch):
+def test_without_the_compiler_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for module in ("tensorrt_rtx_bindings", "tensorrt_rtx"):
         monkeypatch.setitem(sys.modules, module, None)
     assert not tensorrt_rtx.installed()
@@ -97,7 +100,7 @@ Name: __myl_ReluMean_myl0_3, LayerType: kgen, Metadata: [ONNX Layer: n2][ONNX La
 """
 
 
-def test_a_layer_that_prepares_another_holds_none_of_its_operators():
+def test_a_layer_that_prepares_another_holds_none_of_its_operators() -> None:
     b = Builder("net")
     x = b.relu(b.conv(b.input((1, 3, 4, 4)), 8))
     network = b.network(b.op("GlobalAveragePool", [b.relu(x)], (1, 8, 1, 1)))
@@ -113,13 +116,13 @@ Name: __myl_AddRelu_myl0_4, LayerType: kgen, Inputs: [], Metadata: [ONNX Layer: 
 """
 
 
-def test_the_log_names_layers_and_their_operators():
+def test_the_log_names_layers_and_their_operators() -> None:
     layers = parse_layers(LOG)
     assert [layer.nodes for layer in layers] == [(), (0, 1), (2,), (4,), (6,)]
     assert layers[1] == EngineLayer("n0_myl0_1", "correlation", (0, 1))
 
 
-def test_operators_that_the_log_leaves_out_are_put_where_they_must_be():
+def test_operators_that_the_log_leaves_out_are_put_where_they_must_be() -> None:
     b = Builder("net")
     x = b.input((1, 8, 4, 4))
     for _ in range(3):
@@ -130,13 +133,13 @@ def test_operators_that_the_log_leaves_out_are_put_where_they_must_be():
     assert groups == Groups(((0, 1), (2, 3), (4,), (5, 6)), ())
 
 
-def test_what_an_unknown_engine_fuses_nobody_knows():
+def test_what_an_unknown_engine_fuses_nobody_knows() -> None:
     assert {"onnxruntime", "tensorrt", "tensorrt-rtx"} <= set(registry.lowerings())
     with pytest.raises(TargetError, match="choose one of"):
         registry.lower(residual_block(), Target.parse("v100/tensorflow/fp32"))
 
 
-def test_every_kind_of_disagreement_stands_in_the_page_with_what_it_costs():
+def test_every_kind_of_disagreement_stands_in_the_page_with_what_it_costs() -> None:
     every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
     rows = EXPERIMENT.kinds_table(every, EXPERIMENT.HALVES)[2:]
     told = {tuple(cell.strip("`") for cell in _cells(row)[1:3]) for row in rows}
@@ -145,7 +148,7 @@ def test_every_kind_of_disagreement_stands_in_the_page_with_what_it_costs():
     assert all(row in published for row in (*rows, *EXPERIMENT.figures(every)[2:]))
 
 
-def test_kinds_of_the_judging_half_can_be_left_unseen():
+def test_kinds_of_the_judging_half_can_be_left_unseen() -> None:
     every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
     hidden = [v if v.part == EXPERIMENT.HALVES[0] else EXPERIMENT.without_kinds(v) for v in every]
     rows = EXPERIMENT.kinds_table(hidden, EXPERIMENT.HALVES)[2:]
@@ -153,6 +156,6 @@ def test_kinds_of_the_judging_half_can_be_left_unseen():
     assert EXPERIMENT.kinds_table(every, EXPERIMENT.HALVES)[2:][: len(rows)] == rows
 
 
-def _cells(row):
+def _cells(row: str) -> list[str]:
     cells = row.replace("\\|", "\0").strip("|").split("|")
     return [cell.strip().replace("\0", "|") for cell in cells]

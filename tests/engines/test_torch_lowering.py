@@ -14,6 +14,7 @@ from hybridlat.engines.torch import compiled, eager
 from hybridlat.engines.torch.module import as_module, folded_norms
 from hybridlat.engines.torch.views import dense, reshaped
 from hybridlat.graph.cells import cut_positions
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 
@@ -31,7 +32,9 @@ TARGETS = (
 CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
 
 
-def network(body, inputs="float[2,64,28,28] x", outputs="y", **weights):
+def network(
+    body: str, inputs: str = "float[2,64,28,28] x", outputs: str = "y", **weights: tuple[int, ...]
+) -> Network:
     lines = []
     for name, shape in weights.items():
         dims = ",".join(map(str, shape))
@@ -44,7 +47,7 @@ def network(body, inputs="float[2,64,28,28] x", outputs="y", **weights):
     return read_network(model)
 
 
-def named(found, **names):
+def named(found: Network, **names: str) -> Network:
     """The network with the tensors of other names: the parser takes no dots and colons."""
     from dataclasses import replace
 
@@ -55,24 +58,24 @@ def named(found, **names):
     return replace(found, nodes=nodes, constants=constants)
 
 
-def ops(lowered):
+def ops(lowered: Lowered) -> list[str]:
     return [node.op for node in lowered.network.nodes]
 
 
-def conv_relu(bias):
+def conv_relu(bias: str) -> Network:
     found = network(f"c = {CONV}(x, w, b) y = Relu(c)", w=(64, 64, 3, 3), b=(64,))
     return named(found, b=bias)
 
 
 @pytest.mark.parametrize("bias", ["onnx::Conv_17", "layer1.0.conv1.weight_bias"])
-def test_a_folded_normalisation_is_a_kernel_again(bias):
+def test_a_folded_normalisation_is_a_kernel_again(bias: str) -> None:
     found = conv_relu(bias)
     assert ops(eager.lower_with(found)) == ["Conv", "BatchNormalization", "Relu"]
     assert ops(compiled.lower_with(found)) == ["Conv", "BatchNormalization+Relu"]
     assert ops(eager.lower_with(found, norms="none")) == ["Conv", "Add", "Relu"]
 
 
-def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone():
+def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
     found = conv_relu("features.0.bias")
     gpu = registry.lower(found, Target.parse("v100/torch-1.6/fp32"))
     cpu = registry.lower(found, Target.parse("i7-12700h/torch-2.4/fp32"))
@@ -81,14 +84,14 @@ def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone():
     assert gpu.origins == ((0,), (), (1,))
 
 
-def test_without_names_the_kind_of_network_tells_whether_it_was_normalised():
+def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> None:
     plain = conv_relu("w_2")
     residual = network(f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)", w=(64, 64, 3, 3), b=(64,))
     assert folded_norms(plain) == frozenset()
     assert folded_norms(residual) == {0}
 
 
-def test_what_is_put_back_keeps_the_types_of_the_file():
+def test_what_is_put_back_keeps_the_types_of_the_file() -> None:
     found = conv_relu("onnx::Conv_17")
     module = as_module(found)
     assert module.origins == (0, None, 1)
@@ -96,14 +99,14 @@ def test_what_is_put_back_keeps_the_types_of_the_file():
     assert module.network.types[raw] == found.types[found.nodes[0].outputs[0]]
 
 
-def test_composites_are_one_call():
+def test_composites_are_one_call() -> None:
     found = network("s = Sigmoid(x) y = Mul(x, s)")
     assert ops(eager.lower_with(found)) == ["Sigmoid+Mul"]
     gate = network("s = Sigmoid(x) y = Mul(z, s)", "float[2,64,28,28] x, float[2,64,28,28] z")
     assert ops(eager.lower_with(gate)) == ["Sigmoid", "Mul"]
 
 
-def test_a_gain_behind_gelu_is_a_call_of_its_own():
+def test_a_gain_behind_gelu_is_a_call_of_its_own() -> None:
     body = (
         "r = Constant<value = float {1.414}>() o = Constant<value = float {1.0}>() "
         "h = Constant<value = float {0.5}>() k = Constant<value = float {1.7}>() "
@@ -112,7 +115,7 @@ def test_a_gain_behind_gelu_is_a_call_of_its_own():
     assert ops(eager.lower_with(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
 
 
-def test_views_are_free_and_a_channel_shuffle_copies():
+def test_views_are_free_and_a_channel_shuffle_copies() -> None:
     body = (
         "a = Constant<value = int64[5] {2,2,32,28,28}>() b = Constant<value = int64[4] "
         "{2,64,28,28}>() s = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(s) u = Reshape(t, b) "
@@ -127,33 +130,35 @@ def test_views_are_free_and_a_channel_shuffle_copies():
     shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     data=st.data(),
 )
-def test_a_reshape_is_a_view_where_numpy_makes_one(shape, data):
+def test_a_reshape_is_a_view_where_numpy_makes_one(shape: list[int], data: st.DataObject) -> None:
     """numpy decides by the same question: are there strides for the new shape."""
     order = data.draw(st.permutations(range(len(shape))))
     array = np.zeros([shape[i] for i in np.argsort(order)]).transpose(order)
-    left, to = prod(array.shape), []
+    left = prod(array.shape)
+    dims: list[int] = []
     while left > 1:
-        to.append(data.draw(st.sampled_from([d for d in range(2, left + 1) if left % d == 0])))
-        left //= to[-1]
-    to = tuple(to) or (1,)
+        dims.append(data.draw(st.sampled_from([d for d in range(2, left + 1) if left % d == 0])))
+        left //= dims[-1]
+    to = tuple(dims) or (1,)
     strides = tuple(s // array.itemsize for s in array.strides)
     view = array.view()
+    wanted: list[int] | None = None
     try:
         view.shape = to
-    except AttributeError:
-        view = None
-    found = reshaped(array.shape, strides, to)
-    assert (found is None) == (view is None)
-    if found is not None:
         wanted = [s // array.itemsize for s in view.strides]
+    except AttributeError:
+        pass
+    found = reshaped(array.shape, strides, to)
+    assert (found is None) == (wanted is None)
+    if found is not None and wanted is not None:
         assert all(f == w for f, w, n in zip(found, wanted, to, strict=True) if n > 1)
 
 
-def test_channels_last_has_channels_innermost():
+def test_channels_last_has_channels_innermost() -> None:
     assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
 
 
-def test_autocast_casts_where_an_operator_asks_for_it():
+def test_autocast_casts_where_an_operator_asks_for_it() -> None:
     found = named(
         network(
             f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, v)",
@@ -173,13 +178,13 @@ def test_autocast_casts_where_an_operator_asks_for_it():
     assert made == ["float16", "float16", "float16"]
 
 
-def test_inductor_adds_a_residual_where_it_normalises():
+def test_inductor_adds_a_residual_where_it_normalises() -> None:
     body = f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)"
     found = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
     assert ops(compiled.lower_with(found)) == ["Conv", "BatchNormalization+Add+Relu"]
 
 
-def test_a_reduction_takes_what_nobody_else_reads():
+def test_a_reduction_takes_what_nobody_else_reads() -> None:
     alone = network("r = Relu(x) y = GlobalAveragePool(r)")
     assert ops(compiled.lower_with(alone)) == ["Relu+GlobalAveragePool"]
     gated = network("r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, w) y = Mul(r, g)",
@@ -202,12 +207,14 @@ def test_a_reduction_takes_what_nobody_else_reads():
         ("tensorrt-8.6.1", "tensorrt", "8.6.1"),
     ],
 )
-def test_a_runtime_comes_apart_into_engine_and_version(runtime, engine, version):
+def test_a_runtime_comes_apart_into_engine_and_version(
+    runtime: str, engine: str, version: str
+) -> None:
     target = Target.parse(f"t4/{runtime}/amp")
     assert (target.engine, target.version) == (engine, version)
 
 
-def assert_partition(found, target):
+def assert_partition(found: Network, target: str) -> None:
     lowered = registry.lower(found, Target.parse(target))
     held = sorted(i for part in (*lowered.origins, lowered.removed) for i in part)
     assert held == list(range(len(found.nodes)))
@@ -222,13 +229,13 @@ def assert_partition(found, target):
 
 
 @pytest.mark.parametrize("file", SHIPPED[::3], ids=lambda file: file.stem)
-def test_every_operator_of_the_shipped_networks_has_one_place(file):
+def test_every_operator_of_the_shipped_networks_has_one_place(file: Path) -> None:
     found = read_network(file)
     for target in TARGETS:
         assert_partition(found, target)
 
 
-def test_every_operator_of_public_networks_has_one_place(tmp_path):
+def test_every_operator_of_public_networks_has_one_place(tmp_path: Path) -> None:
     if not PUBLIC.is_file():
         pytest.skip(f"the public networks are not at {PUBLIC.name} of ../shared/data")
     import tarfile

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat import board, onnx_io
@@ -49,8 +50,9 @@ def f(*values: float) -> np.ndarray:
     return np.array(values, dtype="float32")
 
 
+Case = tuple[str, tuple[int, ...], list[NDArray[Any]], dict[str, Any], int]
 # operator, shape of its data, its other inputs, attributes, operator set
-CASES = [
+CASES: list[Case] = [
     ("Conv", IMAGE, [w(5, 4, 3, 3), w(5)], {"pads": [1, 0, 0, 1], "strides": [2, 2]}, 17),
     ("ConvTranspose", IMAGE, [w(4, 3, 2, 2), w(3)], {"strides": [2, 2]}, 17),
     ("ConvTranspose", IMAGE, [w(4, 2, 3, 3)],
@@ -108,7 +110,13 @@ CASES = [
 ]  # fmt: skip
 
 
-def model(op: str, shape: tuple[int, ...], others: list, attributes: dict, opset: int) -> bytes:
+def model(
+    op: str,
+    shape: tuple[int, ...],
+    others: list[NDArray[Any]],
+    attributes: dict[str, Any],
+    opset: int,
+) -> bytes:
     names = [f"w{place}" for place in range(len(others))]
     weights = [numpy_helper.from_array(v, n) for n, v in zip(names, others, strict=True)]
     if op == "Resize":  # an empty tensor stands for an input that is left out
@@ -124,7 +132,7 @@ def model(op: str, shape: tuple[int, ...], others: list, attributes: dict, opset
     return bytes(made.SerializeToString())
 
 
-def values_of(read: Any, torch, x: np.ndarray) -> dict:
+def values_of(read: Any, torch: Any, x: NDArray[Any]) -> dict[str, Any]:
     engine = engines.open_engine("torch", {})
     here = torch_shapes.parameters(read.nodes)
     found = {
@@ -135,7 +143,7 @@ def values_of(read: Any, torch, x: np.ndarray) -> dict:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{sorted(c[3])}")
-def test_an_operator_gives_what_onnx_runtime_gives(case):
+def test_an_operator_gives_what_onnx_runtime_gives(case: Case) -> None:
     torch = pytest.importorskip("torch")
     ort = pytest.importorskip("onnxruntime")
     data = model(*case)
@@ -148,7 +156,7 @@ def test_an_operator_gives_what_onnx_runtime_gives(case):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_missing_is_named_before_anything_runs(tmp_path):
+def test_what_is_missing_is_named_before_anything_runs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "m.onnx").write_bytes(model("Einsum", (2, 3), [], {"equation": "ij->ji"}, 17))
     engine = engines.open_engine("torch", {})
@@ -156,7 +164,7 @@ def test_what_is_missing_is_named_before_anything_runs(tmp_path):
         engine.build(engines.Request("k", str(tmp_path / "m.onnx"), "", "fp32", 1, False))
 
 
-def test_attributes_that_are_not_there_are_named(tmp_path):
+def test_attributes_that_are_not_there_are_named(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     for op, others, attributes, words in (
         ("Conv", [w(5, 4, 3, 3)], {"auto_pad": "SAME_UPPER"}, "no Conv with auto_pad"),
@@ -169,7 +177,7 @@ def test_attributes_that_are_not_there_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx")), ids=lambda p: p.stem)
-def test_every_operator_of_the_networks_is_there(path):
+def test_every_operator_of_the_networks_is_there(path: Path) -> None:
     network = onnx_io.read_network(path)
     read = onnx_graph.Model(onnx_io.to_onnx(network, None))
     lacks = [op for op in torch_ops.missing(read.nodes) if op != "ConstantOfShape"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from hybridlat.engines.base import Session
 from hybridlat.graph.cells import cut
-from hybridlat.graph.network import Lowered
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import (
     LEAST_UNDISTURBED,
@@ -31,19 +32,21 @@ QUICK = Effort(rounds=3, max_rounds=3, session_ms=0.2, network_visit_ms=1.0)
 BORDERS = Machine(border_us=2.0, noise_share=0.0)
 
 
-def test_cells_add_up_to_the_network_with_the_cost_of_its_borders():
+def test_cells_add_up_to_the_network_with_the_cost_of_its_borders() -> None:
     backend = FakeDifferentialBackend(BORDERS)
     network = classifier()
     parts = parts_of("net", network, backend.lower(network))
     run = Differential(backend, [part for part, _ in parts], QUICK)
     run.visit()
-    total = math.fsum(r.latency_us * n for r, (_, n) in zip(run.records(), parts, strict=True))
+    total = math.fsum(
+        (r.latency_us or math.nan) * n for r, (_, n) in zip(run.records(), parts, strict=True)
+    )
     # The chains that tell the cost of entering have borders too, so it is found one too small.
     assert total == pytest.approx(backend.ideal_us(network) + BORDERS.border_us, rel=0.02)
     assert run.overhead_us == pytest.approx(BORDERS.session_us - BORDERS.border_us, rel=0.05)
 
 
-def test_every_distinct_cell_is_measured_once_behind_the_one_before():
+def test_every_distinct_cell_is_measured_once_behind_the_one_before() -> None:
     backend = FakeDifferentialBackend(BORDERS)
     network = residual_block(blocks=4)
     lowered = backend.lower(network)
@@ -56,7 +59,7 @@ def test_every_distinct_cell_is_measured_once_behind_the_one_before():
     assert len(second.with_predecessor.nodes) > len(second.predecessor.nodes)
 
 
-def test_what_is_not_the_networks_own_result_ends_in_a_tap():
+def test_what_is_not_the_networks_own_result_ends_in_a_tap() -> None:
     network = residual_block(blocks=2)
     parts = [part for part, _ in parts_of("net", network, FakeDifferentialBackend().lower(network))]
     networks = (parts[0].with_predecessor, *(q.predecessor for q in parts))
@@ -73,7 +76,7 @@ def test_what_is_not_the_networks_own_result_ends_in_a_tap():
     assert tapped(classifier(), frozenset()).outputs == classifier().outputs  # no feature map
 
 
-def test_a_rotation_holds_as_much_as_the_network_works_in():
+def test_a_rotation_holds_as_much_as_the_network_works_in() -> None:
     network = residual_block(blocks=4)
     plan = parts_of("net", network, FakeDifferentialBackend().lower(network))
     parts = [whole("net", network), *(part for part, _ in plan)]
@@ -87,12 +90,12 @@ def test_a_rotation_holds_as_much_as_the_network_works_in():
         assert len(rotation.parts) == 1 or rotation.held_bytes <= working_bytes(network)
 
 
-def test_drift_is_divided_out():
+def test_drift_is_divided_out() -> None:
     """Every other visit is made while the machine is a twentieth slower."""
     slowness = [1.0]
     backend = FakeDifferentialBackend(Machine(noise_share=0.0), drift=lambda _: slowness[-1])
 
-    def change(done, total):
+    def change(done: int, total: int) -> None:
         slowness.append(1.05 if done % 2 else 1.0)
 
     network = branches()
@@ -104,11 +107,11 @@ def test_drift_is_divided_out():
     assert max(levels) == pytest.approx(min(levels), rel=1e-3)
 
 
-def test_visits_of_slow_times_are_made_again_and_left_out():
+def test_visits_of_slow_times_are_made_again_and_left_out() -> None:
     slowness = [1.0]
     backend = FakeDifferentialBackend(Machine(noise_share=0.0), drift=lambda _: slowness[-1])
 
-    def change(done, total):
+    def change(done: int, total: int) -> None:
         slowness.append(1.5 if done == 1 else 1.0)
 
     network = branches()
@@ -118,7 +121,7 @@ def test_visits_of_slow_times_are_made_again_and_left_out():
     assert record.latency_us == pytest.approx(backend.ideal_us(network) + 3.0, rel=1e-3)
 
 
-def test_where_every_visit_was_disturbed_the_least_disturbed_count():
+def test_where_every_visit_was_disturbed_the_least_disturbed_count() -> None:
     """The reference of the whole run is quicker than that of any visit of one part."""
     backend = FakeDifferentialBackend(Machine(noise_share=0.0))
     network = branches()
@@ -133,14 +136,14 @@ def test_where_every_visit_was_disturbed_the_least_disturbed_count():
     assert len(record.visits) == LEAST_UNDISTURBED
 
 
-def test_a_run_that_is_cut_off_goes_on_where_it_was():
+def test_a_run_that_is_cut_off_goes_on_where_it_was() -> None:
     network = residual_block(blocks=4)
-    journal = {}
+    journal: dict[str, Any] = {}
 
     class Counting(FakeDifferentialBackend):
         built = 0
 
-        def build(self, network, *, seed, lowered):
+        def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
             Counting.built += "null" not in network.name and network.name != "reference"
             return super().build(network, seed=seed, lowered=lowered)
 
@@ -153,7 +156,7 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was():
     assert Counting.built == 0
     stops = iter(range(3))
 
-    def stop(done, total):
+    def stop(done: int, total: int) -> None:
         if next(stops, None) is None:
             raise KeyboardInterrupt
 
@@ -167,7 +170,7 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was():
     assert all(len(record.visits) == QUICK.rounds for record in again.records())
 
 
-def test_a_part_that_cannot_run_is_a_record_with_its_reason():
+def test_a_part_that_cannot_run_is_a_record_with_its_reason() -> None:
     backend = FakeDifferentialBackend(Machine(), refused_ops=("Concat",))
     good, bad = residual_block(), branches()
     records = measure_differential(backend, [whole("good", good), whole("bad", bad)], QUICK)
@@ -176,7 +179,7 @@ def test_a_part_that_cannot_run_is_a_record_with_its_reason():
     assert not any(problem for record in records for problem in record.problems())
 
 
-def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it():
+def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it() -> None:
     network = classifier()
     plan = parts_of("net", network, FakeDifferentialBackend().lower(network))
     backend = FakeDifferentialBackend(Machine(), refused_ops=("Gemm",))
@@ -185,13 +188,13 @@ def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it():
     assert any(refused) and not all(refused)
 
 
-def test_a_part_that_was_never_visited_says_so():
+def test_a_part_that_was_never_visited_says_so() -> None:
     run = Differential(FakeDifferentialBackend(), [whole("net", branches())], QUICK)
     [record] = run.records()
     assert record.failure == "it was not visited"
 
 
-def test_records_say_how_they_were_measured():
+def test_records_say_how_they_were_measured() -> None:
     backend = FakeDifferentialBackend()
     network = residual_block()
     [record] = measure_differential(backend, [whole("net", network)], QUICK)
@@ -202,7 +205,7 @@ def test_records_say_how_they_were_measured():
     assert record.environment["engine"] == "fake 1.0"
 
 
-def test_a_cell_that_costs_nothing_has_the_smallest_latency():
+def test_a_cell_that_costs_nothing_has_the_smallest_latency() -> None:
     network = residual_block()
     part = Part(sign(network), "cell", network, network)
     [record] = measure_differential(
@@ -212,7 +215,7 @@ def test_a_cell_that_costs_nothing_has_the_smallest_latency():
     assert 0 < record.latency_us < 0.1
 
 
-def test_unfused_layers_are_the_kernels_of_the_file():
+def test_unfused_layers_are_the_kernels_of_the_file() -> None:
     network = residual_block(blocks=2)
     file = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
     layers = isolated_parts("net", network, file, by="kernels")

@@ -2,6 +2,8 @@
 
 import importlib.util
 import math
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import PROTOCOL, Effort
 from hybridlat.measuring.measurer import MeasureRequest, measure_pairs
+from hybridlat.measuring.progress import Progress
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
@@ -23,30 +26,31 @@ NEEDS_OPENVINO = pytest.mark.skipif(
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path) -> Iterator[Store]:
     with Store(str(tmp_path / "store.sqlite")) as opened:
         yield opened
 
 
-def test_wanted_cells_and_the_network_are_kept_with_the_entry_cost(store):
+def test_wanted_cells_and_the_network_are_kept_with_the_entry_cost(store: Store) -> None:
     backend = FakeDifferentialBackend(Machine(noise_share=0.0))
     network = classifier()
     hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
-    told = []
+    told: list[Progress] = []
     request = MeasureRequest("net", network, dict.fromkeys(hashes, network), whole=True)
     records = measure_pairs(backend, request, store, QUICK, told.append)
     assert {r.kind for r in records} == {"cell", "network"}
     assert all(r.protocol == PROTOCOL for r in records)
     known = store.latencies(backend.target, [*hashes, sign(null_network(1)).hash])
-    total = math.fsum(known[h].latency_us for h in hashes)  # each use of a cell
+    total = math.fsum(known[h].latency_us or math.nan for h in hashes)  # each use of a cell
     entry = known[sign(null_network(1)).hash].latency_us
+    assert entry is not None
     whole = store.latencies(backend.target, [sign(network).hash], "network")
     assert total + entry == pytest.approx(whole[sign(network).hash].latency_us, rel=0.02)
     assert told and told[-1].done <= told[-1].total
     assert not any(problem for record in records for problem in record.problems())
 
 
-def test_only_what_is_wanted_is_measured(store):
+def test_only_what_is_wanted_is_measured(store: Store) -> None:
     backend = FakeDifferentialBackend(Machine(noise_share=0.0))
     network = residual_block(blocks=3)
     first = sign(cut(backend.lower(network))[0].network).hash
@@ -57,7 +61,7 @@ def test_only_what_is_wanted_is_measured(store):
 
 
 @NEEDS_OPENVINO
-def test_a_prediction_for_openvino_measures_cells_behind_their_predecessors(tmp_path):
+def test_a_prediction_for_openvino_measures_cells_behind_their_predecessors(tmp_path: Path) -> None:
     from hybridlat.engines.registry import open_backend
 
     backend = open_backend("openvino")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import importlib.util
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,8 +109,8 @@ def test_workers_of_joblib_measure(folder: Path) -> None:
     reason="nbclient and ipykernel are not installed: they bring a hundred megabytes",
 )
 def test_a_notebook_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nbclient
-    import nbformat
+    nbclient = importlib.import_module("nbclient")
+    nbformat = importlib.import_module("nbformat")
 
     monkeypatch.chdir(folder)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLAIN)])
@@ -204,7 +206,7 @@ def workers_of(parent: int) -> list[int]:
     return found
 
 
-def until(condition, seconds: float = 60.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether ``condition`` came true within ``seconds``."""
     end = time.monotonic() + seconds
     while not condition():
@@ -246,7 +248,9 @@ def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) 
     )  # fmt: skip
     os.close(slave)
     try:
-        assert until(lambda: workers_of(process.pid) and kept_visits(folder / "s.db") >= visits)
+        assert until(
+            lambda: bool(workers_of(process.pid)) and kept_visits(folder / "s.db") >= visits
+        )
         [worker] = workers_of(process.pid)
         os.write(master, b"\x03")
         assert process.wait(timeout=60) == 130

@@ -24,7 +24,9 @@ visits = st.lists(
 
 
 @given(visits, st.floats(0.1, 10.0))
-def test_a_slower_machine_whose_drift_is_known_changes_nothing(found, slowness):
+def test_a_slower_machine_whose_drift_is_known_changes_nothing(
+    found: list[Visit], slowness: float
+) -> None:
     slower = [
         Visit(tuple(slowness * s for s in v.samples_us), slowness * v.drift, v.process)
         for v in found
@@ -34,13 +36,15 @@ def test_a_slower_machine_whose_drift_is_known_changes_nothing(found, slowness):
 
 
 @given(samples, samples)
-def test_the_level_of_a_difference_is_the_difference_of_the_levels(timed, taken_off):
+def test_the_level_of_a_difference_is_the_difference_of_the_levels(
+    timed: list[float], taken_off: list[float]
+) -> None:
     wanted = level_us(timed) - level_us(taken_off)
     assert level_us(difference(timed, taken_off)) == pytest.approx(wanted, abs=2e-3)
 
 
 @given(visits, st.floats(0.0, 100.0))
-def test_overhead_and_predecessor_are_taken_off_alike(found, off_us):
+def test_overhead_and_predecessor_are_taken_off_alike(found: list[Visit], off_us: float) -> None:
     """What is taken off moves the latency, and leaves its error as it is."""
     plain = combine(found)
     steady = [Visit(tuple(s / v.drift for s in v.samples_us), 1.0, v.process) for v in found]
@@ -53,24 +57,24 @@ def test_overhead_and_predecessor_are_taken_off_alike(found, off_us):
 
 
 @given(st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=20))
-def test_a_latency_is_never_below_the_floor_and_its_spread_is_finite(found):
+def test_a_latency_is_never_below_the_floor_and_its_spread_is_finite(found: list[float]) -> None:
     result = combine([Visit(tuple(found)), Visit(tuple(reversed(found)))])
     assert result.latency_us >= FLOOR_US
     assert 0 <= result.spread_share <= 10
 
 
-def test_one_visit_says_nothing_of_its_own_spread():
+def test_one_visit_says_nothing_of_its_own_spread() -> None:
     assert combine([Visit((100.0, 100.0))]).spread_share == SINGLE_VISIT_SPREAD
     # A difference of long samples is as noisy as they are, not as a twentieth of itself.
     noisy = combine([Visit(difference((1000.0, 1100.0, 1200.0), (995.0, 1095.0, 1195.0)))])
     assert noisy.spread_share > 1
 
 
-def test_what_does_not_rise_above_its_error_says_so():
+def test_what_does_not_rise_above_its_error_says_so() -> None:
     assert combine([Visit((1.0,)), Visit((-1.0,))]).below_noise
     assert not combine([Visit((100.0,)), Visit((101.0,))]).below_noise
 
 
-def test_the_usual_reference_is_a_quiet_one():
+def test_the_usual_reference_is_a_quiet_one() -> None:
     assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.02)
     assert usual_us([]) == 1.0

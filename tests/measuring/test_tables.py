@@ -15,7 +15,7 @@ import pytest
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import cut, kernels
-from hybridlat.graph.network import Lowered
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import hash_of, sign
 from hybridlat.measuring import tables
 from hybridlat.measuring.network_files import NetworkFile, NetworkFiles
@@ -199,7 +199,12 @@ def test_targets_with_the_same_rules_share_a_lowering(
 ) -> None:
     asked: list[Target] = []
     lower = registry.lower
-    monkeypatch.setattr(registry, "lower", lambda n, t: asked.append(t) or lower(n, t))
+
+    def asking(network: Network, target: Target) -> Lowered:
+        asked.append(target)
+        return lower(network, target)
+
+    monkeypatch.setattr(registry, "lower", asking)
     targets = [Target(d, r, "amp") for d in ("v100", "t4") for r in ("torch-2.1", "torch-2.4")]
     found = taken([row(target=t) for t in targets], nets).found
     assert len(found.measurements) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.board.conftest import FAKE, small_network
 
 
 @pytest.fixture(params=["8.2", "8.5", "8.6", "10", "11"])
-def exports(request, tmp_path: Path) -> Path:
+def exports(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     model = tmp_path / "m.onnx"
     model.write_bytes(b"model")
     verbosity = "--nvtxMode=verbose" if request.param == "8.2" else "--profilingVerbosity=detailed"
@@ -30,7 +31,7 @@ def exports(request, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_three_of_every_version(exports):
+def test_all_three_of_every_version(exports: Path) -> None:
     times = trtexec.read_times(exports / "Times.json", warm_up_ms=400)
     assert len(times) == 400
     assert max(times) / min(times) < 1.02  # the warm-up is not among them
@@ -51,7 +52,7 @@ def test_all_three_of_every_version(exports):
     assert 0 < record.spread_share < 0.01
 
 
-def test_names_alone_and_control_characters(tmp_path):
+def test_names_alone_and_control_characters(tmp_path: Path) -> None:
     assert trtexec.layers_of({"Layers": ["a + b"]})[0].nodes == ("a", "b")
     broken = '{"Layers": [{"Name": "a\x1eb", "LayerType": "k",},]}'
     assert trtexec.layers_of(trtexec.read_tolerant(broken))[0].kind == "k"
@@ -61,7 +62,7 @@ def test_names_alone_and_control_characters(tmp_path):
 
 
 @pytest.mark.parametrize("reader", [trtexec.read_layers, trtexec.read_profile, trtexec.read_times])
-def test_another_file_is_refused(reader, tmp_path):
+def test_another_file_is_refused(reader: Callable[[Path], object], tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps([{"other": 1}]))
     with pytest.raises(InputError, match=r"x\.json"):
@@ -74,6 +75,8 @@ def test_another_file_is_refused(reader, tmp_path):
     st.floats(0.1, 20.0),
     st.lists(st.tuples(st.integers(1, 300), st.floats(50, 1e5)), min_size=1, max_size=8),
 )
-def test_a_constant_that_is_there_is_found(constant, engines):
+def test_a_constant_that_is_there_is_found(
+    constant: float, engines: list[tuple[int, float]]
+) -> None:
     made = [trtexec.ProfiledEngine(n, m + constant * n, m) for n, m in engines]
     assert trtexec.fit_constant(made) == pytest.approx(constant, rel=1e-6)

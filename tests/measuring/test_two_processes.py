@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ import pytest
 from hybridlat.measuring.locking import exclusive
 
 SCRIPT = """\
-import os, pathlib, subprocess, sys, time
+import logging, os, pathlib, subprocess, sys, time
 from hybridlat.measuring.plans import PlanRequest
 from hybridlat.measuring.plans.execution import measure_networks
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.board.conftest import lower, small_network
 
+logging.basicConfig(format="%(message)s")
 here = pathlib.Path(sys.argv[1])
 
 def run(folder):
@@ -39,8 +41,11 @@ with Store(here / "s.db") as store:
 """
 
 
+Start = Callable[[], subprocess.Popen[str]]
+
+
 @pytest.fixture
-def start(tmp_path: Path):
+def start(tmp_path: Path) -> Iterator[Start]:
     """Start a process that measures; all that still run are ended behind the test."""
     started: list[subprocess.Popen[str]] = []
 
@@ -71,7 +76,7 @@ def until_it_runs(folder: Path, count: int) -> None:
     assert len(runs(folder)) == count
 
 
-def test_the_second_waits_and_takes_what_the_first_measured(tmp_path: Path, start) -> None:
+def test_the_second_waits_and_takes_what_the_first_measured(tmp_path: Path, start: Start) -> None:
     first = start()
     until_it_runs(tmp_path, 1)
     second = start()
@@ -87,7 +92,7 @@ def test_the_second_waits_and_takes_what_the_first_measured(tmp_path: Path, star
     assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
 
 
-def test_where_the_first_is_killed_the_second_goes_on(tmp_path: Path, start) -> None:
+def test_where_the_first_is_killed_the_second_goes_on(tmp_path: Path, start: Start) -> None:
     first = start()
     until_it_runs(tmp_path, 1)
     second = start()

@@ -47,8 +47,14 @@ def test_the_library_of_a_system_build_is_found(
         class XGBGetLastError:
             restype = None
 
-    monkeypatch.setattr(ctypes, "CDLL", lambda path: opened.append(path) or Library)
-    assert xgboost_runtime._library() is Library
+    library: object = Library()
+
+    def load(path: str) -> object:
+        opened.append(path)
+        return library
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert xgboost_runtime._library() is library
     assert opened == [str(lib / "libxgboost.so")]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat import onnx_io
@@ -17,7 +19,13 @@ NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
 
 
-def made(op: str, inputs: dict, attributes: dict, version: int, outputs: int = 1) -> bytes:
+def made(
+    op: str,
+    inputs: dict[str, list[int]],
+    attributes: dict[str, Any],
+    version: int,
+    outputs: int = 1,
+) -> bytes:
     names = [f"y{place}" for place in range(outputs)]
     node = helper.make_node(op, ["x", *inputs], names, **attributes)
     graph = helper.make_graph(
@@ -29,8 +37,9 @@ def made(op: str, inputs: dict, attributes: dict, version: int, outputs: int = 1
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 
-def outputs_of(data: bytes) -> list[np.ndarray]:
-    return ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": X})
+def outputs_of(data: bytes) -> list[NDArray[np.float32]]:
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {"x": X}))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +54,9 @@ def outputs_of(data: bytes) -> list[np.ndarray]:
         ("Pad", {"pads": [0, 0, 1, 1, 0, 0, 1, 1]}, {}, 19, 1),
     ],
 )
-def test_the_numbers_stay(op, inputs, attributes, version, outputs):
+def test_the_numbers_stay(
+    op: str, inputs: dict[str, list[int]], attributes: dict[str, Any], version: int, outputs: int
+) -> None:
     data = made(op, inputs, attributes, version, outputs)
     lowered = opset_downgrade.readable(data)
     assert onnx.load_model_from_string(lowered).opset_import[0].version == 17
@@ -57,14 +68,16 @@ def test_the_numbers_stay(op, inputs, attributes, version, outputs):
     ("op", "attributes", "version"),
     [("Mish", {}, 18), ("Gelu", {"approximate": "tanh"}, 20)],
 )
-def test_what_17_cannot_say_is_left_as_it_is(op, attributes, version):
+def test_what_17_cannot_say_is_left_as_it_is(
+    op: str, attributes: dict[str, Any], version: int
+) -> None:
     data = made(op, {}, attributes, version)
     assert opset_downgrade.readable(data) == data
     assert not opset_downgrade.lower(onnx.load_model_from_string(data))
 
 
 @pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx")), ids=lambda p: p.stem)
-def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path):
+def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path: Path) -> None:
     content, _ = external_weights.prepare(onnx_io.to_onnx(onnx_io.read_network(path), None))
     model = onnx.load_model_from_string(content)
     assert next(o.version for o in model.opset_import if not o.domain) <= 17

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that entries are dated with; set ``clock[0]``."""
     now = [1e9]
-    monkeypatch.setattr(cache.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     return now
 
 
@@ -127,9 +128,9 @@ def test_a_sweep_keeps_the_newest_within_its_limits(
 ) -> None:
     with Store("sqlite://") as store, pytest.MonkeyPatch.context() as patch:
         for number, size in enumerate(sizes):
-            patch.setattr(cache.time, "time", lambda made=1000 - ages[number]: made)
+            patch.setattr(time, "time", lambda made=1000 - ages[number]: made)
             store.cache_put(f"a/{number}", "x" * size)
-        patch.setattr(cache.time, "time", lambda: 1000)
+        patch.setattr(time, "time", lambda: 1000)
         swept = store.cache_sweep(older_than_s=age, max_bytes=limit)
         kept = [n for n in range(len(sizes)) if store.cache_get(f"a/{n}") is not None]
     assert all(ages[n] <= age for n in kept)

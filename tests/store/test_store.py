@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.store import Known, Store, default_url
+from hybridlat.store import LatencyStats, Store, default_url
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
 
@@ -60,7 +60,7 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
     store.add([measured()])
     assert path.exists()
     with Store(f"sqlite:///{path}") as again:
-        assert again.latencies(TARGET, HASHES) == {HASHES[0]: Known(10.0, 0.01, 1)}
+        assert again.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(10.0, 0.01, 1)}
 
 
 def test_the_median_of_good_records_wins(path: Path) -> None:
@@ -77,7 +77,7 @@ def test_only_failures_give_the_newest_reason(path: Path) -> None:
     for day in (1, 3, 2):
         at = f"2026-01-0{day}T00:00:00Z"
         store.add([measured(latency_us=None, failure=f"day {day}", measured_at=at)])
-    assert store.latencies(TARGET, HASHES) == {HASHES[0]: Known(None, 0.0, 0, "day 3")}
+    assert store.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(None, 0.0, 0, "day 3")}
 
 
 def test_targets_and_kinds_are_apart(path: Path) -> None:

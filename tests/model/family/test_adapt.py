@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hybridlat.model.family.adapt import adapt, choose
-from hybridlat.model.family.dataset import Observation, collect
+from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.intervals import calibrate
 from hybridlat.model.family.posterior import fit
@@ -19,7 +22,7 @@ def model() -> FamilyModel:
     return serve(fit(collect(observations(60, 1)), Embedding(Hyper(), size=40)))
 
 
-def _measured(rows: list[Observation]):
+def _measured(rows: list[Observation]) -> list[tuple[KernelSet, float]]:
     return [(one.kernels, one.latency_us) for one in rows]
 
 
@@ -28,9 +31,10 @@ def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
     held_out = observations(30, 3, THERE, slower=SLOWER)
     truth = np.array([np.log(true_us(one.kernels, THERE, SLOWER)) for one in held_out])
 
-    def errors(count: int) -> np.ndarray:
+    def errors(count: int) -> Array:
         adapted = adapt(model, THERE, _measured(few[:count]))
-        return np.array([adapted.log_latency(one.kernels)[0] for one in held_out]) - truth
+        guesses = [adapted.log_latency(one.kernels)[0] for one in held_out]
+        return np.asarray(guesses - truth)
 
     def spreads(count: int) -> float:
         adapted = adapt(model, THERE, _measured(few[:count]))
@@ -72,7 +76,7 @@ def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) ->
     chosen = choose(model, THERE, candidates, 4)
     assert len(set(chosen)) == 4
 
-    def left(places) -> float:
+    def left(places: Sequence[int] | NDArray[np.intp]) -> float:
         adapted = adapt(model, THERE, [(candidates[i], 1000.0) for i in places])
         return float(sum(adapted.log_latency(kernels)[1] ** 2 for kernels in candidates))
 

@@ -6,7 +6,7 @@ import pytest
 from hybridlat.engines import registry
 from hybridlat.graph.cells import kernels as kernels_of
 from hybridlat.graph.signature import sign
-from hybridlat.model.family.kernels import CLASSES, kernel_table, table_of_texts
+from hybridlat.model.family.kernels import CLASSES, KernelTable, kernel_table, table_of_texts
 from hybridlat.model.geometry import COLUMN, geometry, network_geometry
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.resources import shipped
@@ -17,7 +17,7 @@ NETS = shipped("data", "nets")
 TENSORRT = Target.parse("v100/tensorrt-8.6/fp32")
 
 
-def _rows(table) -> set[tuple[float, ...]]:
+def _rows(table: KernelTable) -> set[tuple[float, ...]]:
     rows = np.column_stack([table.values, table.classes, table.counts])
     return {tuple(np.round(row, 6)) for row in rows}
 

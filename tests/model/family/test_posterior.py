@@ -4,28 +4,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from hybridlat.model.family.boosted import BoostingConfig, fit_predict
-from hybridlat.model.family.dataset import KernelSet, Observation, collect
+from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.posterior import fit, left_out_errors
 from hybridlat.model.family.served import FamilyModel, serve
+from hybridlat.model.family.tasks import Task
 from tests.model.family.worlds import HERE, THERE, observations, true_us
 
 EMBEDDING = Embedding(Hyper(), size=60)
 
 
-def _errors(model: FamilyModel, held_out: list[Observation]) -> np.ndarray:
+def _errors(model: FamilyModel, held_out: list[Observation]) -> Array:
     return np.array([
         model.equation(one.kernels, one.task)[0] - np.log(true_us(one.kernels, one.task))
         for one in held_out
     ])  # fmt: skip
 
 
-def _base_errors(held_out: list[Observation]) -> np.ndarray:
+def _base_errors(held_out: list[Observation]) -> Array:
     guesses = [np.log((o.kernels.counts * o.kernels.base_us).sum()) for o in held_out]
     truth = [np.log(true_us(o.kernels, o.task)) for o in held_out]
-    return np.array(guesses) - np.array(truth)
+    return np.subtract(guesses, truth)
 
 
 def test_the_law_of_kernels_is_found_from_sums_alone() -> None:
@@ -78,11 +79,10 @@ def test_cells_and_networks_teach_together() -> None:
     assert np.abs(_errors(both, held_out)).mean() < 0.5 * np.abs(_errors(alone, held_out)).mean()
 
 
-def _kept(one: Observation, rows: np.ndarray, **changed: object) -> Observation:
+def _kept(one: Observation, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Observation:
     k = one.kernels
     kernels = KernelSet(k.descriptors[rows], k.classes[rows], k.counts[rows], k.base_us[rows])
-    made = replace(one, kernels=kernels, **changed)
-    return replace(made, latency_us=true_us(kernels, one.task))
+    return replace(one, kernels=kernels, latency_us=true_us(kernels, one.task))
 
 
 def _without(one: Observation, class_: int) -> Observation:
@@ -93,7 +93,7 @@ def _alone(one: Observation, class_: int) -> Observation:
     first = np.flatnonzero(one.kernels.classes == class_)[:1]
     if not len(first):
         first = np.array([0])
-    return _kept(one, first, is_network=False)
+    return replace(_kept(one, first), is_network=False)
 
 
 def test_another_device_is_answered_from_this_one() -> None:
@@ -106,7 +106,9 @@ def test_another_device_is_answered_from_this_one() -> None:
     assert np.diag(unknown).mean() > 2 * np.diag(known).mean()
 
 
-def _equations(model: FamilyModel, rows: list[Observation]):
+def _equations(
+    model: FamilyModel, rows: list[Observation]
+) -> tuple[NDArray[np.float32], list[Task]]:
     found = [model.equation(one.kernels, one.task)[1] for one in rows]
     return np.stack(found), [one.task for one in rows]
 
@@ -140,11 +142,3 @@ def test_a_latency_must_be_above_zero() -> None:
     (row,) = observations(1, 1)
     with pytest.raises(ValueError, match="a latency of 0"):
         collect([replace(row, latency_us=0.0)])
-
-
-def test_boosted_trees_learn_from_sums_too() -> None:
-    rows = [*observations(60, 1), *observations(20, 2)]
-    data = collect(rows).reweighted(np.repeat([1.0, 0.0], [60, 20]))
-    found = fit_predict(data, BoostingConfig(rounds=150, depth=3, rate=0.1))
-    errors = np.log(found[60:]) - data.log_us[60:]
-    assert np.median(np.abs(errors)) < 0.7 * np.median(np.abs(_base_errors(rows[60:])))
