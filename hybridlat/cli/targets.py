@@ -11,6 +11,7 @@ from hybridlat.cli.output import console, print_json
 
 
 @click.command()
+@options.device
 @options.store
 @options.as_json
 def targets(store: str | None, as_json: bool) -> None:
