@@ -21,7 +21,7 @@ from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.target_list import TargetInfo, list_targets
+from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
 from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import Settings
@@ -41,7 +41,8 @@ MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
 __all__ = [
-    "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict",
+    "FamilyInfo", "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_families",
+    "list_targets", "predict",
 ]  # fmt: skip
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+ELSEWHERE = ""
+"""Stands among the tasks of a calibration for devices that were left out."""
 _PRIOR_SCORES = 20.0
 
 
