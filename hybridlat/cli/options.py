@@ -115,7 +115,9 @@ threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
                        help="Threads that the engine computes with (1 unless given).")  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
-every_cell = click.option("--all", "every_cell", is_flag=True, help="Show every cell.")
+every_cell = click.option(
+    "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."
+)
 
 far = _all_of(
     click.option("--host", metavar="USER@BOARD", help="Measure there, over ssh. The board needs "

@@ -23,6 +23,7 @@ from hybridlat.report.units import (
     scale_for,
 )
 from hybridlat.schema.estimate import CellEstimate, Estimate
+from hybridlat.schema.target import Target
 
 ROWS = 15  # cells shown unless all are asked for
 SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}
@@ -42,7 +43,7 @@ def print_estimate(
     if estimate.cells:
         console.print()
         console.print(cells_table(estimate, console.width, every_cell=every_cell))
-    for note in notes(estimate):
+    for note in notes(estimate, everything=every_cell):
         console.print(note)
 
 
@@ -129,8 +130,11 @@ def cells_table(estimate: Estimate, width: int, *, every_cell: bool = False) -> 
     return table
 
 
-def notes(estimate: Estimate) -> list[Text]:
-    """What the reader must know before using the number, one line each."""
+def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
+    """What the reader must know before using the number, one line each.
+
+    ``everything``: at any length, and with all operators that do not run.
+    """
     lines: list[Text] = []
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     if missing:
@@ -142,17 +146,28 @@ def notes(estimate: Estimate) -> list[Text]:
         lines.append(Text(f"{first_upper(why_untrusted(estimate))}.", "bold red"))
     if estimate.to_measure:
         lines.append(Text(f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')} on "
-                          f"{estimate.target} (--measure auto there, or hybridlat plan).",
+                          f"{estimate.target}{_how(estimate)}.",
                           "yellow"))  # fmt: skip
-    lines += [Text(f"Note: {_at_length(warning)}", "yellow") for warning in estimate.warnings]
+    for warning in estimate.warnings:
+        lines.append(Text(f"Note: {warning if everything else _at_length(warning)}", "yellow"))
+    if everything and estimate.removed:
+        lines.append(Text(f"Not run: {', '.join(estimate.removed)}", "dim"))
     return lines
 
 
+def _how(estimate: Estimate) -> str:
+    """How an engine is measured that there is a backend for."""
+    from hybridlat.engines import registry
+
+    engine = Target.parse(estimate.target).engine
+    return " (--measure auto there, or hybridlat plan)" if engine in registry.backends() else ""
+
+
 def _at_length(warning: str) -> str:
-    """The warning, cut where it goes on for many lines (every operator that was folded)."""
+    """The warning, cut where it goes on for many lines."""
     if len(warning) <= _NOTE_LENGTH:
         return warning
-    return f"{warning[:_NOTE_LENGTH].rpartition(' ')[0]} … (--json shows all of it)"
+    return f"{warning[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
 
 
 def bar(share: float, top_share: float, width: int) -> str:
