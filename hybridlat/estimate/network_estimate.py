@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hybridlat.engines import registry
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.fallback import fill_in
@@ -219,7 +220,9 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         warnings=(
             *data.warnings,
             *partition.warnings,
-            *_about_cells(request, rows, interval, within, len(to_measure)),
+            *_about_cells(
+                request, rows, interval, within, data.target.engine if to_measure else ""
+            ),
             *_about_origins(rows),
             *_about_interval(data, state.kin),
             *_about_removed(request.file, partition.removed),
@@ -232,13 +235,20 @@ def _about_cells(
     rows: Sequence[CellEstimate],
     interval: NetworkInterval,
     within: bool,
-    to_measure: int,
+    engine: str,
 ) -> list[str]:
-    """What keeps the estimate from its tolerance, and what its latency leaves out."""
+    """What keeps the estimate from its tolerance, and what its latency leaves out.
+
+    ``engine`` would have to measure cells; empty where none would help.
+    """
     missing = sum(row.source == "unsupported" for row in rows)
     found = []
-    if to_measure:
+    if engine:
         found.append(f"nothing was measured: {request.why_not}")
+        if engine in registry.backends():
+            found.append(
+                "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
+            )
     if not within and request.measure is not None and not missing:
         found.append(
             f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "

@@ -136,7 +136,9 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
             add(target, "model", noise=noise if isinstance(noise, int | float) else None)
     for folder in shipped.folders(user_models_folder()):
         head = readable(shipped.head_of, folder)
-        for target in sorted({_target_of(task) for task in head.tasks} if head else ()):
+        if head is None:
+            continue
+        for target in sorted({_target_of(task) for task in head.tasks}):
             add(target, FAMILY, 0, head.networks(target),
                 half_width=head.half_width_share(target))  # fmt: skip
     try:

@@ -23,7 +23,6 @@ from hybridlat.report.units import (
     scale_for,
 )
 from hybridlat.schema.estimate import CellEstimate, Estimate
-from hybridlat.schema.target import Target
 
 ROWS = 15  # cells shown unless all are asked for
 SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}
@@ -146,21 +145,13 @@ def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
         lines.append(Text(f"{first_upper(why_untrusted(estimate))}.", "bold red"))
     if estimate.to_measure:
         lines.append(Text(f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')} on "
-                          f"{estimate.target}{_how(estimate)}.",
+                          f"{estimate.target}.",
                           "yellow"))  # fmt: skip
     for warning in estimate.warnings:
         lines.append(Text(f"Note: {warning if everything else _at_length(warning)}", "yellow"))
     if everything and estimate.removed:
         lines.append(Text(f"Not run: {', '.join(estimate.removed)}", "dim"))
     return lines
-
-
-def _how(estimate: Estimate) -> str:
-    """How an engine is measured that there is a backend for."""
-    from hybridlat.engines import registry
-
-    engine = Target.parse(estimate.target).engine
-    return " (--measure auto there, or hybridlat plan)" if engine in registry.backends() else ""
 
 
 def _at_length(warning: str) -> str:

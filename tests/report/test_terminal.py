@@ -164,10 +164,3 @@ def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:
         tolerance=0.01,
     )
     assert "outside" not in why_untrusted(learned) and "wider" in why_untrusted(learned)
-
-
-def test_how_to_measure_is_told_of_engines_that_can_be_measured() -> None:
-    one = dataclasses.replace(untrusted(), target="l4/tensorrt/fp16")
-    assert "hybridlat plan" in printed(one, 200)
-    other = dataclasses.replace(untrusted(), target="l4/no-such-engine/fp16")
-    assert "hybridlat plan" not in printed(other, 200) and "To be sure" in printed(other, 200)
