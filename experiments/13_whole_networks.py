@@ -19,17 +19,19 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from whole_networks_baselines import BASELINES, Networks, kernel_forest
 from whole_networks_boosted import fit_predict
-from whole_networks_data import FAMILIES, Lowerer, Row, family_of, fold_of, read_rows
+from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
 
 from hybridlat.engines import device_sheets
+from hybridlat.evaluation.splits import even_folds
+from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
 from hybridlat.model.family.adapt import adapt, choose
+from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.dataset import SumData, collect
-from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
 from hybridlat.model.family.intervals import calibrate
 from hybridlat.model.family.posterior import embedded, fit
 from hybridlat.model.family.served import FamilyModel, relative_point, serve
+from hybridlat.model.family.shipped import embedding_of
 
 Array = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,12 +40,6 @@ NAMED = (
     "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",
 )  # fmt: skip
 """Targets that baselines are run on."""
-WAVES = {"tensorrt": 300, "torch": 160, "torch-compile": 240}
-HYPER = {
-    "tensorrt": Hyper(),
-    "torch": across_devices(),
-    "torch-compile": of_many_networks(),
-}
 FEW = (5, 10, 30, 100)
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
 _DRAWS = 5
@@ -61,7 +57,7 @@ class World:
     def __post_init__(self) -> None:
         self.truth = np.exp(self.data.log_us)
         self.counted = self.data.weights > 0
-        self.embedding = Embedding(HYPER[self.name], WAVES[self.name])
+        self.embedding = embedding_of(self.name)
         self.clouds = embedded(self.data, self.embedding)
         self.labels = [f"{r.target} {r.layout}".strip() for r in self.rows]
 
@@ -108,7 +104,7 @@ def cross_validate(
     world: World, regime: str, group: Callable[[Row], str]
 ) -> tuple[list[Line], NDArray[np.intp]]:
     """Five folds by a group of rows; intervals by the errors of the other folds."""
-    folds = fold_of([group(row) for row in world.rows])
+    folds = even_folds([group(row) for row in world.rows])
     fold = np.array([folds[group(row)] for row in world.rows])
     predicted, spread = np.zeros(len(fold)), np.zeros(len(fold))  # medians
     seen = np.zeros(len(fold))
@@ -157,8 +153,10 @@ def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
         layers = Networks(
             [world.lowerer.layers(r).at_batch(r.batch) for r in own], device, target.precision
         )
-        methods = [(name, fused, method) for name, method in BASELINES.items()]
-        methods.append(("layerwise_learned", layers, kernel_forest))
+        methods = [
+            (name, layers if name == LAYERWISE else fused, method)
+            for name, method in BASELINES.items()
+        ]
         truth, counted = world.truth[rows], world.counted[rows]
         for name, nets, method in methods:
             predicted = np.zeros(len(rows))
@@ -246,7 +244,7 @@ def _adapted(
 
 def save(world: World, folder: Path) -> None:
     """The model of all rows, with intervals by the errors of folds."""
-    folds = fold_of([row.architecture for row in world.rows])
+    folds = even_folds([row.architecture for row in world.rows])
     fold = np.array([folds[row.architecture] for row in world.rows])
     predicted, spread = np.ones(len(fold)), np.ones(len(fold))
     for one in range(5):

@@ -22,8 +22,9 @@ sys.path.insert(0, str(ROOT / "experiments"))
 sys.path.insert(0, str(ROOT))
 from dataclasses import replace
 
-from whole_networks_data import FAMILIES, fold_of
+from whole_networks_data import FAMILIES
 
+from hybridlat.evaluation.splits import even_folds
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.served import FamilyModel
 
@@ -36,7 +37,7 @@ def calibration(world: whole_networks.World, kin: Path) -> Calibration:
     A family with one device alone has the latter from the model in ``kin``, of another family.
     """
     count = len(world.rows)
-    folds = fold_of(row.architecture for row in world.rows)
+    folds = even_folds(row.architecture for row in world.rows)
     fold = np.array([folds[row.architecture] for row in world.rows])
     predicted, spread = np.zeros(count), np.zeros(count)
     for one in range(5):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +13,7 @@ import pandas as pd
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.torch import eager
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.model.family.architectures import architecture_of
 from hybridlat.model.family.dataset import KernelSet, Observation, kernel_set
 from hybridlat.model.family.kernels import KernelTable, kernel_table
 from hybridlat.model.family.tasks import Task
@@ -50,25 +49,7 @@ class Row:
     @property
     def architecture(self) -> str:
         """Without the size and the form that it was exported in."""
-        return self.onnx.removeprefix("torchvision__").split("__")[0]
-
-
-_FAMILY = (
-    "efficientnetv2", "efficientnet", "mobilenetv1", "mobilenetv2", "mobilenetv3", "mobilenetv4",
-    "mobilenet_edgetpu", "mobileone", "convnextv2", "convnext", "convmixer", "convformer",
-    "resnetv2", "resnest", "resnext", "regnet", "repvgg", "repvit", "repghostnet", "ghostnet",
-    "densenet", "darknet", "hrnet", "hgnet", "dla", "dpn", "vgg", "inception", "xception",
-    "rexnet", "nfnet", "nf_", "seresnext", "seresnet", "senet", "ecaresnet", "eca_", "res2ne",
-    "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
-    "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
-    "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
-)  # fmt: skip
-
-
-def family_of(architecture: str) -> str:
-    """What an architecture is a variant of, by its name."""
-    name = re.sub(r"^(tf_|dm_|legacy_|gc_|test_)", "", architecture)
-    return next((f for f in _FAMILY if name.startswith(f)), name.split("_")[0])
+        return architecture_of(self.onnx)
 
 
 def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
@@ -178,9 +159,3 @@ def _with_relu(network: Network) -> Network:
         for node in network.nodes
     )
     return replace(network, nodes=nodes)
-
-
-def fold_of(names: Iterable[str], folds: int = 5) -> dict[str, int]:
-    """Folds of equal size, by the hash of a name."""
-    ordered = sorted(set(names), key=lambda n: hashlib.sha256(n.encode()).hexdigest())
-    return {name: i % folds for i, name in enumerate(ordered)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="TARGET",
     shell_complete=options.complete_target,
-    help="Judge this target; may be repeated. Every target with cells unless given.",
+    help="Judge this target; may be repeated. Every target with records unless given.",
 )
 @click.option(
     "--nets",
@@ -89,7 +89,10 @@ def evaluate(
 
     Targets of which whole networks were measured are judged by network: `measured` (all cells
     known), `unseen` (none), `gated@T` (the gate asks for cells until the tolerance is met). Others
-    are judged by cell: `cells@N` (learned from N of them). Everything is kept in MLflow.
+    are judged by cell: `cells@N` (learned from N of them). Where only whole networks are recorded,
+    all targets of the engine's family are learned together: `unseen`, `unseen_family` (nor any
+    variant of its architecture), `zero_shot` (nothing of the device), `few@K` (K networks of it).
+    Everything is kept in MLflow.
 
     \b
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1

@@ -43,12 +43,20 @@ def train(
     """Train a model of a target on its records, and promote it if it is not worse than the old.
 
     Both are judged on the same held-out networks. A model that is refused is kept in MLflow, and
-    the command ends with 3.
+    the command ends with 3. Where only whole networks are recorded, nothing has to be trained: they
+    correct the law of the engine's family at every prediction.
     """
-    from hybridlat.training.train import TrainingOptions, train_target
+    from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
 
     chosen = TrainingOptions(out=out, seed=seed, track=not no_track)
-    found = train_target(target, chosen, store=store, tell=tell(as_json))
+    try:
+        found = train_target(target, chosen, store=store, tell=tell(as_json))
+    except NothingToTrain as reason:
+        if as_json:
+            print_json({"format": 1, "target": target, "accepted": False, "reason": str(reason)})
+        else:
+            console().print(str(reason))
+        return
     if as_json:
         print_json(trained_json(found))
     else:

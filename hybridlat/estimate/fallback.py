@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,15 +85,29 @@ def fallback_for(target: Target, store: Store, model: CellModel | None) -> Fallb
         if model is None:
             return None
         device = model.device
-    name = shipped.family_name(target.engine)
-    folder = shipped.folder_of(name, user_models_folder()) if name else None
-    if folder is None or device.kind != "gpu":
+    folder = _family_folder(target, device)
+    if folder is None:
         return Fallback(device, target.precision)
     law = shipped.load(folder)
     task = shipped.task_of(target, law)
     networks = measured_networks(store, target)
     prior = FamilyPrior.of(law, device, target.precision, task, networks)
     return Fallback(device, target.precision, prior)
+
+
+def has_family(target: Target) -> bool:
+    """Whether a family's law answers for a target, corrected by its measured networks."""
+    try:
+        return _family_folder(target, device_sheets.load(target.device)) is not None
+    except TargetError:
+        return False
+
+
+def _family_folder(target: Target, device: Device) -> Path | None:
+    name = shipped.family_name(target.engine)
+    if name is None or device.kind != "gpu":
+        return None
+    return shipped.folder_of(name, user_models_folder())
 
 
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
@@ -103,14 +118,16 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
         if record.kind == "network" and record.latency_us is not None and not doubtful:
             latest[record.signature] = record
     found: list[MeasuredNetwork] = []
-    for breakdown in store.breakdowns(target) if latest else ():
+    partitions = store.breakdowns(target) if latest else ()
+    # A network imported again has two: the older one does not tell what it copies.
+    for breakdown in sorted(partitions, key=lambda b: "copied_bytes" not in b.labels):
         record_of = latest.pop(breakdown.signature, None)
         if record_of is None or record_of.latency_us is None or len(found) >= MOST_NETWORKS:
             continue
         hashes = [signature for signature, _ in breakdown.cells]
         texts = store.signature_texts(hashes)
         if all(signature in texts for signature in hashes):
-            copied_bytes = float(record_of.labels.get("copied_bytes", "0"))
+            copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
             counts = tuple(count for _, count in breakdown.cells)
             cells = tuple(texts[signature] for signature in hashes)
             found.append(MeasuredNetwork(cells, counts, copied_bytes, record_of.latency_us))

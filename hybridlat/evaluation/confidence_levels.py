@@ -44,7 +44,7 @@ class ConfidenceLevel:
 
 def of_states(pairs: Sequence[Pair], posteriors: Posteriors) -> tuple[ConfidenceLevel, ...]:
     """Networks in a state of knowledge that does not depend on the confidence."""
-    return _levels(
+    return levels(
         {
             level: [prediction_in(n, c.at(level), posteriors[n.name]) for n, c in pairs]
             for level in CALIBRATED_AT
@@ -66,7 +66,7 @@ def of_gate(
         asked = composition.at(level)
         return prediction_in(network, asked, simulate_gate(network, asked, tolerance))
 
-    return _levels({level: [at(level, *pair) for pair in pairs] for level in CALIBRATED_AT})
+    return levels({level: [at(level, *pair) for pair in pairs] for level in CALIBRATED_AT})
 
 
 def of_cells(predictions: Sequence[Prediction], confidence: float) -> tuple[ConfidenceLevel, ...]:
@@ -82,10 +82,11 @@ def of_cells(predictions: Sequence[Prediction], confidence: float) -> tuple[Conf
         bounds = (us * (low / us) ** ratio, us * (high / us) ** ratio)
         return dataclasses.replace(said, interval_us=bounds)
 
-    return _levels({level: [at(level, a) for a in predictions] for level in CALIBRATED_AT})
+    return levels({level: [at(level, a) for a in predictions] for level in CALIBRATED_AT})
 
 
-def _levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
+def levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
+    """The same answers with the intervals of each confidence."""
     found = []
     for level, given in predictions.items():
         total = score(given)

@@ -32,6 +32,10 @@ class Source(Protocol):
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]: ...
 
 
+class OnlyNetworks(InputError):
+    """Whole networks of a target are recorded, and none of their cells."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
     """One cell or layer: its signature text, latency, noise, and what measuring it took."""
@@ -132,7 +136,7 @@ def load(
 
     ``where`` keeps only cells whose first kernel has these sizes (``{"batch": "1"}``, with the
     names of geometry.COLUMNS) or whose label has that value. Raises InputError where nothing is
-    left to work on.
+    left to work on, OnlyNetworks where that is because no cell was measured.
     """
     grouped: dict[tuple[Kind, str], dict[str, _RecordSummary]] = {}
     for source in sources:
@@ -161,7 +165,7 @@ def load(
     if not cells:
         limits = f" with {' '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
         if networks and not where:
-            raise InputError(
+            raise OnlyNetworks(
                 f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
                 "their cells: there is nothing to learn from or to judge cell by cell"
             )

@@ -1,9 +1,10 @@
 """Judge predictions on held-out networks: per target, every regime, ours and every baseline.
 
 Targets with whole networks are judged in the three regimes, each network once, held out by name in
-five folds. Targets without (a public data set of cells) are judged per cell. A target that cannot
-be judged is a row with its reason, and costs the others nothing. Everything is kept as nested
-MLflow runs, target by target: one for the call, one per target, one per method.
+five folds. Targets without (a public data set of cells) are judged per cell. Targets of which only
+whole networks are recorded are learned together with all others of their engine's family. A target
+that cannot be judged is a row with its reason, and costs the others nothing. Everything is kept as
+nested MLflow runs, target by target: one for the call, one per target, one per method.
 """
 
 from __future__ import annotations
@@ -18,22 +19,26 @@ from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, run_log, tracking
 from hybridlat.evaluation.cell_level import evaluate_cells
 from hybridlat.evaluation.cross_fitting import FitConfig, device_of
-from hybridlat.evaluation.dataset import Dataset, Source, load
+from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, Source, load
 from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.evaluation.results import Row, TargetReport
 from hybridlat.evaluation.splits import FOLDS
+from hybridlat.evaluation.whole_network_level import Families
+from hybridlat.evaluation.whole_network_report import WholeNetworks
 from hybridlat.model import baselines as all_baselines
+from hybridlat.model.baselines import sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
 
 LEAST_NETWORKS = 2 * FOLDS
 _REGIME = re.compile(
-    r"measured|unseen|unseen_cells|gated@[0-9.]+%|gated_cells@[0-9.]+%|cells@[0-9]+"
+    r"measured|unseen|unseen_family|zero_shot|few@[0-9]+|unseen_cells|gated@[0-9.]+%|gated_cells@[0-9.]+%|cells@[0-9]+"
 )
 _REGIMES = (
     "measured, unseen, gated@T (T as in --tolerance, for example gated@5%), unseen_cells, "
-    "gated_cells@S (5%, 10%, 20% or 30%), and cells@N where only cells are recorded"
+    "gated_cells@S (5%, 10%, 20% or 30%), cells@N where only cells are recorded, and "
+    "unseen_family, zero_shot and few@K where only whole networks are"
 )
 Tell = Callable[[str], None]
 OnJudged = Callable[[Sequence[Row], TargetReport | None], None]
@@ -63,11 +68,17 @@ class EvaluationOptions:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the baselines; InputError for one that there is not."""
-        names = all_baselines.names() if self.baselines is None else tuple(self.baselines)
-        for name in names:
+        """Names of the baselines of cells; InputError for one that there is not."""
+        names = all_baselines.names() if self.baselines is None else self.baselines
+        found = tuple(name for name in names if name not in sums.OF_SUMS_ALONE)
+        for name in found:
             all_baselines.load(name)
-        return tuple(names)
+        return found
+
+    @property
+    def methods_of_sums(self) -> tuple[str, ...]:
+        """Names of the baselines that learn from whole networks alone."""
+        return tuple(n for n in sums.BASELINES if self.baselines is None or n in self.baselines)
 
     def check(self) -> None:
         """InputError for a regime or a baseline that there is not."""
@@ -114,6 +125,7 @@ def evaluate_targets(
     with Store(store) as opened:
         named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
         order = named or known_targets(opened, chosen.packs_folder)
+        whole_networks = _whole_networks(opened, order, chosen, say)
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         rows: list[Row] = []
         reports: list[TargetReport] = []
@@ -123,7 +135,7 @@ def evaluate_targets(
                 for place, target in enumerate(order):
                     if len(order) > 1:
                         say(_what_is_next(place, order))
-                    new, report = _one_target(target, chosen, opened, whole, say)
+                    new, report = _one_target(target, chosen, opened, whole, whole_networks)
                     if isinstance(new, HybridlatError):
                         refused.append(new)
                         new = [Row.without_figures(target, str(new))]
@@ -141,20 +153,29 @@ def evaluate_targets(
     return Evaluation(tuple(rows), tuple(reports))
 
 
+def _whole_networks(
+    store: Store, order: Sequence[Target], options: EvaluationOptions, tell: Tell
+) -> WholeNetworks:
+    """What judges targets without cells: they learn from all whole networks in the store."""
+    kin = [*order, *(s.target for s in store.stats() if s.networks)]
+    families = Families(
+        tuple(sorted(set(kin))),
+        lambda target: sources_of(target, store, options.packs_folder),
+        options.device,
+    )
+    return WholeNetworks(families, tell)
+
+
 def _one_target(
-    target: Target, options: EvaluationOptions, store: Store, whole: tracking.Run, tell: Tell
+    target: Target,
+    options: EvaluationOptions,
+    store: Store,
+    whole: tracking.Run,
+    whole_networks: WholeNetworks,
 ) -> tuple[list[Row] | HybridlatError, TargetReport | None]:
     """Its rows and the report behind them, or why there are none."""
     try:
-        dataset = load(target, sources_of(target, store, options.packs_folder), options.where)
-        dataset = _restricted(dataset, options.networks)
-        config = FitConfig(
-            options.device or device_of(target, store), target.precision, options.seed,
-            confidence=options.confidence,
-        )  # fmt: skip
-        report = evaluate_target(
-            dataset, config, options.tolerances, options.methods, tell, options.trials
-        )
+        report, config = _report(target, options, store, whole_networks)
         if options.regimes and not any(j.regime in options.regimes for j in report.results):
             there = ", ".join(dict.fromkeys(j.regime for j in report.results)) or "none"
             raise InputError(
@@ -166,6 +187,27 @@ def _one_target(
         run_log.keep_reason(target, str(error), whole)
         return error, None
     return run_log.keep_target(report, config, whole, options.where, options.regimes), report
+
+
+def _report(
+    target: Target, options: EvaluationOptions, store: Store, whole_networks: WholeNetworks
+) -> tuple[TargetReport, FitConfig]:
+    dataset = None
+    try:
+        dataset = load(target, sources_of(target, store, options.packs_folder), options.where)
+        dataset = _restricted(dataset, options.networks)
+    except OnlyNetworks:
+        whole_networks.families.of(target)  # says why not, before a device is looked for
+    device = options.device or device_of(target, store)
+    config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
+    if dataset is None:
+        names = options.methods_of_sums
+        return whole_networks.judge(target, config, names, options.networks, options.trials), config
+    tell = whole_networks.tell
+    report = evaluate_target(
+        dataset, config, options.tolerances, options.methods, tell, options.trials
+    )
+    return report, config
 
 
 def _what_is_next(place: int, order: Sequence[Target]) -> str:
@@ -199,11 +241,13 @@ def evaluate_target(
 
 
 def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target]:
-    """Targets with cells in the store or in packs, those with the fewest records first.
+    """Targets with records in the store or in packs, those with the fewest records first.
 
     InputError where there are none.
     """
-    found = {s.target: s.cells + s.networks + s.layers for s in store.stats() if s.cells}
+    found = {
+        s.target: s.cells + s.networks + s.layers for s in store.stats() if s.cells or s.networks
+    }
     for pack in packs.shipped_packs(packs_folder):
         found[pack.target] = found.get(pack.target, 0) + sum(pack.counts().values())
     if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hybridlat.evaluation.results import OWN, Row
@@ -62,7 +62,7 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
         key=lambda r: (
             place[r.regime],
             r.score.rmspe is None,
-            r.score.answered < enough[r.target, r.regime],
+            not _answers(r, enough),
             r.score.rmspe or 0.0,
             r.method,
         ),
@@ -84,13 +84,19 @@ def _enough(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
     return found
 
 
+def _answers(row: Row, enough: Mapping[tuple[str, str], int]) -> bool:
+    """Whether a method answers enough to be compared; one that was asked for less, all of that."""
+    wanted = enough[row.target, row.regime]
+    return row.score.answered >= min(wanted, row.asked or wanted)
+
+
 def best(rows: Sequence[Row]) -> list[Row]:
     """The method with the least error in each regime of each target that has one to compare."""
     enough = _enough(rows)
     found: dict[tuple[str, str], Row] = {}
     for row in ordered(rows):
         key = (row.target, row.regime)
-        fair = row.score.answered >= enough[key] and row.score.rmspe is not None
+        fair = _answers(row, enough) and row.score.rmspe is not None
         if fair and row.method != _BOUND:
             found.setdefault(key, row)
     return list(found.values())

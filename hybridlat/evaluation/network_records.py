@@ -27,9 +27,11 @@ class NetworkRecord:
     """A network at one batch as one origin gives it: several origins are several records.
 
     ``name`` groups what must be held out together (all batches of a network). ``latency_us`` is
-    that of the whole batch, ``repeats_us`` the single figures behind it; ``cells`` are signature
-    texts with how often each occurs; ``labels`` say where the figure is from (source, note,
-    layout …). A note that begins with "suspect" marks one out of line with its neighbours.
+    that of the whole batch, ``repeats_us`` the single figures behind it; ``cells`` and ``layers``
+    (of the file, unfused; empty where nobody kept them) are signature texts with how often each
+    occurs; ``copied_bytes`` is what the network reads and gives out. ``labels`` say where the
+    figure is from (source, note, layout …). A note that begins with "suspect" marks one out of
+    line with its neighbours.
     """
 
     name: str
@@ -40,6 +42,8 @@ class NetworkRecord:
     repeats_us: tuple[float, ...]
     cells: tuple[tuple[str, int], ...]
     labels: Mapping[str, str] = field(default_factory=dict)
+    layers: tuple[tuple[str, int], ...] = ()
+    copied_bytes: float = 0.0
 
     @property
     def is_suspect(self) -> bool:
@@ -66,7 +70,7 @@ def load_networks(target: Target, sources: Sequence[Source]) -> tuple[NetworkRec
         labels = {k: v for k, v in record.labels.items() if k not in _ONE_RUN}
         found.setdefault((record.signature, tuple(sorted(labels.items()))), []).append(record)
     chosen = [(p, same) for same in found.values() if (p := _of(same[0], partitions)) is not None]
-    texts = _texts(sources, {h for partition, _ in chosen for h, _ in partition.cells})
+    texts = _texts(sources, {h for p, _ in chosen for h, _ in (*p.cells, *p.layers)})
     networks = [_record(partition, same, texts) for partition, same in chosen]
     kept = [network for network in networks if network is not None]
     if len(kept) < len(found):
@@ -90,9 +94,14 @@ def _partitions(target: Target, sources: Sequence[Source]) -> dict[str, dict[str
         now = ""  # an engine that is not known here; its partitions are still good
     items = {item.id: item for source in sources for item in source.breakdowns(target)}
     found: dict[str, dict[str, Breakdown]] = {}
-    for item in sorted(items.values(), key=lambda b: (b.labels.get("lowering") == now, b.id)):
+    for item in sorted(items.values(), key=lambda b: _worth(b, now)):
         found.setdefault(item.signature, {})[item.network] = item
     return found
+
+
+def _worth(item: Breakdown, rules: str) -> tuple[bool, bool, str]:
+    """Of the rules in force before others, with the file's layers before without."""
+    return item.labels.get("lowering") == rules, bool(item.layers), item.id
 
 
 def _of(record: Measurement, partitions: Mapping[str, Mapping[str, Breakdown]]) -> Breakdown | None:
@@ -107,6 +116,7 @@ def _record(
     if known.latency_us is None or any(h not in texts for h, _ in partition.cells):
         return None
     cells = tuple((texts[h], count) for h, count in partition.cells)
+    layers = tuple((texts[h], count) for h, count in partition.layers if h in texts)
     ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at, r.id))
     return NetworkRecord(
         partition.network,
@@ -117,6 +127,8 @@ def _record(
         tuple(r.latency_us for r in ordered if r.latency_us is not None),
         cells,
         records[0].labels,
+        layers if len(layers) == len(partition.layers) else (),
+        float(partition.labels.get("copied_bytes", "0")),
     )
 
 

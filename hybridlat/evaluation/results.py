@@ -74,7 +74,11 @@ class Row:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Every answer of one method in one regime."""
+    """Every answer of one method in one regime.
+
+    ``asked`` is how many answers were wanted where that differs by method; else as many as any
+    method of the regime gave.
+    """
 
     regime: str
     method: str
@@ -82,6 +86,7 @@ class MethodResult:
     predict_ms: float | None = None
     per_cell: bool = False
     summary: Score | None = None  # where it is a mean over trials rather than over the answers
+    asked: int | None = None
 
     @property
     def score(self) -> Score:
@@ -127,7 +132,7 @@ class TargetReport:
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
                 mlflow_run=mlflow_run,
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
-                asked=asked[j.regime],
+                asked=asked[j.regime] if j.asked is None else j.asked,
             )
             for j in self.results
         ]

@@ -21,14 +21,14 @@ from hybridlat.errors import (
     TargetError,
     UnavailableError,
 )
-from hybridlat.graph.cells import cut
-from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
+from hybridlat.graph.cells import cut, kernels
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.network_files import NetworkFile, NetworkFiles
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.network_rows import Misfit, NetworkRow
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Cache(Protocol):
@@ -41,16 +41,23 @@ class Cache(Protocol):
 
 @dataclass(frozen=True)
 class Partition:
-    """A network as one target's rules cut it: its hash, size, and (signature hash, count) pairs."""
+    """A network as one target's rules cut it: its hash, size, and (signature hash, count) pairs.
+
+    ``layers`` are the same of the file's own operators; ``copied_bytes`` is what the network reads
+    and gives out.
+    """
 
     whole: str
     batch: int
     size: str
     cells: tuple[tuple[str, int], ...]
+    layers: tuple[tuple[str, int], ...]
+    copied_bytes: int
 
     def to_text(self) -> str:
         """JSON for a cache."""
-        return json.dumps([_FORMAT, self.whole, self.batch, self.size, self.cells])
+        body = (self.whole, self.batch, self.size, self.cells, self.layers, self.copied_bytes)
+        return json.dumps([_FORMAT, *body])
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
@@ -58,8 +65,10 @@ class Partition:
         body = json.loads(text)
         if not isinstance(body, list) or body[:1] != [_FORMAT]:
             return None
-        _, whole, batch, size, cells = body
-        return cls(whole, batch, size, tuple((h, n) for h, n in cells))
+        _, whole, batch, size, cells, layers, copied_bytes = body
+        cell_counts = tuple((h, n) for h, n in cells)
+        layer_counts = tuple((h, n) for h, n in layers)
+        return cls(whole, batch, size, cell_counts, layer_counts, copied_bytes)
 
 
 class Partitioner:
@@ -70,6 +79,7 @@ class Partitioner:
         self._identities: dict[Target, str | Misfit] = {}
         self._last: NetworkFile | None = None  # rows of one file stand together
         self._read: tuple[object, Network | Misfit] = (None, Misfit("", "", ""))
+        self._unfused: tuple[Network | None, list[Signature]] = (None, [])
         self._known: dict[str, Partition | Misfit] = {}
         self._fresh: dict[str, Partition] = {}
 
@@ -153,9 +163,24 @@ class Partitioner:
         counts = Counter(s.hash for s in signatures)
         first = network.types[network.inputs[0]].shape if network.inputs else ()
         size = "x".join(map(str, _image(first) or ()))
-        whole = sign(network).hash
-        partition = Partition(whole, first[0] if first else 1, size, tuple(counts.items()))
-        return partition, {s.hash: s.text for s in signatures}
+        layers = self._layers(network)
+        partition = Partition(
+            sign(network).hash,
+            first[0] if first else 1,
+            size,
+            tuple(counts.items()),
+            tuple(Counter(s.hash for s in layers).items()),
+            sum(network.type_of(name).bytes for name in (*network.inputs, *network.outputs)),
+        )
+        return partition, {s.hash: s.text for s in (*signatures, *layers)}
+
+    def _layers(self, network: Network) -> list[Signature]:
+        """The file's operators; the targets of one network stand together and share them."""
+        if self._unfused[0] is not network:
+            origins = tuple((i,) for i in range(len(network.nodes)))
+            unfused = Lowered(network, origins, (), "unfused")
+            self._unfused = network, [sign(cell.network) for cell in kernels(unfused)]
+        return self._unfused[1]
 
     def _network(self, file: NetworkFile, row: NetworkRow) -> Network:
         key = (file.name, row.batch, row.size)

@@ -134,9 +134,10 @@ def _keep(
         )
     )
     shape = {"batch": str(partition.batch), "size": partition.size}
-    labels = {"lowering": registry.lowering_identity(row.target), **shape}
+    copied = {"copied_bytes": str(partition.copied_bytes)}
+    labels = {"lowering": registry.lowering_identity(row.target), **shape, **copied}
     breakdown = Breakdown(
-        row.target, name, partition.whole, partition.cells,
+        row.target, name, partition.whole, partition.cells, partition.layers,
         labels={label: text for label, text in labels.items() if text},
     )  # fmt: skip
     found.describe(breakdown, texts)

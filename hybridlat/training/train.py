@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hybridlat.errors import InputError
+from hybridlat.estimate import fallback
 from hybridlat.estimate.model_folders import (
     model_folders,
     model_hash,
@@ -27,7 +29,7 @@ from hybridlat.evaluation.cross_fitting import (
     FitConfig,
     device_of,
 )
-from hybridlat.evaluation.dataset import Dataset, load
+from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Score
 from hybridlat.evaluation.splits import FOLDS
@@ -64,6 +66,10 @@ class Trained:
     version: str = ""
 
 
+class NothingToTrain(InputError):
+    """Only whole networks of the target are recorded, and every prediction uses them already."""
+
+
 @dataclass(frozen=True)
 class TrainingOptions:
     """How a target is trained.
@@ -89,13 +95,14 @@ def train_target(
 ) -> Trained:
     """Train ``target`` from the store and its shipped packs; see the module.
 
-    Raises InputError where there are too few records to learn from.
+    Raises InputError where there are too few records to learn from, NothingToTrain where whole
+    networks alone are recorded: they correct the law of the engine's family at every prediction.
     """
     chosen = options or TrainingOptions()
     wanted = Target.parse(target) if isinstance(target, str) else target
     say = tell or (lambda _: None)
     with Store(store) as opened, tempfile.TemporaryDirectory() as scratch:
-        dataset = load(wanted, sources_of(wanted, opened, chosen.packs_folder))
+        dataset = _dataset(wanted, opened, chosen.packs_folder)
         root = chosen.out or user_models_folder()
         config = FitConfig(
             chosen.device or device_of(wanted, opened), wanted.precision, chosen.seed,
@@ -118,6 +125,23 @@ def train_target(
                 wanted, accepted, reason, error, old_error, found.held_out, found.scores,
                 model_hash(folder), installed, kept.id, version.number if version else "",
             )  # fmt: skip
+
+
+def _dataset(target: Target, store: Store, packs_folder: Path | None) -> Dataset:
+    try:
+        return load(target, sources_of(target, store, packs_folder))
+    except OnlyNetworks:
+        if not fallback.has_family(target):
+            raise
+        count = len(fallback.measured_networks(store, target))
+        if not count:
+            raise
+        one = count == 1
+        raise NothingToTrain(
+            f"{target}: nothing has to be trained: {count} whole network{'' if one else 's'} of "
+            f"the store correct{'s' if one else ''} the law of the engine's family at every "
+            "prediction"
+        ) from None
 
 
 def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:

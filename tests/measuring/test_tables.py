@@ -14,7 +14,7 @@ import pytest
 
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
-from hybridlat.graph.cells import cut
+from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import hash_of, sign
 from hybridlat.measuring import tables
@@ -67,12 +67,17 @@ def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -
     expected = Counter(sign(c.network).hash for c in cut(registry.lower(network, target), network))
     assert dict(breakdown.cells) == dict(expected)
     assert breakdown.signature == record.signature == sign(network).hash
+    outside = (*network.inputs, *network.outputs)
     assert breakdown.labels == {
         "batch": "4", "size": "32x32", "lowering": registry.lowering_identity(target),
+        "copied_bytes": str(sum(network.type_of(tensor).bytes for tensor in outside)),
     }  # fmt: skip
+    whole = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "unfused")
+    layers = Counter(sign(c.network).hash for c in kernels(whole))
+    assert dict(breakdown.layers) == dict(layers)
+    assert {h for h, _ in (*breakdown.cells, *breakdown.layers)} == set(found.signatures)
     assert (record.kind, record.latency_us, record.target) == ("network", 100.0, target)
     assert record.labels == {"network": "net-a", "batch": "4", "size": "32x32", "source": "x"}
-    assert {h for h, _ in breakdown.cells} == set(found.signatures)
     assert all(hash_of(text) == h for h, text in found.signatures.items())
 
 

@@ -48,9 +48,9 @@ class AdaptedTask:
         logarithm, share = log_sum(kernels, task_base(kernels, self.task), ratios)
         return logarithm, share.astype(np.float32) @ points
 
-    def log_latency(self, kernels: KernelSet) -> tuple[float, float]:
+    def log_latency(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, float]:
         """(logarithm of the latency in us, its standard deviation) of a network."""
-        logarithm, equation = self.equation(kernels)
+        logarithm, equation = self.equation(kernels, points)
         both = np.vstack([equation[None], self.equations])
         covariance = self.model.covariance(both, [self.task] * len(both))
         half = self.factor @ covariance[0, 1:]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration
 from hybridlat.model.family.served import FamilyModel, read_head, relative_point
 from hybridlat.model.family.tasks import Task
@@ -29,6 +30,20 @@ _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
 def family_name(engine: str) -> str | None:
     """The family of an engine; None for one that has none."""
     return FAMILY_OF.get(engine)
+
+
+def embedding_of(family: str) -> Embedding:
+    """What is assumed of a family's kernels before data; more waves where fewer rows are known."""
+    if family == "torch":
+        return Embedding(across_devices(), 160)
+    if family == "torch-compile":
+        return Embedding(of_many_networks(), 240)
+    return Embedding(Hyper(), 300)
+
+
+def copies_of(target: Target) -> bool:
+    """Whether a target's latencies hold moving inputs and outputs between host and device."""
+    return target.engine in _COPIES
 
 
 def folder_of(family: str, user_folder: Path) -> Path | None:
@@ -112,7 +127,7 @@ def task_among(target: Target, tasks: Sequence[Task]) -> Task:
     Where a source told layouts apart and the target does not, the layout is that of the file
     (channels first).
     """
-    copies = target.engine in _COPIES
+    copies = copies_of(target)
     plain = Task(target.device, target.runtime, target.precision, "", copies)
     if plain in tasks:
         return plain

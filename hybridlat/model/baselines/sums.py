@@ -1,10 +1,18 @@
-"""What the family model is compared with: the same sums, learned in the usual ways."""
+"""Baselines for targets of which only whole networks are known: learned from sums of kernels.
+
+Each takes the kernels of many networks of one target, their latencies and which of them to learn
+from, and gives a latency for every network.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.errors import MissingExtra
 from hybridlat.model.family.kernels import CLASSES, KernelTable
 from hybridlat.model.features import View
 from hybridlat.model.geometry import COLUMN, Geometry
@@ -20,18 +28,21 @@ _PLAIN = (
 class Networks:
     """The kernels of many networks of one target, stacked."""
 
-    def __init__(self, tables: list[KernelTable], device: Device, precision: str) -> None:
+    def __init__(self, tables: Sequence[KernelTable], device: Device, precision: str) -> None:
         values = np.vstack([t.values for t in tables])
         self.count = len(tables)
         self.owner = np.repeat(np.arange(len(tables)), [len(t.values) for t in tables])
         self.counts = np.concatenate([t.counts for t in tables])
         self.classes = np.concatenate([t.classes for t in tables])
         self.copied = np.array([t.copied_bytes for t in tables])
-        self.view = View(Geometry(values, np.arange(len(values)), len(values)), device, precision)
+        self.view = View(
+            Geometry(values, np.arange(len(values)), len(values), ("",)), device, precision
+        )
         self.plain = values[:, [COLUMN[name] for name in _PLAIN]].astype(np.float32)
 
     def total(self, each: Array) -> Array:
-        return np.bincount(self.owner, self.counts * each, self.count)
+        """Per network, the sum over its kernels, each as often as it occurs."""
+        return np.asarray(np.bincount(self.owner, self.counts * each, self.count), np.float64)
 
 
 def _line(columns: Array, truth: Array, learn: NDArray[np.bool_]) -> Array:
@@ -74,8 +85,10 @@ def kernel_forest(nets: Networks, truth: Array, learn: NDArray[np.bool_]) -> Arr
     A kernel's part of a network is in proportion to the roofline at first, then to what the
     forests say. A class that no network to learn from holds stays at the fitted roofline.
     """
-    from sklearn.ensemble import RandomForestRegressor
-
+    try:
+        from sklearn.ensemble import RandomForestRegressor
+    except ImportError:
+        raise MissingExtra("scikit-learn", "train", "the baseline kernel_forest") from None
     scale = np.exp(np.median(np.log(truth / nets.total(nets.view.roofline_us + 4.0))[learn]))
     guess = (nets.view.roofline_us + 4.0) * scale
     for _ in range(2):
@@ -95,9 +108,20 @@ def kernel_forest(nets: Networks, truth: Array, learn: NDArray[np.bool_]) -> Arr
     return nets.total(guess)
 
 
-BASELINES = {
+class SumBaseline(Protocol):
+    """Latencies in us of all networks, learned from those that ``learn`` marks."""
+
+    def __call__(self, nets: Networks, truth: Array, learn: NDArray[np.bool_]) -> Array: ...
+
+
+LAYERWISE = "layerwise_learned"
+"""The forest on the file's operators, each a kernel of its own: what layer-wise methods add up."""
+BASELINES: dict[str, SumBaseline] = {
     "flops_linear": flops_linear,
     "roofline": roofline,
     "per_kind_linear": per_kind_linear,
     "kernel_forest": kernel_forest,
+    LAYERWISE: kernel_forest,
 }
+OF_SUMS_ALONE = ("per_kind_linear",)
+"""Those that have no like among the baselines of cells."""

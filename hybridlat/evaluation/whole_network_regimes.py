@@ -1,0 +1,248 @@
+"""Regimes of targets of which only whole networks are recorded, each played once for a family.
+
+``unseen``: five folds by architecture. ``unseen_family``: five folds by what architectures are
+variants of. ``zero_shot``: nothing of the device is known. ``few@K``: of a device left out, K
+networks are measured, those that the law chooses or, as ``random_choice``, any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.estimate.composition import CALIBRATED_AT
+from hybridlat.evaluation.confidence_levels import ConfidenceLevel, levels
+from hybridlat.evaluation.metrics import Prediction, mean_score, score
+from hybridlat.evaluation.results import OWN, MethodResult
+from hybridlat.evaluation.splits import FOLDS, even_folds
+from hybridlat.evaluation.whole_network_level import FamilyRecords, MeasuredRow
+from hybridlat.model.family.adapt import adapt, choose
+from hybridlat.model.family.architectures import family_of
+from hybridlat.model.family.intervals import Calibration, calibrate
+from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.tasks import Task
+
+Array = NDArray[np.float64]
+Tell = Callable[[str], None]
+FEW = (5, 10, 30)
+RANDOM = "random_choice"
+_GROUPS: dict[str, Callable[[MeasuredRow], str]] = {
+    "unseen": lambda row: row.architecture,
+    "unseen_family": lambda row: family_of(row.architecture),
+}
+HELD_OUT = tuple(_GROUPS)
+"""Regimes of folds, which other methods can be judged in too."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What is said of every row by a law that has not seen its group.
+
+    ``medians_us`` are the centres of the intervals, ``spreads`` standard deviations of their
+    logarithms; ``seen`` is how many networks of each row's task its law has learned from;
+    ``calibrations`` are by fold, from the other folds' errors.
+    """
+
+    folds: NDArray[np.intp]
+    medians_us: Array
+    spreads: Array
+    seen: Array
+    calibrations: dict[int, Calibration]
+
+
+@dataclass
+class Regimes:
+    """The regimes of one family; what one target had to have fitted serves the next."""
+
+    records: FamilyRecords
+    tell: Tell
+    _held_out: dict[str, HeldOut | None] = field(default_factory=dict)
+    _without_device: dict[str, FamilyModel | None] = field(default_factory=dict)
+
+    def held_out(self, regime: str) -> HeldOut | None:
+        """Five folds of a regime; None where there are too few groups to hold any out."""
+        if regime not in self._held_out:
+            self._held_out[regime] = self._cross_validated(regime)
+        return self._held_out[regime]
+
+    def _cross_validated(self, regime: str) -> HeldOut | None:
+        records, group = self.records, _GROUPS[regime]
+        names = [group(row) for row in records.rows]
+        counted = {names[i] for i in np.flatnonzero(records.counted)}
+        if len(counted) < FOLDS:
+            return None
+        place = even_folds(names)
+        folds = np.array([place[name] for name in names], np.intp)
+        medians, spreads = np.ones(len(folds)), np.ones(len(folds))
+        seen = np.zeros(len(folds))
+        for number, one in enumerate(sorted(set(folds.tolist()))):
+            mine = np.flatnonzero(folds == one)
+            self.tell(
+                f"{records.family}, {regime}: law {number + 1} of {FOLDS}, "
+                f"without {len(mine)} of {len(folds)} rows"
+            )
+            model = records.learn(folds != one)
+            if model is None:
+                return None
+            medians[mine], spreads[mine] = records.predict(model, mine.tolist())
+            seen[mine] = [model.seen_of(records.rows[i].task) for i in mine]
+        errors = records.data.log_us - np.log(medians)
+        calibrations = {}
+        for one in set(folds.tolist()):
+            others = (folds != one) & records.counted
+            calibrations[one] = calibrate(errors[others], spreads[others], self._labels(others))
+        return HeldOut(folds, medians, spreads, seen, calibrations)
+
+    def _labels(self, places: NDArray[np.bool_]) -> list[str]:
+        return [str(self.records.rows[i].task) for i in np.flatnonzero(places)]
+
+    def unseen(
+        self, regime: str, places: Sequence[int], confidence: float
+    ) -> tuple[MethodResult, tuple[ConfidenceLevel, ...]] | None:
+        """A regime of folds on the rows at ``places``, with what intervals hold."""
+        found = self.held_out(regime)
+        if found is None:
+            return None
+        points = found.medians_us * relative_point(found.spreads, found.seen)
+
+        def said(level: float) -> list[Prediction]:
+            return [
+                _prediction(
+                    self.records.rows[i], points[i], found.medians_us[i],
+                    found.calibrations[int(found.folds[i])].half_width(
+                        found.spreads[i], str(self.records.rows[i].task), level
+                    ),
+                )
+                for i in places
+            ]  # fmt: skip
+
+        result = MethodResult(regime, OWN, tuple(said(confidence)))
+        return result, levels({level: said(level) for level in CALIBRATED_AT})
+
+    def without(self, device: str) -> FamilyModel | None:
+        """The law of all other devices; None where the store knows no other."""
+        if device not in self._without_device:
+            outside = np.array([row.target.device != device for row in self.records.rows])
+            if (outside & self.records.counted).any():
+                self.tell(f"{self.records.family}, zero_shot: the law without {device}")
+            self._without_device[device] = self.records.learn(outside)
+        return self._without_device[device]
+
+    def _of_others(self, device: str) -> Calibration | None:
+        """Intervals as other devices' networks tell them, held out by architecture."""
+        found = self.held_out("unseen")
+        others = np.array([row.target.device != device for row in self.records.rows])
+        others &= self.records.counted
+        if found is None or not others.any():
+            return None
+        errors = self.records.data.log_us - np.log(found.medians_us)
+        return calibrate(errors[others], found.spreads[others], self._labels(others))
+
+    def across_devices(
+        self, places: Sequence[int], confidence: float, draws: int, seed: int
+    ) -> list[MethodResult]:
+        """``zero_shot`` and ``few@K`` on the rows of one target; none without other devices."""
+        device = self.records.rows[places[0]].target.device
+        model = self.without(device)
+        if model is None:
+            return []
+        calibration = self._of_others(device)
+        medians, spreads = self.records.predict(model, places)
+        results = [
+            MethodResult(
+                "zero_shot", OWN,
+                tuple(
+                    self._stated(i, us, spread, calibration, confidence)
+                    for i, us, spread in zip(places, medians, spreads, strict=True)
+                ),
+            )
+        ]  # fmt: skip
+        chance = np.random.default_rng(seed)
+        for count in FEW:
+            # Layouts are laws of their own: of each, so many networks are measured.
+            tasks = [own for own in self._by_task(places) if len(own) >= 2 * count]
+            if not tasks:
+                break
+            after = partial(self._after, model, calibration, confidence)
+            said = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
+            results.append(MethodResult(f"few@{count}", OWN, tuple(said), asked=len(said)))
+            drawn = [
+                [a for own in tasks for a in after(own, _any(own, count, chance))]
+                for _ in range(draws)
+            ]
+            summary = mean_score([score(one) for one in drawn])
+            # What was measured is not judged: how many are left differs by choice.
+            results.append(
+                MethodResult(
+                    f"few@{count}", RANDOM, tuple(drawn[0]), asked=summary.answered, summary=summary
+                )
+            )
+        return results
+
+    def _by_task(self, places: Sequence[int]) -> list[list[int]]:
+        found: dict[Task, list[int]] = {}
+        for place in places:
+            found.setdefault(self.records.rows[place].task, []).append(place)
+        return [found[task] for task in sorted(found)]
+
+    def _chosen(self, model: FamilyModel, places: Sequence[int], count: int) -> list[int]:
+        """Which networks to measure first."""
+        task = self.records.rows[places[0]].task
+        picked = choose(model, task, [self.records.kernels(i) for i in places], count)
+        return [places[i] for i in picked]
+
+    def _after(
+        self,
+        model: FamilyModel,
+        calibration: Calibration | None,
+        confidence: float,
+        places: Sequence[int],
+        measured: Sequence[int],
+    ) -> list[Prediction]:
+        """What is said of networks of other architectures than those that were measured."""
+        records, rows = self.records, self.records.rows
+        known = {rows[i].architecture for i in measured}
+        rest = [i for i in places if rows[i].architecture not in known]
+        adapted = adapt(
+            model, rows[measured[0]].task,
+            [(records.kernels(i), rows[i].latency_us) for i in measured],
+        )  # fmt: skip
+        found = [adapted.log_latency(records.kernels(i), records.points(i)) for i in rest]
+        return [
+            self._stated(i, float(np.exp(logarithm)), spread, calibration, confidence)
+            for i, (logarithm, spread) in zip(rest, found, strict=True)
+        ]
+
+    def _stated(
+        self,
+        place: int,
+        median_us: float,
+        spread: float,
+        calibration: Calibration | None,
+        confidence: float,
+    ) -> Prediction:
+        row = self.records.rows[place]
+        half = None
+        if calibration is not None:
+            half = calibration.half_width(spread, str(row.task), confidence)
+        return _prediction(row, median_us, median_us, half)
+
+
+def _any(places: Sequence[int], count: int, chance: np.random.Generator) -> list[int]:
+    return [places[i] for i in chance.choice(len(places), count, replace=False)]
+
+
+def _prediction(
+    row: MeasuredRow, point_us: float, median_us: float, half_width: float | None
+) -> Prediction:
+    """The interval lies around the median, of its logarithm."""
+    interval = None
+    if half_width is not None:
+        factor = float(np.exp(half_width))
+        interval = (float(median_us) / factor, float(median_us) * factor)
+    cells = len(row.record.cells)
+    return Prediction(row.name, row.latency_us, float(point_us), interval, cells=cells)

@@ -1,0 +1,85 @@
+"""A store of which only whole networks are recorded, whose latencies follow a known law."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hybridlat.engines import device_sheets
+from hybridlat.graph.signature import sign
+from hybridlat.model.family.dataset import kernel_set
+from hybridlat.model.family.kernels import table_of_texts
+from hybridlat.model.family.shipped import copies_of
+from hybridlat.model.family.tasks import Task
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.model.family.worlds import true_us
+from tests.networks import conv_relu
+
+HERE = Target("t4", "tensorrt-8.6", "fp16")
+THERE = Target("v100", "tensorrt-8.6", "fp16")
+FAMILIES = ("resnet", "densenet", "vgg", "inception", "mobilenetv2", "regnet", "xception")
+
+
+def networks(count: int, seed: int = 0) -> dict[str, list[tuple[str, int]]]:
+    """Name → its cells (texts and counts); names are variants of a few families."""
+    draw = np.random.default_rng(seed)
+    found = {}
+    for i in range(count):
+        cells: Counter[str] = Counter()
+        for _ in range(5):
+            channels, size = int(draw.choice([8, 16, 32, 64])), int(draw.choice([14, 28, 56]))
+            network = conv_relu(channels, size, int(draw.choice([1, 3])))
+            cells[sign(network).text] += int(draw.integers(1, 4))
+        found[f"{FAMILIES[i % len(FAMILIES)]}{i}"] = sorted(cells.items())
+    return found
+
+
+def fill(
+    store: Store,
+    targets: Sequence[Target],
+    nets: Mapping[str, list[tuple[str, int]]],
+    noise: float = 0.02,
+    layers: bool = True,
+) -> None:
+    """Record every network on every target, twice the first of them, one more as suspect."""
+    draw = np.random.default_rng(1)
+    for target in targets:
+        task = Task(target.device, target.runtime, target.precision, "", copies_of(target))
+        device = device_sheets.load(target.device)
+        for place, (name, cells) in enumerate(nets.items()):
+            texts, counts = zip(*cells, strict=True)
+            hashes = {hash_of(text): text for text in texts}
+            store.add_signatures(hashes)
+            pairs = tuple((h, n) for h, (_, n) in zip(hashes, cells, strict=True))
+            whole = hash_of(name)
+            labels = {"batch": "1", "copied_bytes": "600000"}
+            store.add_breakdowns(
+                [Breakdown(target, name, whole, pairs, pairs if layers else (), labels=labels)]
+            )
+            kernels = kernel_set(table_of_texts(texts, counts), device, target.precision)
+            us = true_us(kernels, task)
+            sources = ["a", "b"] if place == 0 else ["a"]
+            store.add(
+                Measurement(
+                    target, whole, "network", us * float(np.exp(noise * draw.standard_normal())),
+                    labels={"network": name, "source": source},
+                )
+                for source in sources
+            )  # fmt: skip
+        store.add([
+            Measurement(
+                target, hash_of(name), "network", 50 * us,
+                labels={"network": name, "source": "c", "note": "suspect: odd"},
+            )
+        ])  # fmt: skip
+
+
+def hash_of(text: str) -> str:
+    """32 hex digits that name a text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,211 @@
+"""Judging targets of which only whole networks are recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridlat.cli.main import run
+from hybridlat.errors import InputError
+from hybridlat.evaluation import evaluate
+from hybridlat.evaluation.network_records import NetworkRecord
+from hybridlat.evaluation.whole_network_level import FamilyRecords, family_records, rows_of
+from hybridlat.model.baselines.sums import BASELINES
+from hybridlat.model.family.architectures import architecture_of, family_of
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
+from tests.evaluation.made_networks import HERE, THERE, fill, hash_of, networks
+
+COUNT = 24
+FAST = ("flops_linear", "roofline")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    with Store(tmp_path_factory.mktemp("networks") / "s.db") as store:
+        fill(store, [HERE, THERE], networks(COUNT))
+    return store.url
+
+
+@pytest.fixture(scope="module")
+def judged(url: str) -> evaluate.Evaluation:
+    return _judge(url, [HERE, THERE])
+
+
+def _judge(url: str, targets: list[Target], **options: Any) -> evaluate.Evaluation:
+    options = {"track": False, "baselines": list(FAST), **options}
+    return evaluate.evaluate_targets(targets, evaluate.EvaluationOptions(**options), store=url)
+
+
+def test_every_regime_has_our_row_and_folds_have_the_baselines(
+    judged: evaluate.Evaluation,
+) -> None:
+    for target in (HERE, THERE):
+        found = {(r.regime, r.method): r for r in judged.rows if r.target == str(target)}
+        folds = {(regime, m) for regime in ("unseen", "unseen_family") for m in FAST}
+        own = {(r, "hybridlat") for r in ("unseen", "unseen_family", "zero_shot")}
+        few = {(f"few@{k}", m) for k in (5, 10) for m in ("hybridlat", "random_choice")}
+        assert set(found) == folds | own | few
+        assert {r.networks for key, r in found.items() if not key[0].startswith("few")} == {COUNT}
+        assert 0 < found["few@5", "hybridlat"].networks <= COUNT - 5
+        assert {r.answered_share for r in found.values()} == {1.0}
+
+
+def test_a_law_that_holds_is_learned_and_what_is_suspect_does_not_count(
+    judged: evaluate.Evaluation,
+) -> None:
+    found = {r.regime: r.score for r in judged.rows if r.method == "hybridlat"}
+    for regime in ("unseen", "few@10"):
+        rmspe = found[regime].rmspe
+        assert rmspe is not None and rmspe < 10  # a suspect row is fifty times too slow
+    assert found["unseen"].coverage is not None and found["unseen"].coverage >= 0.75
+    assert found["unseen"].width is not None and 0 < found["unseen"].width < 1
+    (floor,) = {r.noise_floor for r in judged.rows if r.target == str(HERE)}
+    assert floor is not None and 0 < floor < 10
+    assert all("1 of 25 networks are noted as suspect" in r.notes[-1] for r in judged.reports)
+
+
+def test_intervals_at_each_confidence(judged: evaluate.Evaluation) -> None:
+    row = next(r for r in judged.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
+    widths = [level.width for level in row.calibration]
+    assert [level.confidence for level in row.calibration] == [0.5, 0.8, 0.9, 0.95, 0.99]
+    assert widths == sorted(widths)
+    (asked,) = [level for level in row.calibration if level.confidence == 0.9]
+    assert asked.coverage == pytest.approx(row.score.coverage)
+
+
+def test_what_is_judged_was_not_learned_from(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that a law is asked for are none of those that it learned, nor of their group."""
+    learned: list[set[int]] = []
+    learn, predict = FamilyRecords.learn, FamilyRecords.predict
+
+    def spy_learn(self: FamilyRecords, places: Any) -> Any:
+        learned.append(set(np.flatnonzero(places).tolist()))
+        return learn(self, places)
+
+    def spy_predict(self: FamilyRecords, model: Any, places: Any) -> Any:
+        known = {self.rows[i].architecture for i in learned[-1]}
+        devices = {self.rows[i].target.device for i in learned[-1]}
+        for i in places:
+            row = self.rows[i]
+            assert row.architecture not in known or row.target.device not in devices
+        return predict(self, model, places)
+
+    monkeypatch.setattr(FamilyRecords, "learn", spy_learn)
+    monkeypatch.setattr(FamilyRecords, "predict", spy_predict)
+    _judge(url, [HERE, THERE], baselines=[])
+    assert len(learned) == 5 + 5 + 2  # shared by both targets: folds twice, each device left out
+
+
+def test_judging_repeats_itself(url: str, judged: evaluate.Evaluation) -> None:
+    again = _judge(url, [HERE])
+    here = [row.to_json() for row in judged.rows if row.target == str(HERE)]
+    assert again.to_json() == here
+
+
+def test_every_baseline_answers_and_layers_that_nobody_kept_are_said(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    with Store(tmp_path / "s.db") as store:
+        fill(store, [HERE], networks(12), layers=False)
+    found = _judge(store.url, [HERE], baselines=list(BASELINES), regimes=["unseen"])
+    methods = {row.method for row in found.rows}
+    assert methods == {"hybridlat", *BASELINES} - {"layerwise_learned"}
+    assert all(row.score.answered == 12 for row in found.rows)
+    notes = " ".join(found.reports[0].notes)
+    assert "layerwise_learned is not judged: the layers" in notes
+    assert "no networks of another device of the family tensorrt" in notes
+
+
+def test_figures_of_several_tables_are_one_row(url: str) -> None:
+    with Store(url) as store:
+        found = family_records(HERE, [THERE], lambda _: [store])
+    here = [row for row in found.rows if row.target == HERE]
+    assert len(here) == COUNT + 1
+    assert sorted({len(row.repeats_us) for row in here}) == [1, 2]
+    assert sum(row.suspect for row in here) == 1
+    assert found.data.weights.tolist() == [0.0 if row.suspect else 1.0 for row in found.rows]
+    assert found.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
+
+
+def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
+    def record(name: str, **labels: str) -> NetworkRecord:
+        return NetworkRecord(name, hash_of(name), 1, 10.0, 0.0, (10.0,), (("", 1),), labels)
+
+    one = rows_of(HERE, [record("a", layout="nchw"), record("b", layout="nchw")])
+    assert [row.task.layout for row in one] == ["", ""]
+    two = rows_of(HERE, [record("a", layout="nchw"), record("a", layout="nhwc")])
+    assert [row.name for row in two] == ["a batch 1 nchw", "a batch 1 nhwc"]
+
+
+def test_moving_inputs_counts_where_the_source_says_so() -> None:
+    plain = NetworkRecord("a", hash_of("a"), 1, 10.0, 0.0, (10.0,), (("", 1),), {})
+    moved = dataclasses.replace(plain, labels={"note": "including IO"})
+    assert [row.task.copies for row in rows_of(HERE, [plain, moved])] == [False, True]
+    assert rows_of(Target("v100", "paddle-tensorrt-8.0", "fp32"), [plain])[0].task.copies
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (Target("t4", "openvino-2025.0", "fp32"), "no law tells kernels from networks for open"),
+        (Target("i7-12700h", "torch-2.4", "fp32"), "i7-12700h is a CPU"),
+        (HERE, "9 that can be used: 10 are needed"),
+    ],
+)
+def test_who_cannot_be_judged_is_told_why(target: Target, words: str, tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        fill(store, [target], networks(9))
+    with pytest.raises(InputError, match=words):
+        _judge(store.url, [target])
+
+
+def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Target("t4", "openvino-2025.0", "fp32")
+    with Store(tmp_path / "s.db") as store:
+        fill(store, [HERE], networks(12))
+        fill(store, [other], networks(2))
+    known = evaluate.known_targets(store, tmp_path)
+    assert {HERE, other} <= set(known)
+    found = _judge(store.url, [other, HERE], baselines=[])
+    assert found.rows[0].reason and found.rows[1].regime == "unseen"
+
+
+def test_networks_alone_need_no_training(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(NothingToTrain, match=f"nothing has to be trained: {COUNT} whole networks"):
+        train_target(HERE, TrainingOptions(track=False), store=url)
+    arguments = ["train", "--target", str(HERE), "--store", url, "--no-track"]
+    assert run(arguments) == 0
+    assert "nothing has to be trained" in capsys.readouterr().out.replace("\n", " ")
+    assert run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accepted"] is False
+
+
+def test_networks_that_no_family_uses_are_nothing_to_learn_from(tmp_path: Path) -> None:
+    target = Target("t4", "openvino-2025.0", "fp32")
+    with Store(tmp_path / "s.db") as store:
+        fill(store, [target], networks(3))
+    with pytest.raises(InputError, match="nothing to learn from") as refused:
+        train_target(target, TrainingOptions(track=False), store=store.url)
+    assert not isinstance(refused.value, NothingToTrain)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "family"),
+    [
+        ("resnet50", "resnet50", "resnet"),
+        ("torchvision__resnext101_32x8d__224", "resnext101_32x8d", "resnext"),
+        ("tf_efficientnetv2_b0__dyn", "tf_efficientnetv2_b0", "efficientnetv2"),
+        ("something_new", "something_new", "something"),
+    ],
+)
+def test_names_tell_who_is_a_variant_of_whom(name: str, architecture: str, family: str) -> None:
+    assert architecture_of(name) == architecture
+    assert family_of(architecture) == family
