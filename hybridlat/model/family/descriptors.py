@@ -45,7 +45,8 @@ def _alignment(channels: Array) -> Array:
 def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array, Array]:
     """(rows of ``DESCRIPTORS``, base latency in us) of every kernel on a device.
 
-    The base is the roofline and a launch. Two rows follow the kernels': what the run costs beside
+    The base is compute and memory time, one after the other as kernels that overlap them badly have
+    it, and a launch. Two rows follow the kernels': what the run costs beside
     them, and copying the network's inputs and outputs from and to the host.
     """
     count = len(table.values)
@@ -99,7 +100,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     rows[:count] = np.column_stack([columns[name] for name in DESCRIPTORS])
     base_us = np.concatenate(
         [
-            v.roofline_us + _LAUNCH_US,
+            v.compute_us + v.memory_us + _LAUNCH_US,
             [_HOST_US, max(table.copied_bytes, 1.0) / _COPY_BYTES_PER_US],
         ]
     )

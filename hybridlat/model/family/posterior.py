@@ -22,7 +22,7 @@ from hybridlat.model.family.tasks import Task
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 LOWEST, HIGHEST = -1.3, 3.5
-"""Bounds of a kernel's log-ratio to roofline and launch: what no kernel was seen to leave."""
+"""Bounds of a kernel's log-ratio to its base: what no kernel was seen to leave."""
 _STEPS = 7
 _DAMPING = 0.7
 _FREEDOM = 4.0

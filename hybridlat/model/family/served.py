@@ -28,19 +28,21 @@ _HEAD = "family.json"
 
 
 _MOST_VARIANCE = 0.3
+_COMMON = 20.0
 """Beyond this the normal law of log-errors says nothing any more."""
 
 
-def relative_point(spread: Array, known: bool = True) -> Array:
+def relative_point(spread: Array, seen: Array | int) -> Array:
     """Factor from the median of a latency to the point of least expected squared relative error.
 
     For a normal logarithm that point, E[1/m] / E[1/m²], is ``exp(-3/2 spread²)`` times the median:
-    too high by half costs more than too low by half. A task that was never seen has an error of its
-    own which all its networks have in common, and which the point must not lean on: factor 1.
+    too high by half costs more than too low by half. The error that all networks of a task have in
+    common must not be leaned on, and is the larger part of the spread where few of its networks
+    were ``seen``: the exponent counts by ``seen / (seen + 20)``.
     """
-    if not known:
-        return np.ones(np.shape(spread))
-    return np.asarray(np.exp(-1.5 * np.minimum(np.square(spread), _MOST_VARIANCE)), np.float64)
+    variance = np.minimum(np.square(spread), _MOST_VARIANCE)
+    weight = np.asarray(seen, np.float64) / (np.asarray(seen, np.float64) + _COMMON)
+    return np.asarray(np.exp(-1.5 * weight * variance), np.float64)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class FamilyModel:
 
     ``sums[t]`` is the dual-weighted sum of the equations of task ``t``; a task's coefficients are
     their mixture by what tasks share. ``anchors`` are equations kept to tell how far the knowledge
-    reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance.
+    reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen``
+    counts the observations of each task.
     """
 
     embedding: Embedding
@@ -75,8 +78,12 @@ class FamilyModel:
     anchors: Float32
     anchor_task: NDArray[np.intp]
     anchor_factor: Float32
-    trained_on: int
+    seen: NDArray[np.intp]
     calibration: Calibration | None = None
+
+    def seen_of(self, task: Task) -> int:
+        """How many observations of a task were learned from."""
+        return int(self.seen[self.tasks.index(task)]) if task in self.tasks else 0
 
     def coefficients(self, task: Task) -> Float32:
         """Weights of the points' coordinates for a task, seen before or not."""
@@ -97,7 +104,7 @@ class FamilyModel:
         logarithm, share = log_sum(kernels, base, ratios)
         equation = share.astype(np.float32) @ points
         spread = self.spreads(equation[None], [task])
-        factor = float(relative_point(spread, task in self.tasks)[0])
+        factor = float(relative_point(spread, self.seen_of(task))[0])
         each *= factor
         beside = kernels.classes >= min(HOST, COPY)
         median = float(np.exp(logarithm))
@@ -156,7 +163,7 @@ class FamilyModel:
             "seed": self.embedding.seed,
             "hyper": hyper,
             "tasks": [asdict(task) for task in self.tasks],
-            "trained_on": self.trained_on,
+            "seen": [int(n) for n in self.seen],
             "calibration": self.calibration.to_json() if self.calibration else None,
         }
         arrays = io.BytesIO()
@@ -192,7 +199,7 @@ class FamilyModel:
                     arrays["anchors"].astype(np.float32),
                     arrays["anchor_task"].astype(np.intp),
                     arrays["anchor_factor"],
-                    int(head["trained_on"]),
+                    np.array(head["seen"], np.intp),
                     Calibration.from_json(head["calibration"]) if head["calibration"] else None,
                 )
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -219,7 +226,8 @@ def serve(posterior: Posterior, anchors: int = 900) -> FamilyModel:
     noise = embedding.hyper.noise**2 + embedding.hyper.network**2 + embedding.hyper.architecture**2
     covariance[np.diag_indices(len(chosen))] += noise / posterior.robust[chosen] + 1e-6
     factor = np.linalg.inv(np.linalg.cholesky(covariance)).astype(np.float32)
-    return FamilyModel(embedding, data.tasks, sums, kept, task_of, factor, len(data))
+    seen = np.bincount(data.task, minlength=tasks)
+    return FamilyModel(embedding, data.tasks, sums, kept, task_of, factor, seen)
 
 
 def _spread_out(posterior: Posterior, count: int) -> NDArray[np.intp]:

@@ -36,11 +36,11 @@ class Sharing:
     """
 
     all: float = 1.0
-    device: float = 0.2
-    engine: float = 0.1
-    precision: float = 0.2
+    device: float = 0.3
+    engine: float = 0.2
+    precision: float = 0.3
     layout: float = 0.1
-    task: float = 0.2
+    task: float = 0.4
 
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hybridlat.model.family.boosted import BoostingConfig, fit_predict
 from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.posterior import fit, left_out_errors
@@ -143,11 +142,3 @@ def test_a_latency_must_be_above_zero() -> None:
     (row,) = observations(1, 1)
     with pytest.raises(ValueError, match="a latency of 0"):
         collect([replace(row, latency_us=0.0)])
-
-
-def test_boosted_trees_learn_from_sums_too() -> None:
-    rows = [*observations(60, 1), *observations(20, 2)]
-    data = collect(rows).reweighted(np.repeat([1.0, 0.0], [60, 20]))
-    found = fit_predict(data, BoostingConfig(rounds=150, depth=3, rate=0.1))
-    errors = np.log(found[60:]) - data.log_us[60:]
-    assert np.median(np.abs(errors)) < 0.7 * np.median(np.abs(_base_errors(rows[60:])))

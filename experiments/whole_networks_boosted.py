@@ -23,9 +23,9 @@ Array = NDArray[np.float64]
 class BoostingConfig:
     """Size of the trees. The defaults were set on no table of whole networks."""
 
-    rounds: int = 400
+    rounds: int = 250
     depth: int = 4
-    rate: float = 0.05
+    rate: float = 0.08
     column_share: float = 0.5
     ridge: float = 1.0
     least_child: float = 0.5
