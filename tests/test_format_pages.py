@@ -14,8 +14,10 @@ from hybridlat.estimate import composition, partition
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.results import Row
 from hybridlat.graph import signature
+from hybridlat.measuring import network_partitions
 from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
+from hybridlat.model.family import served
 from hybridlat.report import compare
 from hybridlat.schema import estimate, measurement
 from hybridlat.store import packs, tables
@@ -31,8 +33,10 @@ FORMATS = {
     "partition": partition.PARTITION_FORMAT,
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
+    "family model": served.FORMAT,
     "plan": builder.PLAN_FORMAT,
     "journal": journal.FORMAT,
+    "imported partition": network_partitions._FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
 }

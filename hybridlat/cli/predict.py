@@ -75,7 +75,7 @@ def predict(
 
                 if len(estimates) > 1:
                     click.echo()
-                print_estimate(console(), estimate, every_cell=every_cell)
+                print_estimate(console(), estimate, every_cell=every_cell, tolerance=tolerance)
     if as_json and (estimates or len(networks) > 1):
         from hybridlat.report.json import estimates_document
 
@@ -83,7 +83,7 @@ def predict(
     if html is not None and estimates:
         from hybridlat.report.html import page
 
-        Path(html).write_text(page(estimates), encoding="utf-8")
+        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
     ctx.exit(worst(codes))
 
 

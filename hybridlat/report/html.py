@@ -26,10 +26,10 @@ _SPAN = _WIDTH - 2 * _LEFT
 _LETTER = 6.6  # width of a letter of the segments' labels
 
 
-def page(estimates: Sequence[Estimate]) -> str:
-    """The whole HTML document for one or several estimates."""
+def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
+    """The whole HTML document for one or several estimates; ``tolerance`` as asked for (0..1)."""
     title = ", ".join(estimate.network for estimate in estimates)
-    sections = "\n".join(_section(estimate) for estimate in estimates)
+    sections = "\n".join(_section(estimate, tolerance) for estimate in estimates)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -39,10 +39,10 @@ def page(estimates: Sequence[Estimate]) -> str:
     )
 
 
-def _section(estimate: Estimate) -> str:
+def _section(estimate: Estimate, tolerance: float | None) -> str:
     return "\n".join(
-        ["<section>", _header(estimate), _notes(estimate), _timeline(estimate), _table(estimate),
-         "</section>"]
+        ["<section>", _header(estimate), _notes(estimate, tolerance), _timeline(estimate),
+         _table(estimate), _removed(estimate), "</section>"]
     )  # fmt: skip
 
 
@@ -75,14 +75,14 @@ def _header(estimate: Estimate) -> str:
     )
 
 
-def _notes(estimate: Estimate) -> str:
+def _notes(estimate: Estimate, tolerance: float | None) -> str:
     lines = []
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     for cell in missing:
         reason = f": {cell.reason}" if cell.reason else ""
         lines.append(("bad", f"{chain(cell.ops)} has no latency and is left out{reason}"))
     if not missing and not estimate.within_tolerance:
-        lines.append(("bad", f"{first_upper(why_untrusted(estimate))}."))
+        lines.append(("bad", f"{first_upper(why_untrusted(estimate, tolerance))}."))
     if estimate.to_measure:
         lines.append(
             ("warn", f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')}.")
@@ -189,9 +189,10 @@ def _table(estimate: Estimate) -> str:
         each = "–" if cell.latency_us is None else scale.number(cell.latency_us, decimals)
         width = plus_minus_text(half_width_share(cell.latency_us, cell.interval_us))
         names = ", ".join(name for name in cell.nodes if name)
+        reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
         where = (
             f"<details><summary>{escape(chain(cell.ops))}</summary><p>{escape(names)}</p>"
-            f"<p><code>{escape(cell.signature)}</code></p></details>"
+            f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
         )
         rows.append(
             f'<tr><td class="bar"><i class="{cell.source}" '
@@ -208,6 +209,19 @@ def _table(estimate: Estimate) -> str:
     return (
         f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
+
+
+def _removed(estimate: Estimate) -> str:
+    """All operators that the engine does not run, out of the way until they are asked for."""
+    if not estimate.removed:
+        return ""
+    count = count_text(len(estimate.removed), "operator")
+    constants = f", {estimate.constants} of them only make constants" if estimate.constants else ""
+    names = escape(", ".join(estimate.removed))
+    return (
+        f'<details class="removed"><summary>{count} of the file not run{constants}</summary>'
+        f"<p>{names}</p></details>"
     )
 
 

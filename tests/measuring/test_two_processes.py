@@ -14,13 +14,14 @@ import pytest
 from hybridlat.measuring.locking import exclusive
 
 SCRIPT = """\
-import os, pathlib, subprocess, sys, time
+import logging, os, pathlib, subprocess, sys, time
 from hybridlat.measuring.plans import PlanRequest
 from hybridlat.measuring.plans.execution import measure_networks
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.board.conftest import lower, small_network
 
+logging.basicConfig(format="%(message)s")
 here = pathlib.Path(sys.argv[1])
 
 def run(folder):

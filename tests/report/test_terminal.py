@@ -22,10 +22,19 @@ from tests.report.estimates import long_tail, residual, untrusted
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
 
 
-def printed(estimate: Estimate, width: int = 100, *, noise_floor: float | None = None) -> str:
+def printed(
+    estimate: Estimate,
+    width: int = 100,
+    *,
+    noise_floor: float | None = None,
+    tolerance: float | None = None,
+    every_cell: bool = False,
+) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, highlight=False, markup=False)
-    terminal.print_estimate(console, estimate, noise_floor=noise_floor)
+    terminal.print_estimate(
+        console, estimate, noise_floor=noise_floor, tolerance=tolerance, every_cell=every_cell
+    )
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -109,24 +118,25 @@ def test_a_bar_is_never_longer_than_its_column(share: float, top: float, width: 
 def strange() -> Estimate:
     """An interval of ±1.7 %, and a cell predicted where the model has never been."""
     cells = list(residual().cells)
-    cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell")
+    cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell", trusted=False)
     return dataclasses.replace(residual(), cells=tuple(cells), within_tolerance=False)
 
 
 def test_a_narrow_interval_is_not_called_too_wide() -> None:
     said = why_untrusted(strange(), 0.05)
-    assert said == (
-        "1 cell is predicted outside what the model was trained on (far from every trained cell)"
+    assert (
+        said == "cells are predicted that are unlike those measured (far from every trained cell)"
     )
-    assert said in printed(strange(), 200)
-    assert "wider" not in printed(strange(), 200)
+    shown = printed(strange(), 200, tolerance=0.05)
+    assert said[1:] in shown and "wider" not in shown
 
 
 def test_an_interval_that_is_too_wide_is_called_so_whatever_the_cells_are() -> None:
     assert why_untrusted(strange(), 0.01) == "the interval ±1.7 % is wider than the tolerance 1.0 %"
     wide = dataclasses.replace(residual(), within_tolerance=False)
     assert why_untrusted(wide, 0.01) == why_untrusted(strange(), 0.01)
-    assert "The interval is wider than the tolerance." in printed(wide)
+    assert "The interval ±1.7 % is wider than the tolerance 1.0 %." in printed(wide, tolerance=0.01)
+    assert "wider than the tolerance, or" in printed(wide)  # where nobody says what was asked for
 
 
 def test_an_estimate_within_its_tolerance_has_nothing_against_it() -> None:
@@ -138,5 +148,23 @@ def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest
     many = dataclasses.replace(residual(), warnings=(f"removed by the engine: {names}",))
     text = printed(many, 100)
     assert "ConstantOfShape_0" in text and "ConstantOfShape_299" not in text
-    assert "(--json shows all of it)" in " ".join(text.split())
+    assert "(--all shows all of it)" in " ".join(text.split())
     assert len(text.splitlines()) <= len(printed(residual(), 100).splitlines()) + 3
+    assert "ConstantOfShape_299" in printed(many, 100, every_cell=True)
+
+
+def test_what_is_removed_is_named_on_demand_alone() -> None:
+    estimate = dataclasses.replace(residual(), removed=("Dropout_7", "odd & name"), constants=1)
+    assert "odd & name" not in printed(estimate)
+    assert "Not run: Dropout_7, odd & name" in printed(estimate, every_cell=True)
+
+
+def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:
+    asked = dataclasses.replace(strange(), tolerance=0.01)
+    assert why_untrusted(asked) == why_untrusted(strange(), 0.01)
+    learned = dataclasses.replace(
+        strange(),
+        cells=tuple(dataclasses.replace(c, reason="from its kin") for c in residual().cells),
+        tolerance=0.01,
+    )
+    assert "outside" not in why_untrusted(learned) and "wider" in why_untrusted(learned)
