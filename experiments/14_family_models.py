@@ -25,7 +25,7 @@ from dataclasses import replace
 from whole_networks_data import FAMILIES
 
 from hybridlat.evaluation.splits import even_folds
-from hybridlat.model.family.intervals import Calibration, calibrate
+from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.served import FamilyModel
 
 whole_networks = importlib.import_module("13_whole_networks")
@@ -63,11 +63,13 @@ def calibration(world: whole_networks.World, kin: Path) -> Calibration:
         missed.append(off[chosen])
         stated.append(width[chosen])
     if not missed:
-        return replace(held_out, pooled=_calibration_of(kin).pooled)
+        lent = _calibration_of(kin)
+        spreads = held_out.spreads | {k: v for k, v in lent.spreads.items() if k == ELSEWHERE}
+        return replace(held_out, pooled=lent.pooled, spreads=spreads)
     elsewhere = calibrate(
-        np.concatenate(missed), np.concatenate(stated), [""] * sum(map(len, missed))
+        np.concatenate(missed), np.concatenate(stated), [ELSEWHERE] * sum(map(len, missed))
     )
-    return replace(held_out, pooled=elsewhere.pooled)
+    return replace(held_out, pooled=elsewhere.pooled, spreads=held_out.spreads | elsewhere.spreads)
 
 
 def _calibration_of(folder: Path) -> Calibration:

@@ -9,19 +9,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat import onnx_io
+from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.target_list import TargetInfo, list_targets
+from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
 from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import Settings
+from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
@@ -37,7 +41,8 @@ MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
 __all__ = [
-    "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_targets", "predict",
+    "FamilyInfo", "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_families",
+    "list_targets", "predict",
 ]  # fmt: skip
 
 
@@ -47,7 +52,8 @@ class Predictor:
     ``target`` None is this machine's CPU under ONNX Runtime with ``threads`` threads. ``store`` is
     a URL or path (None: the default one). ``measure``: ``auto`` measures what the gate asks for if
     the target is this machine, ``never`` looks up and predicts only, ``always`` measures every cell
-    anew. ``tolerance`` (0.05 = 5 %) and ``confidence`` are what the gate works towards.
+    anew. ``tolerance`` (0.05 = 5 %) and ``confidence`` are what the gate works towards. ``device``,
+    a data sheet's path or a ``Device``, stands for the target's device.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Predictor:
         confidence: float = 0.9,
         progress: Callable[[Progress], None] | None = None,
         settings: Settings | None = None,
+        device: str | Path | Device | None = None,
     ) -> None:
         from hybridlat.store import Store
 
@@ -70,6 +77,9 @@ class Predictor:
             raise InputError(f"a confidence of {confidence} makes no sense: give 0.9")
         if measure not in ("auto", "never", "always"):
             raise InputError(f"measure={measure!r}: choose auto, never or always")
+        if device is not None and target is None:
+            raise InputError("device says what the target's device is: give a target as well")
+        self._sheet = read(device) if isinstance(device, str | Path) else device
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
@@ -121,13 +131,20 @@ class Predictor:
             started=started,
             network=partial(file.network, batch, shapes),
         )
-        estimate = estimate_network(request, self._data)
+        with self._device():
+            estimate = estimate_network(request, self._data)
         _log.info(
             "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
             estimate.network, estimate.target, _rounded(estimate.latency_us), len(estimate.cells),
             100 * estimate.measured_share, estimate.measured_now, estimate.elapsed_s,
         )  # fmt: skip
         return estimate
+
+    def _device(self) -> AbstractContextManager[object]:
+        """The data sheet given, in force for the target's device."""
+        if self._sheet is None:
+            return nullcontext()
+        return with_sheet(self._sheet, self.target.device)
 
     @property
     def _may_measure(self) -> bool:
@@ -242,6 +259,7 @@ def predict(
     threads: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     settings: Settings | None = None,
+    device: str | Path | Device | None = None,
 ) -> Estimate:
     """The latency of one network: ``Predictor(...).predict(...)``, with their keywords."""
     with Predictor(
@@ -253,5 +271,6 @@ def predict(
         confidence=confidence,
         progress=progress,
         settings=settings,
+        device=device,
     ) as predictor:
         return predictor.predict(source, batch=batch, shapes=shapes, name=name)

@@ -10,7 +10,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json, tell
-from hybridlat.cli.param_types import SHARE
+from hybridlat.cli.param_types import TOLERANCE
 
 if TYPE_CHECKING:
     from hybridlat.evaluation.results import Row, TargetReport
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tolerance",
     "tolerances",
-    type=SHARE,
+    type=TOLERANCE,
     multiple=True,
     default=("5%",),
     metavar="SHARE",
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Also write the leaderboard to FILE.",
 )
+@options.device
 @options.store
 @options.seed
 @options.untracked

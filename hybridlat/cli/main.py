@@ -158,7 +158,9 @@ def _near_target(error: HybridlatError, words: list[str]) -> str:
     from hybridlat.cli.options import known_targets
 
     asked = words[words.index("--target") + 1]
-    near = difflib.get_close_matches(asked, known_targets(), n=2, cutoff=0.6)
+    known = known_targets()
+    # A target that is known was not misspelt: something else is wrong with it.
+    near = [] if asked in known else difflib.get_close_matches(asked, known, n=2, cutoff=0.6)
     return f". Did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
-from hybridlat.cli.param_types import DURATION, SHAPE, SHARE
-from hybridlat.errors import HybridlatError
+from hybridlat.cli.param_types import DURATION, SHAPE, SHARE, TOLERANCE
+from hybridlat.errors import HybridlatError, TargetError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +52,54 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def _stand_for(ctx: click.Context, sheet: str, targets: Iterable[str] | None) -> None:
+    """Let a data sheet stand for the device of the targets until the command ends.
+
+    ``targets`` None: the command has none, and the device is called as the file.
+    """
+    from hybridlat.engines import device_sheets
+    from hybridlat.schema.target import Target
+
+    name = None
+    if targets is not None:
+        devices = sorted({Target.parse(target).device for target in targets})
+        if not devices:
+            raise click.UsageError(
+                "--device says what the device of --target is: give --target as well.", ctx
+            )
+        if len(devices) > 1:
+            raise click.UsageError(
+                f"--device is one device, but --target names {' and '.join(devices)}.", ctx
+            )
+        name = devices[0]
+    try:
+        ctx.with_resource(device_sheets.with_sheet(sheet, name))
+    except TargetError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="'--device'") from error
+
+
+def device(function: F) -> F:
+    """The option ``--device``: the sheet is in force while the command runs."""
+
+    @click.option(
+        "--device",
+        "device_sheet",
+        metavar="FILE.toml",
+        type=click.Path(),
+        help="Data sheet that stands for the target's device in this command.",
+    )
+    @wraps(function)
+    def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
+        if device_sheet is not None:
+            targets: Iterable[str] | None = options.get("targets")
+            if "target" in options:
+                targets = () if options["target"] is None else (options["target"],)
+            _stand_for(click.get_current_context(), device_sheet, targets)
+        return function(*arguments, **options)
+
+    return cast(F, command)
+
+
 networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
                           type=click.Path())  # fmt: skip
 target = click.option("--target", metavar="TARGET", shell_complete=complete_target,
@@ -66,7 +115,9 @@ threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
                        help="Threads that the engine computes with (1 unless given).")  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
-every_cell = click.option("--all", "every_cell", is_flag=True, help="Show every cell.")
+every_cell = click.option(
+    "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."
+)
 
 far = _all_of(
     click.option("--host", metavar="USER@BOARD", help="Measure there, over ssh. The board needs "
@@ -77,7 +128,7 @@ far = _all_of(
     click.option("--limit", type=DURATION, default="6h", show_default=True, metavar="TIME",
                  help="With --host: how long the run may take; the next one goes on from there."),
 )  # fmt: skip
-where = _all_of(target, threads, store)
+where = _all_of(target, device, threads, store)
 sizes = _all_of(
     click.option("--batch", type=click.IntRange(min=1), metavar="N",
                  help="Size of a free batch dimension (1 unless given)."),
@@ -85,7 +136,7 @@ sizes = _all_of(
                  metavar="NAME:1x3x224x224", help="Shape of an input; may be repeated."),
 )  # fmt: skip
 trust = _all_of(
-    click.option("--tolerance", type=SHARE, default="5%", show_default=True, metavar="SHARE",
+    click.option("--tolerance", type=TOLERANCE, default="5%", show_default=True, metavar="SHARE",
                  help="How wide the interval may be to each side."),
     click.option("--confidence", type=SHARE, default="90%", show_default=True, metavar="SHARE",
                  help="Probability that the interval holds the true latency."),

@@ -38,9 +38,15 @@ class _Text(_Base):
 
 
 class Share(_Text):
-    """``5%`` or ``0.05``: above 0, at most 1."""
+    """``5%`` or ``0.05``: above 0, at most ``most``; more than 1 only in percent.
+
+    A plain 5 is a percent sign forgotten.
+    """
 
     name = "share"
+
+    def __init__(self, most: float = 1.0) -> None:
+        self.most = most
 
     def read(self, text: str) -> float:
         """The share, 0..1."""
@@ -48,8 +54,9 @@ class Share(_Text):
         if match is None:
             raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
         value = float(match[1]) / (100 if match[2] else 1)
-        if not 0 < value <= 1:
-            raise ValueError(f"{text!r} is not above 0 and at most 100%: write it as 5% or 0.05")
+        if not 0 < value <= (self.most if match[2] else 1):
+            most = f"{100 * self.most:.0f}%"
+            raise ValueError(f"{text!r} is not above 0 and at most {most}: write it as 5% or 0.05")
         return value
 
 
@@ -98,6 +105,8 @@ class Shape(_Text):
 
 
 SHARE, DURATION, LATENCY, SHAPE = Share(), Duration(), Latency(), Shape()
+# The farther end of an interval may be more than the latency itself away from it.
+TOLERANCE = Share(most=9.0)
 
 
 def _sum_of_times(text: str, units: dict[str, float]) -> float:

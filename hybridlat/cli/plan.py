@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--remeasure", "--anew", "remeasure", is_flag=True,
               help="Measure again what the store knows already.")  # fmt: skip
 @options.far
+@options.device
 @options.store
 @options.sizes
 @options.as_json

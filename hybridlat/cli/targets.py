@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from hybridlat.api import FamilyInfo, TargetInfo
+
 
 @click.command()
+@options.device
 @options.store
 @options.as_json
-def targets(store: str | None, as_json: bool) -> None:
-    """List the targets of the store, of the packs and models shipped, and this machine."""
-    from hybridlat.api import list_targets
+@click.option("--all", "every_device", is_flag=True,
+              help="Also list the devices that are answered for by their data sheet.")  # fmt: skip
+def targets(store: str | None, as_json: bool, every_device: bool) -> None:
+    """List what is known of which targets: store, packs, models, families and this machine."""
+    from hybridlat.api import list_families, list_targets
 
     found = list_targets(store)
     if as_json:
+        named = {info.target for info in found}
+        families = list_families() if every_device else []
+        found += [t for f in families for t in f.targets() if t.target not in named]
         print_json([asdict(info) for info in found])
         return
+    out = console()
+    out.print(_table(found))
+    for family in list_families():
+        out.print()
+        _print_family(out, family, every_device)
+
+
+def _table(found: Sequence[TargetInfo]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -28,7 +50,7 @@ def targets(store: str | None, as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("target", overflow="fold")
-    for title in ("cells", "networks", "model", "noise"):
+    for title in ("cells", "networks", "model", "noise", "90 % sure"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("known from")
     for info in found:
@@ -39,6 +61,26 @@ def targets(store: str | None, as_json: bool) -> None:
             f"{info.networks:,}",
             "yes" if info.model else "–",
             plus_minus_text(None if info.noise_floor is None else info.noise_floor / 100),
+            plus_minus_text(info.half_width_share),
             Text(info.source, "green" if here else ""),
         )
-    console().print(table)
+    return table
+
+
+def _print_family(out: Console, family: FamilyInfo, every_device: bool) -> None:
+    """One line of a family, and the names of its devices where they are asked for."""
+    from rich.text import Text
+
+    from hybridlat.report.units import count_text, plus_minus_text
+
+    width = family.half_width_share
+    typically = "" if width is None else f", typically {plus_minus_text(width)} (90 % sure)"
+    line = Text.assemble(
+        ("family ", "dim"), (family.name, "bold"),
+        f": {', '.join(family.engines)} of any version. {count_text(len(family.devices), 'GPU')} "
+        f"with a data sheet can be predicted for, measured or not{typically}",
+    )  # fmt: skip
+    line.append(":" if every_device else "; --all lists them.")
+    out.print(line)
+    if every_device:
+        out.print(Text(", ".join(device.name for device in family.devices), "dim"))

@@ -24,6 +24,7 @@ REFUSED = 3
     shell_complete=options.complete_target,
     help="device/runtime/precision[/threads].",
 )
+@options.device
 @options.store
 @options.models_folder
 @options.seed

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,13 +66,17 @@ def load(name_or_path: str | Path) -> Device:
 
 
 @contextmanager
-def with_sheet(path: str | Path, name: str | None = None) -> Iterator[Device]:
+def with_sheet(sheet: str | Path | Device, name: str | None = None) -> Iterator[Device]:
     """Let a data sheet stand for its device (its file's stem, or ``name``) while the block runs.
 
-    The block's ``load``, ``names`` and ``of_target`` know it, in this thread and in what it
-    starts with a copied context; nothing is kept afterwards. TargetError where it is no sheet.
+    ``sheet`` is a file or a device that was read before. The block's ``load``, ``names`` and
+    ``of_target`` know it, in this thread and in what it starts with a copied context; nothing is
+    kept afterwards. TargetError where it is no sheet.
     """
-    device = read(path, name)
+    if isinstance(sheet, Device):
+        device = replace(sheet, name=name or sheet.name)
+    else:
+        device = read(sheet, name)
     token = _given.set((*_given.get(), device))
     try:
         yield device

@@ -69,7 +69,7 @@ class Fallback:
         each = np.bincount(cells.cell, view.roofline_us + launch, cells.cells).tolist()
         wider = normal_quantile(confidence) / normal_quantile(0.9)
         low, high = (math.exp(edge * wider) for edge in ROOFLINE_ERROR)
-        reason = "nothing like it was measured: guessed from the device's peaks and bandwidth"
+        reason = "guessed from the device's peaks and bandwidth: nothing of the kind was measured"
         return [CellPrediction(us, (us * low, us * high), True, reason) for us in each]
 
 
@@ -161,5 +161,5 @@ def fill_in(
     for (signature, _, _), us in zip(uses, answer.cells_us.tolist(), strict=True):
         if signature in empty:
             interval = (us / factor, us * factor)
-            made[signature] = CellPrediction(us, interval, True, f"learned from {answer.kin}")
+            made[signature] = CellPrediction(us, interval, True, f"predicted from {answer.kin}")
     return made, answer

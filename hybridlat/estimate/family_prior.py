@@ -21,6 +21,7 @@ from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
 from hybridlat.model.family.posterior import HIGHEST, LOWEST
 from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.shipped import label_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import Device
@@ -118,8 +119,8 @@ class FamilyPrior:
             spread = float(self.model.spreads(equation[None], [self.task])[0])
         # The point errs least relatively where a task's own networks tell its spread; see
         # relative_point. The interval stays around the median.
-        known = self.task in self.model.tasks and self.adapted is None
-        factor = float(relative_point(np.array([spread]), known)[0])
+        seen = self.model.seen_of(self.task) if self.adapted is None else 0
+        factor = float(relative_point(np.array([spread]), seen)[0])
         each = each * factor
         beside = np.isin(kernels.classes, (HOST, COPY))
         return FamilyAnswer(
@@ -146,7 +147,7 @@ class FamilyPrior:
         calibration = self.model.calibration
         if calibration is None:
             return normal_quantile(confidence) * float(np.hypot(spread, _FIRST_GUESS_SPREAD))
-        return calibration.half_width(spread, str_of(self.task), confidence)
+        return calibration.half_width(spread, label_of(self.task), confidence)
 
     def _kin(self) -> str:
         """Whose measurements the answer rests on, nearest first."""
@@ -159,8 +160,3 @@ class FamilyPrior:
         if any(t.device == task.device for t in known):
             return f"{own}this device under other engines or versions of the family"
         return f"{own}other devices of the family, by this one's data sheet"
-
-
-def str_of(task: Task) -> str:
-    """A task as calibrations name it: the target, and the layout where sources tell it."""
-    return f"{task.device}/{task.engine}/{task.precision} {task.layout}".strip()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hybridlat.engines import registry
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.fallback import fill_in
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import LatencyStats
 
+NAMED = 5
+"""Operators that a warning names; the estimate's ``removed`` has all."""
 MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
 
 
@@ -209,13 +213,19 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
+        removed=tuple(request.file.node_names[i] for i in partition.removed),
+        constants=len(request.file.constant_nodes.intersection(partition.removed)),
         to_measure=to_measure,
+        tolerance=request.tolerance,
         warnings=(
             *data.warnings,
             *partition.warnings,
-            *_about_cells(request, rows, interval, within, len(to_measure)),
+            *_about_cells(
+                request, rows, interval, within, data.target.engine if to_measure else ""
+            ),
+            *_about_origins(rows),
             *_about_interval(data, state.kin),
-            *_about_removed(request),
+            *_about_removed(request.file, partition.removed),
         ),
     )
 
@@ -225,27 +235,35 @@ def _about_cells(
     rows: Sequence[CellEstimate],
     interval: NetworkInterval,
     within: bool,
-    to_measure: int,
+    engine: str,
 ) -> list[str]:
-    """What keeps the estimate from its tolerance, and what its latency leaves out."""
-    missing = sum(row.count for row in rows if row.source == "unsupported")
+    """What keeps the estimate from its tolerance, and what its latency leaves out.
+
+    ``engine`` would have to measure cells; empty where none would help.
+    """
+    missing = sum(row.source == "unsupported" for row in rows)
     found = []
-    if to_measure:
-        found.append(f"{to_measure} cells would have to be measured, but {request.why_not}")
+    if engine:
+        found.append(f"nothing was measured: {request.why_not}")
+        if engine in registry.backends():
+            found.append(
+                "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
+            )
     if not within and request.measure is not None and not missing:
         found.append(
             f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
             f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
         )
-    if any(row.source == "unsupported" for row in rows):
-        found.append(f"{missing} cells have no latency: the latency given is that of the others")
+    if missing:
+        have = "cell has" if missing == 1 else "cells have"
+        found.append(f"{missing} {have} no latency: the latency given is that of the others")
     return found
 
 
 def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
     """Where the interval comes from, unless it is from whole networks of this target."""
     if kin is not None and not data.has_composition:
-        return [f"cells that nobody measured on {data.target} are predicted from {kin.kin}"]
+        return []  # it is that of the family, which is named as the cells' origin
     if data.borrowed is not None:
         return [
             f"the interval is that of {data.borrowed[0]}: whole networks were not measured on "
@@ -256,9 +274,30 @@ def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
     return []
 
 
-def _about_removed(request: Request) -> list[str]:
-    names = ", ".join(request.file.node_names[i] for i in request.partition.removed)
-    return [f"removed by the engine or folded to constants: {names}"] if names else []
+def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
+    """What predictions rest on that are not the target's own model's, and how many they are."""
+    others = Counter(r.reason for r in rows if r.source == "predicted" and r.trusted and r.reason)
+    return [
+        f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
+        for reason, count in others.items()
+    ]
+
+
+def _about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
+    """A count of constants, and the first few of the other operators that do not run."""
+    others = [i for i in removed if i not in file.constant_nodes]
+    found = []
+    if others:
+        names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
+        if len(others) > NAMED:
+            names.append(f"{len(others) - NAMED} more")
+        found.append(f"the engine runs no kernel for {', '.join(names)}")
+    if constants := len(removed) - len(others):
+        only = "operator that only makes constants is" if constants == 1 else (
+            "operators that only make constants are"
+        )  # fmt: skip
+        found.append(f"{constants} {only} folded")
+    return ["; ".join(found)] if found else []
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
@@ -269,7 +308,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
         source: Source = "measured" if posterior.is_measured(i) else "predicted"
-        reason = ""
+        reason, trusted = "", True
         interval = None
         guess = state.predicted.get(use.signature)
         if latency is None or math.isnan(latency):
@@ -282,7 +321,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
             factor = math.exp(min(reach * spread, 20.0))
             interval = (latency / factor, latency * factor)
             if source == "predicted" and guess is not None:
-                reason = guess.reason
+                reason, trusted = guess.reason, guess.trusted
         rows.append(
             CellEstimate(
                 signature=use.signature,
@@ -294,6 +333,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
                 share=float(posterior.uses_us[i]) / total if total > 0 else 0.0,
                 source=source,
                 reason=reason,
+                trusted=trusted,
             )
         )
     return tuple(rows)

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hybridlat.engines import device_sheets
 from hybridlat.engines.resolution import resolve
-from hybridlat.errors import BackendUnavailable
-from hybridlat.estimate.model_folders import model_folders, read_card, read_target, readable
+from hybridlat.errors import BackendUnavailable, TargetError
+from hybridlat.estimate.model_folders import (
+    model_folders,
+    read_card,
+    read_target,
+    readable,
+    user_models_folder,
+)
+from hybridlat.model.family import shipped
+from hybridlat.model.family.tasks import Task
+from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
+
+FAMILY = "family: whole networks"
+FROM_SHEET = "family: data sheet"
 
 
 @dataclass(frozen=True)
 class TargetInfo:
     """One target that can be predicted for, and what there is of it.
 
-    ``noise_floor`` is that of the networks that its model was trained with, RMSPE in percent.
+    ``noise_floor`` is that of the networks that its model was trained with, RMSPE in percent;
+    ``half_width_share`` (0..) how far off the farther end of a 90 % interval typically is where the
+    family of its engine answers, from whole networks that were held out.
     """
 
     target: str
@@ -23,17 +38,78 @@ class TargetInfo:
     networks: int
     model: bool
     noise_floor: float | None = None
+    half_width_share: float | None = None
+
+
+@dataclass(frozen=True)
+class FamilyInfo:
+    """Engines that learn from each other, and the devices that they answer for by data sheet alone.
+
+    ``half_width_share`` as in `TargetInfo`, from devices that were left out.
+    """
+
+    name: str
+    engines: tuple[str, ...]
+    precisions: tuple[str, ...]
+    devices: tuple[Device, ...]
+    half_width_share: float | None
+
+    def targets(self) -> list[TargetInfo]:
+        """Every device under every engine, at the precisions that the family and its sheet know."""
+        return [
+            TargetInfo(f"{device.name}/{engine}/{precision}", FROM_SHEET, 0, 0, False,
+                       half_width_share=self.half_width_share)
+            for device in self.devices
+            for engine in self.engines
+            for precision in self.precisions
+            if precision in ("fp32", "amp") or precision in device.peak_flops
+        ]  # fmt: skip
+
+
+def list_families() -> list[FamilyInfo]:
+    """The families of engines that have a model, and the GPUs that have a data sheet."""
+    heads = [
+        head
+        for folder in shipped.folders(user_models_folder())
+        if (head := readable(shipped.head_of, folder)) is not None
+    ]
+    if not heads:
+        return []
+    sheets = [_readable_sheet(name) for name in device_sheets.names()]
+    gpus = tuple(sheet for sheet in sheets if sheet is not None and sheet.kind == "gpu")
+    return [
+        FamilyInfo(
+            head.name,
+            head.engines,
+            tuple(sorted({task.precision for task in head.tasks})),
+            gpus,
+            head.half_width_share(None),
+        )
+        for head in heads
+    ]
+
+
+def _readable_sheet(name: str) -> Device | None:
+    """A device's data sheet; None where a user's own cannot be read."""
+    try:
+        return device_sheets.load(name)
+    except TargetError:
+        return None
 
 
 def list_targets(store: str | None = None) -> list[TargetInfo]:
-    """Every target that the store, the shipped packs or models know, and this machine."""
+    """Every target that the store, packs, models or families know, and this machine.
+
+    Of families those that whole networks were measured on; `list_families` tells the others.
+    """
     from hybridlat.store import Store, packs
 
     found: dict[str, TargetInfo] = {}
 
     def add(
-        target: Target, source: str, cells: int = 0, networks: int = 0, noise: float | None = None
-    ) -> None:
+        target: Target, source: str, cells: int = 0, networks: int = 0,
+        noise: float | None = None, half_width: float | None = None,
+    ) -> None:  # fmt: skip
         name = str(target)
         old = found.get(name)
         if old is None:
@@ -44,6 +120,7 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
             cells=max(cells, old.cells),
             networks=max(networks, old.networks),
             noise_floor=old.noise_floor if noise is None else noise,
+            half_width_share=old.half_width_share if half_width is None else half_width,
         )
 
     with Store(store) as opened:
@@ -57,6 +134,13 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
         if target is not None:
             noise = read_card(folder).get("noise_floor")
             add(target, "model", noise=noise if isinstance(noise, int | float) else None)
+    for folder in shipped.folders(user_models_folder()):
+        head = readable(shipped.head_of, folder)
+        if head is None:
+            continue
+        for target in sorted({_target_of(task) for task in head.tasks}):
+            add(target, FAMILY, 0, head.networks(target),
+                half_width=head.half_width_share(target))  # fmt: skip
     try:
         engine = resolve(None)
         if engine.backend is not None:
@@ -64,3 +148,7 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
     except BackendUnavailable:
         pass
     return sorted(found.values(), key=lambda info: info.target)
+
+
+def _target_of(task: Task) -> Target:
+    return Target(task.device, task.engine, task.precision)

@@ -48,6 +48,30 @@ class OnnxFile:
 
         return unique_names(self.model)
 
+    @cached_property
+    def op_types(self) -> tuple[str, ...]:
+        """The operator of every node of the file, in file order."""
+        return tuple(node.op_type for node in self.model.graph.node)
+
+    @cached_property
+    def constant_nodes(self) -> frozenset[int]:
+        """Positions of the nodes that compute the same for every input of bound sizes.
+
+        Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
+        arithmetic of shapes.
+        """
+        fixed = {tensor.name for tensor in self.model.graph.initializer}
+        fixed.update(tensor.values.name for tensor in self.model.graph.sparse_initializer)
+        found = set()
+        for position, node in enumerate(self.model.graph.node):
+            reads = {name for name in node.input if name}
+            # A subgraph may read what its node does not name.
+            alone = not any(a.HasField("g") or a.graphs for a in node.attribute)
+            if node.op_type in ("Shape", "Size") or (alone and reads <= fixed):
+                found.add(position)
+                fixed.update(node.output)
+        return frozenset(found)
+
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
         """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""

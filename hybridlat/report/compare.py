@@ -118,7 +118,7 @@ def print_comparison(
         console.print()
         console.print(_cells_table(estimates, rows, console.width, every_cell))
     for letter, estimate in _lettered(estimates):
-        for note in notes(estimate):
+        for note in notes(estimate, everything=every_cell):
             console.print(Text(f"{letter}: ", "bold") + note)
 
 

@@ -9,9 +9,9 @@ from hybridlat.schema.estimate import Estimate
 def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
     """One sentence without its full stop; empty for an estimate within its tolerance.
 
-    ``tolerance`` (0..1) is what was asked for, where that is at hand. An interval can be narrow
-    enough and the estimate doubtful all the same: a cell unlike all that the model was trained on
-    has an interval that means little.
+    ``tolerance`` (0..1) is what was asked for, the estimate's own unless given. An interval can be
+    narrow enough and the estimate doubtful all the same: a cell unlike all that the model was
+    trained on has an interval that means little.
     """
     missing = sum(cell.source == "unsupported" for cell in estimate.cells)
     if missing or estimate.latency_us is None:
@@ -19,13 +19,19 @@ def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
     if estimate.within_tolerance:
         return ""
     if tolerance is None:
-        return "the interval is wider than the tolerance, or rests on cells unlike those measured"
+        tolerance = estimate.tolerance
     width = half_width_share(estimate.latency_us, estimate.interval_us)
-    if width is None or width > tolerance:
+    strange = [cell for cell in estimate.cells if cell.source == "predicted" and not cell.trusted]
+    too_wide = width is None or tolerance is None or width > tolerance
+    if strange and (tolerance is None or not too_wide):
+        are = "is" if len(strange) == 1 else "are"
         return (
-            f"the interval {plus_minus_text(width)} is wider than the tolerance "
-            f"{percent_text(tolerance)}"
+            f"{count_text(len(strange), 'cell')} {are} predicted outside what the model was "
+            f"trained on ({strange[0].reason})"
         )
-    reasons = [cell.reason for cell in estimate.cells if cell.source == "predicted" and cell.reason]
-    first = f" ({reasons[0]})" if reasons else ""
-    return f"cells are predicted that are unlike those measured{first}"
+    if tolerance is None:
+        return "the interval is wider than the tolerance"
+    return (
+        f"the interval {plus_minus_text(width)} is wider than the tolerance "
+        f"{percent_text(tolerance)}"
+    )

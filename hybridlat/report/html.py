@@ -42,7 +42,7 @@ def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
 def _section(estimate: Estimate, tolerance: float | None) -> str:
     return "\n".join(
         ["<section>", _header(estimate), _notes(estimate, tolerance), _timeline(estimate),
-         _table(estimate), "</section>"]
+         _table(estimate), _removed(estimate), "</section>"]
     )  # fmt: skip
 
 
@@ -189,9 +189,10 @@ def _table(estimate: Estimate) -> str:
         each = "–" if cell.latency_us is None else scale.number(cell.latency_us, decimals)
         width = plus_minus_text(half_width_share(cell.latency_us, cell.interval_us))
         names = ", ".join(name for name in cell.nodes if name)
+        reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
         where = (
             f"<details><summary>{escape(chain(cell.ops))}</summary><p>{escape(names)}</p>"
-            f"<p><code>{escape(cell.signature)}</code></p></details>"
+            f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
         )
         rows.append(
             f'<tr><td class="bar"><i class="{cell.source}" '
@@ -208,6 +209,19 @@ def _table(estimate: Estimate) -> str:
     return (
         f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
+
+
+def _removed(estimate: Estimate) -> str:
+    """All operators that the engine does not run, out of the way until they are asked for."""
+    if not estimate.removed:
+        return ""
+    count = count_text(len(estimate.removed), "operator")
+    constants = f", {estimate.constants} of them only make constants" if estimate.constants else ""
+    names = escape(", ".join(estimate.removed))
+    return (
+        f'<details class="removed"><summary>{count} of the file not run{constants}</summary>'
+        f"<p>{names}</p></details>"
     )
 
 

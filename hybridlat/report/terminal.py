@@ -46,7 +46,7 @@ def print_estimate(
     if estimate.cells:
         console.print()
         console.print(cells_table(estimate, console.width, every_cell=every_cell))
-    for note in notes(estimate, tolerance):
+    for note in notes(estimate, tolerance, everything=every_cell):
         console.print(note)
 
 
@@ -133,8 +133,13 @@ def cells_table(estimate: Estimate, width: int, *, every_cell: bool = False) -> 
     return table
 
 
-def notes(estimate: Estimate, tolerance: float | None = None) -> list[Text]:
-    """What the reader must know before using the number, one line each."""
+def notes(
+    estimate: Estimate, tolerance: float | None = None, *, everything: bool = False
+) -> list[Text]:
+    """What the reader must know before using the number, one line each.
+
+    ``everything``: at any length, and with all operators that do not run.
+    """
     lines: list[Text] = []
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     if missing:
@@ -146,17 +151,20 @@ def notes(estimate: Estimate, tolerance: float | None = None) -> list[Text]:
         lines.append(Text(f"{first_upper(why_untrusted(estimate, tolerance))}.", "bold red"))
     if estimate.to_measure:
         lines.append(Text(f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')} on "
-                          f"{estimate.target} (--measure auto there, or hybridlat plan).",
+                          f"{estimate.target}.",
                           "yellow"))  # fmt: skip
-    lines += [Text(f"Note: {_at_length(warning)}", "yellow") for warning in estimate.warnings]
+    for warning in estimate.warnings:
+        lines.append(Text(f"Note: {warning if everything else _at_length(warning)}", "yellow"))
+    if everything and estimate.removed:
+        lines.append(Text(f"Not run: {', '.join(estimate.removed)}", "dim"))
     return lines
 
 
 def _at_length(warning: str) -> str:
-    """The warning, cut where it goes on for many lines (every operator that was folded)."""
+    """The warning, cut where it goes on for many lines."""
     if len(warning) <= _NOTE_LENGTH:
         return warning
-    return f"{warning[:_NOTE_LENGTH].rpartition(' ')[0]} … (--json shows all of it)"
+    return f"{warning[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
 
 
 def bar(share: float, top_share: float, width: int) -> str:

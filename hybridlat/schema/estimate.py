@@ -16,6 +16,8 @@ class CellEstimate:
     ``latency_us`` and ``interval_us`` are of one use, ``count`` the number of uses, ``share`` the
     part of the network's time that all uses take (0..1). ``nodes`` names every operator of the
     file in any of the uses. An unsupported cell has no latency, and makes the whole untrusted.
+    ``trusted`` is False where the prediction is far from all that its model was trained on;
+    ``reason`` says so then, and else what a prediction rests on if not on the target's own model.
     """
 
     signature: str
@@ -27,6 +29,7 @@ class CellEstimate:
     share: float
     source: Source
     reason: str = ""
+    trusted: bool = True
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class Estimate:
     ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
     the true latency with probability ``confidence``. ``measured_share`` is the part of the time
     that comes from measured cells; ``measured_now`` counts cells measured to answer this call.
-    ``to_measure`` are the signatures that the gate would measure next.
+    ``removed`` names the operators of the file that the engine does not run, and ``constants`` of
+    them only make constants; every other one is in exactly one cell. ``to_measure`` are the
+    signatures that the gate would measure next, to come within ``tolerance``.
     """
 
     network: str
@@ -51,7 +56,10 @@ class Estimate:
     measured_now: int
     elapsed_s: float
     cells: tuple[CellEstimate, ...]
+    removed: tuple[str, ...] = ()
+    constants: int = 0
     to_measure: tuple[str, ...] = ()
+    tolerance: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property

@@ -111,6 +111,17 @@ def test_importing_hybridlat_loads_nothing_heavy() -> None:
                         "click", "sqlalchemy"}  # fmt: skip
 
 
+def test_listing_targets_loads_no_model() -> None:
+    code = (
+        "import contextlib, io, os\n"
+        "os.environ['HYBRIDLAT_STORE'] = 'sqlite://'\n"
+        "from hybridlat.cli import main as cli\n"
+        "import numpy; numpy.load = None  # no array is read\n"
+        "with contextlib.redirect_stdout(io.StringIO()): assert cli.run(['targets']) == 0"
+    )
+    assert not loaded_by(code) & {"xgboost", "sklearn", "pandas", "mlflow", "torch"}
+
+
 def test_help_loads_nothing_heavy_and_answers_at_once() -> None:
     code = (
         "import contextlib, io, time\n"

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.cli.param_types import DURATION, LATENCY, SHAPE, SHARE
+from hybridlat.cli.param_types import DURATION, LATENCY, SHAPE, SHARE, TOLERANCE
 
 positive = st.floats(1e-3, 1e4).map(lambda x: float(f"{x:.4f}")).filter(lambda x: x > 0)
+
+
+def test_an_interval_may_be_wider_than_the_latency() -> None:
+    assert TOLERANCE.convert("150%", None, None) == pytest.approx(1.5)
 
 
 @given(st.integers(1, 10_000))
@@ -52,6 +56,8 @@ def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -
         (SHARE, "5", "5% or 0.05"),
         (SHARE, "0", "above 0"),
         (SHARE, "101%", "at most 100%"),
+        (TOLERANCE, "5", "5% or 0.05"),
+        (TOLERANCE, "901%", "at most 900%"),
         (SHARE, "-1%", "5% or 0.05"),
         (SHARE, "nan", "5% or 0.05"),
         (SHARE, "", "5% or 0.05"),
@@ -83,7 +89,7 @@ def test_what_makes_no_sense_is_refused_with_the_way_to_write_it(
 
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
-    for kind in (SHARE, DURATION, LATENCY, SHAPE):
+    for kind in (SHARE, TOLERANCE, DURATION, LATENCY, SHAPE):
         value: object = None
         with contextlib.suppress(click.BadParameter):
             value = kind.convert(text, None, None)

@@ -135,5 +135,5 @@ def test_an_own_model_speaks_first_and_the_family_for_what_it_leaves(tmp_path: P
     reasons = json.dumps([cell.reason for cell in estimate.cells])
     assert estimate.supported
     pool = predicted(str(tmp_path / "n.db"), "v100/tensorrt/fp16")
-    by_reason = [cell for cell in pool.cells if "learned from" in cell.reason]
+    by_reason = [cell for cell in pool.cells if "predicted from" in cell.reason]
     assert 0 < len(by_reason) < len(pool.cells), reasons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from html.parser import HTMLParser
@@ -77,6 +78,18 @@ def test_the_page_says_what_the_estimate_says() -> None:
                   "Dropout_7 was removed by the engine"):  # fmt: skip
         assert words in parsed.text, words
     assert "b" not in parsed.tags  # the network's name is text, not markup
+
+
+def test_the_page_holds_what_is_removed_and_what_predictions_rest_on() -> None:
+    cells = list(residual().cells)
+    cells[3] = dataclasses.replace(cells[3], reason="predicted from <its> kin")
+    parsed = Page(page([dataclasses.replace(
+        residual(), cells=tuple(cells), removed=("Dropout_7", "odd <name>"), constants=1
+    )]))  # fmt: skip
+    for words in ("2 operators of the file not run, 1 of them only make constants",
+                  "Dropout_7, odd <name>", "Predicted from <its> kin."):  # fmt: skip
+        assert words in parsed.text, words
+    assert "not run" not in Page(page([residual()])).text
 
 
 def test_the_timeline_holds_every_cell_in_proportion() -> None:

@@ -28,10 +28,13 @@ def printed(
     *,
     noise_floor: float | None = None,
     tolerance: float | None = None,
+    every_cell: bool = False,
 ) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, highlight=False, markup=False)
-    terminal.print_estimate(console, estimate, noise_floor=noise_floor, tolerance=tolerance)
+    terminal.print_estimate(
+        console, estimate, noise_floor=noise_floor, tolerance=tolerance, every_cell=every_cell
+    )
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -115,7 +118,7 @@ def test_a_bar_is_never_longer_than_its_column(share: float, top: float, width: 
 def strange() -> Estimate:
     """An interval of ±1.7 %, and a cell predicted where the model has never been."""
     cells = list(residual().cells)
-    cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell")
+    cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell", trusted=False)
     return dataclasses.replace(residual(), cells=tuple(cells), within_tolerance=False)
 
 
@@ -145,5 +148,23 @@ def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest
     many = dataclasses.replace(residual(), warnings=(f"removed by the engine: {names}",))
     text = printed(many, 100)
     assert "ConstantOfShape_0" in text and "ConstantOfShape_299" not in text
-    assert "(--json shows all of it)" in " ".join(text.split())
+    assert "(--all shows all of it)" in " ".join(text.split())
     assert len(text.splitlines()) <= len(printed(residual(), 100).splitlines()) + 3
+    assert "ConstantOfShape_299" in printed(many, 100, every_cell=True)
+
+
+def test_what_is_removed_is_named_on_demand_alone() -> None:
+    estimate = dataclasses.replace(residual(), removed=("Dropout_7", "odd & name"), constants=1)
+    assert "odd & name" not in printed(estimate)
+    assert "Not run: Dropout_7, odd & name" in printed(estimate, every_cell=True)
+
+
+def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:
+    asked = dataclasses.replace(strange(), tolerance=0.01)
+    assert why_untrusted(asked) == why_untrusted(strange(), 0.01)
+    learned = dataclasses.replace(
+        strange(),
+        cells=tuple(dataclasses.replace(c, reason="from its kin") for c in residual().cells),
+        tolerance=0.01,
+    )
+    assert "outside" not in why_untrusted(learned) and "wider" in why_untrusted(learned)

@@ -9,13 +9,15 @@ al. 2002; Lei et al. 2018).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+ELSEWHERE = ""
+"""Stands among the tasks of a calibration for devices that were left out."""
 _PRIOR_SCORES = 20.0
 
 
@@ -23,12 +25,14 @@ _PRIOR_SCORES = 20.0
 class Calibration:
     """``scores`` of held-out networks, ascending, of all tasks and by task.
 
-    A score is an absolute log-error over ``sqrt(spread² + floor²)``.
+    A score is an absolute log-error over ``sqrt(spread² + floor²)``. ``spreads`` are the medians
+    of what the model stated for the held-out networks of each task.
     """
 
     floor: float
     pooled: Array
     by_task: dict[str, Array]
+    spreads: dict[str, float] = field(default_factory=dict)
 
     def half_width(self, spread: float, task: str, confidence: float = 0.9) -> float:
         """Half the width of the interval of the logarithm; wider for a higher confidence.
@@ -43,19 +47,26 @@ class Calibration:
             factor = weight * _quantile(own, confidence) + (1 - weight) * factor
         return float(factor * np.hypot(spread, self.floor))
 
+    def typical_half_width(self, task: str, confidence: float = 0.9) -> float | None:
+        """``half_width`` of a task's network of median spread; None for a task without any."""
+        spread = self.spreads.get(task)
+        return None if spread is None else self.half_width(spread, task, confidence)
+
     def to_json(self) -> dict[str, object]:
         """As plain lists, scores to four figures."""
         return {
             "floor": self.floor,
             "pooled": _rounded(self.pooled),
             "by_task": {name: _rounded(scores) for name, scores in self.by_task.items()},
+            "spreads": {name: float(f"{x:.4g}") for name, x in self.spreads.items()},
         }
 
     @classmethod
     def from_json(cls, stated: Mapping[str, Any]) -> Calibration:
         """Read ``to_json``; KeyError, TypeError or ValueError for anything else."""
         by_task = {str(k): np.array(v, np.float64) for k, v in stated["by_task"].items()}
-        return cls(float(stated["floor"]), np.array(stated["pooled"], np.float64), by_task)
+        spreads = {str(k): float(v) for k, v in stated.get("spreads", {}).items()}
+        return cls(float(stated["floor"]), np.array(stated["pooled"], np.float64), by_task, spreads)
 
     def interval_us(
         self, latency_us: float, spread: float, task: str, confidence: float = 0.9
@@ -76,8 +87,10 @@ def calibrate(
         raise ValueError("no held-out error to calibrate intervals with")
     scores = np.abs(errors) / np.hypot(spreads, floor)
     names = np.array(list(tasks))
-    by_task = {str(name): np.sort(scores[names == name]) for name in np.unique(names)}
-    return Calibration(floor, np.sort(scores), by_task)
+    places = {str(name): names == name for name in np.unique(names)}
+    by_task = {name: np.sort(scores[mine]) for name, mine in places.items()}
+    medians = {name: float(np.median(spreads[mine])) for name, mine in places.items()}
+    return Calibration(floor, np.sort(scores), by_task, medians)
 
 
 def _rounded(scores: Array) -> list[float]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,12 +182,7 @@ class FamilyModel:
     def load(cls, folder: Path) -> FamilyModel:
         """Read ``save``; StoreError for what is damaged or of another format."""
         try:
-            head = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
-            if head["format"] != FORMAT:
-                raise StoreError(
-                    f"{folder} is a family model of format {head['format']}, this version reads "
-                    f"{FORMAT}: install the version that wrote it or train it anew"
-                )
+            head = _head(folder)
             hyper = dict(head["hyper"])
             hyper["lengths"] = np.array(hyper["lengths"])
             hyper["sharing"] = Sharing(**hyper["sharing"])
@@ -194,16 +190,49 @@ class FamilyModel:
             with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
                 return cls(
                     embedding,
-                    tuple(Task(**task) for task in head["tasks"]),
+                    _tasks(head),
                     arrays["sums"],
                     arrays["anchors"].astype(np.float32),
                     arrays["anchor_task"].astype(np.intp),
                     arrays["anchor_factor"],
                     np.array(head["seen"], np.intp),
-                    Calibration.from_json(head["calibration"]) if head["calibration"] else None,
+                    _calibration(head),
                 )
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{folder} holds no family model that can be read: {error}") from None
+            raise _unreadable(folder, error) from None
+
+
+def read_head(folder: Path) -> tuple[tuple[Task, ...], Calibration | None]:
+    """The tasks of a saved model and its calibration, no arrays; StoreError as for `load`."""
+    try:
+        head = _head(folder)
+        return _tasks(head), _calibration(head)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable(folder, error) from None
+
+
+def _head(folder: Path) -> dict[str, Any]:
+    head = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
+    if not isinstance(head, dict):
+        raise ValueError("its head is no JSON object")
+    if head["format"] != FORMAT:
+        raise StoreError(
+            f"{folder} is a family model of format {head['format']}, this version reads "
+            f"{FORMAT}: install the version that wrote it or train it anew"
+        )
+    return head
+
+
+def _tasks(head: Mapping[str, Any]) -> tuple[Task, ...]:
+    return tuple(Task(**task) for task in head["tasks"])
+
+
+def _calibration(head: Mapping[str, Any]) -> Calibration | None:
+    return Calibration.from_json(head["calibration"]) if head["calibration"] else None
+
+
+def _unreadable(folder: Path, error: object) -> StoreError:
+    return StoreError(f"{folder} holds no family model that can be read: {error}")
 
 
 def serve(posterior: Posterior, anchors: int = 900) -> FamilyModel:

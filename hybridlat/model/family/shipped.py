@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.intervals import ELSEWHERE, Calibration
+from hybridlat.model.family.served import FamilyModel, read_head, relative_point
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
@@ -56,15 +61,75 @@ def load(folder: Path) -> FamilyModel:
     return FamilyModel.load(folder)
 
 
+@dataclass(frozen=True)
+class FamilyHead:
+    """What is told of a family without reading what it learned."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    calibration: Calibration | None
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that it answers for, without their versions."""
+        return tuple(sorted(engine for engine, name in FAMILY_OF.items() if name == self.name))
+
+    def networks(self, target: Target) -> int:
+        """Whole networks of a target that the intervals were calibrated on."""
+        known = self.calibration
+        return 0 if known is None else len(known.by_task.get(label_of(self._task(target)), ()))
+
+    def half_width_share(self, target: Target | None) -> float | None:
+        """How far the farther end of an interval of 90 % typically is from the latency (0..).
+
+        Of a network of median spread; None as target: of a device that no network was measured on.
+        None where nothing calibrated it.
+        """
+        if self.calibration is None:
+            return None
+        label = ELSEWHERE if target is None else label_of(self._task(target))
+        half = self.calibration.typical_half_width(label)
+        if half is None:
+            return None
+        spread = np.array([self.calibration.spreads[label]])
+        point = float(relative_point(spread, self.networks(target) if target is not None else 0)[0])
+        return float(np.exp(half)) / point - 1
+
+    def _task(self, target: Target) -> Task:
+        return task_among(target, self.tasks)
+
+
+def folders(user_folder: Path) -> list[Path]:
+    """The folders of all families that have a model, by the family's name."""
+    found = [folder_of(name, user_folder) for name in sorted(set(FAMILY_OF.values()))]
+    return [folder for folder in found if folder is not None]
+
+
+def head_of(folder: Path) -> FamilyHead:
+    """The head of a family's model; StoreError for a damaged one."""
+    tasks, calibration = read_head(folder)
+    return FamilyHead(folder.name.removeprefix("family_"), tasks, calibration)
+
+
+def label_of(task: Task) -> str:
+    """A task as calibrations name it: the target, and the layout where sources tell it."""
+    return f"{task.device}/{task.engine}/{task.precision} {task.layout}".strip()
+
+
 def task_of(target: Target, model: FamilyModel) -> Task:
-    """What the model takes a target for.
+    """What the model takes a target for; see `task_among`."""
+    return task_among(target, model.tasks)
+
+
+def task_among(target: Target, tasks: Sequence[Task]) -> Task:
+    """What a family of these tasks takes a target for.
 
     Where a source told layouts apart and the target does not, the layout is that of the file
     (channels first).
     """
     copies = copies_of(target)
     plain = Task(target.device, target.runtime, target.precision, "", copies)
-    if plain in model.tasks:
+    if plain in tasks:
         return plain
-    layouts = {t.layout for t in model.tasks if t.layout}
+    layouts = {t.layout for t in tasks if t.layout}
     return Task(target.device, target.runtime, target.precision, "nchw" if layouts else "", copies)

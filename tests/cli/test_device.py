@@ -1,0 +1,105 @@
+"""``--device``: a data sheet from anywhere stands for the target's device, for one command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor, predict
+from hybridlat.cli import main as cli
+from hybridlat.engines import device_sheets
+from hybridlat.errors import InputError
+from hybridlat.onnx_io import to_onnx
+from tests.networks import classifier
+
+SHEET = """kind = "gpu"
+bandwidth_gb_per_s = {bandwidth}
+units = 20
+clock_mhz = 1500
+[peak_tflops]
+fp32 = 7.7
+fp16 = 30.7
+"""
+TARGET = "my-board/tensorrt/fp16"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A network and two sheets, none of them called as the device is."""
+    (tmp_path / "a.onnx").write_bytes(to_onnx(classifier(8), seed=1))
+    (tmp_path / "quick.toml").write_text(SHEET.format(bandwidth=2000))
+    (tmp_path / "slow.toml").write_text(SHEET.format(bandwidth=2))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "s.db"))
+    yield tmp_path
+    assert "my-board" not in device_sheets.names()  # nothing outlives its command
+
+
+def latency(capsys: pytest.CaptureFixture[str], *words: str) -> float:
+    code = cli.run(["predict", "a.onnx", "--target", TARGET, "--measure", "never", "--json",
+                    "--tolerance", "900%", *words])  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    return float(found["latency_us"])
+
+
+def test_the_sheet_is_the_device_of_the_target(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = latency(capsys, "--device", "quick.toml")
+    assert latency(capsys, "--device", "slow.toml") > quick
+    assert predict(folder / "a.onnx", TARGET, device="quick.toml").latency_us == quick
+    slow = device_sheets.read(folder / "slow.toml")
+    with Predictor(TARGET, device=slow) as predictor:
+        assert predictor.predict(folder / "a.onnx").latency_us != quick
+    with pytest.raises(InputError, match="give a target"):
+        Predictor(device=slow)
+
+
+def test_without_a_sheet_nobody_knows_the_device(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["predict", "a.onnx", "--target", TARGET, "--measure", "never"]) == 3
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--target", TARGET, "--device", "no.toml"], "no.toml"),
+        (["--target", TARGET, "--device", "a.onnx"], "it is not TOML"),
+        (["--target", TARGET, "--device", "."], "it cannot be read"),
+        (["--device", "quick.toml"], "give --target as well"),
+        (["--target", "v100", "--device", "quick.toml"], "is not a target"),
+    ],
+)
+@pytest.mark.parametrize("command", ["predict", "compare", "measure"])
+def test_what_is_wrong_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, words: list[str], sentence: str
+) -> None:
+    assert cli.run([command, "a.onnx", "a.onnx", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in " ".join(err.split()) and "Did you mean" not in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "command", ["predict", "compare", "measure", "plan", "evaluate", "onboard", "train", "targets"]
+)
+def test_every_command_with_a_target_takes_a_sheet(command: str) -> None:
+    import click
+
+    found = cli.app.get_command(click.Context(cli.app), command)
+    assert found is not None
+    assert [p.name for p in found.params].count("device_sheet") == 1
+
+
+def test_one_sheet_is_one_device(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.run(["evaluate", "--target", TARGET, "--target", "v100/tensorrt/fp16",
+                    "--device", "quick.toml"])  # fmt: skip
+    assert code == 2
+    assert "--device is one device" in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""Every operator of a file is in exactly one cell or named as removed; constants are a count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from hybridlat import onnx_io
+from hybridlat.api import predict
+from hybridlat.estimate.network_estimate import NAMED
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+L4 = "l4/tensorrt/fp16"
+
+
+@pytest.mark.parametrize("name", ["resnet50", "squeezenet", "mobilenetv2_100"])
+@pytest.mark.parametrize("target", [L4, "l4/torch-compile-2.9/amp"])
+def test_every_operator_is_somewhere_exactly_once(name: str, target: str, tmp_path: Path) -> None:
+    path = NETS / f"{name}.onnx"
+    estimate = predict(path, target, store=str(tmp_path / "s.db"), measure="never")
+    named = [node for cell in estimate.cells for node in cell.nodes]
+    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(path).node_names)
+    assert 40 < estimate.constants <= len(estimate.removed)
+    assert not any("ConstantOfShape" in warning for warning in estimate.warnings)
+    assert any(f"{estimate.constants} operators that only" in w for w in estimate.warnings)
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+
+
+def test_weights_what_makes_them_and_shapes_are_constants() -> None:
+    model = model_of("""g (float[1,8] x) => (float[1,8] y)
+        <float one = {1.0}, int64[2] size = {8, 8}>
+    {
+        made = ConstantOfShape(size)
+        w = Mul(made, one)
+        s = Shape(x)
+        same = Identity(x)
+        flat = Reshape(same, s)
+        p = MatMul(flat, w)
+        y = Relu(p)
+    }""")
+    file = onnx_io.load(model)
+    assert {file.op_types[i] for i in file.constant_nodes} == {"ConstantOfShape", "Mul", "Shape"}
+
+
+def test_few_of_the_operators_that_are_no_constants_are_named(tmp_path: Path) -> None:
+    chain = " ".join(f"x{i + 1} = Identity(x{i})" for i in range(9))
+    model = model_of(
+        "g (float[1,8,16,16] x0) => (float[1,8,16,16] y) { " + chain + " y = Relu(x9) }"
+    )
+    estimate = predict(model, L4, store=str(tmp_path / "s.db"), measure="never")
+    assert len(estimate.removed) == 9 and estimate.constants == 0
+    (warning,) = [w for w in estimate.warnings if "runs no kernel" in w]
+    assert warning.count("(Identity)") == NAMED and warning.endswith(f"{9 - NAMED} more")
+
+
+@pytest.mark.parametrize(("engine", "can"), [("tensorrt", True), ("torch-compile-2.9", False)])
+def test_how_to_measure_is_told_of_engines_that_can_be(
+    engine: str, can: bool, tmp_path: Path
+) -> None:
+    estimate = predict(
+        NETS / "squeezenet.onnx", f"l4/{engine}/fp16", store=str(tmp_path / "s.db"), measure="never"
+    )
+    assert estimate.to_measure and estimate.tolerance == 0.05
+    assert any("hybridlat plan" in warning for warning in estimate.warnings) == can
+    origins = [w for w in estimate.warnings if w.startswith(f"{len(estimate.cells)} cells are ")]
+    assert len(origins) == 1 and ("predicted from" in origins[0]) == can
+    assert all(cell.trusted and cell.reason for cell in estimate.cells)

@@ -1,0 +1,119 @@
+"""What can be predicted for, and how well: what `hybridlat targets` lists."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor, list_families, list_targets
+from hybridlat.engines import device_sheets
+from hybridlat.estimate import model_folders, target_list
+from hybridlat.model.family import shipped
+from hybridlat.report.units import half_width_share
+from hybridlat.schema.resources import shipped as shipped_path
+from tests.cli.shell import process
+
+FAMILY = shipped_path("models", "family_tensorrt")
+NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "resnet50.onnx"
+SHEET = """kind = "gpu"
+bandwidth_gb_per_s = 256
+units = 20
+clock_mhz = 1500
+[peak_tflops]
+fp32 = 7.7
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own folder of models, in place of the real one."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    monkeypatch.setattr(target_list, "user_models_folder", lambda: folder)
+    monkeypatch.setattr(model_folders, "user_models_folder", lambda: folder)
+    return folder
+
+
+def test_every_task_of_a_family_is_a_target(tmp_path: Path) -> None:
+    found = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
+    tasks = shipped.load(FAMILY).tasks
+    for task in tasks:
+        info = found[f"{task.device}/{task.engine}/{task.precision}"]
+        assert info.source.endswith("family: whole networks") and not info.model
+        if info.networks:
+            assert info.half_width_share is not None and 0.05 < info.half_width_share < 2
+    assert found["v100/paddle-tensorrt-2021/fp32"].networks > 150
+
+
+@pytest.mark.parametrize("target", ["t4/tensorrt/fp16", "xavier-nx/tensorrt/fp16"])
+def test_the_width_that_is_listed_is_like_the_one_that_is_predicted(
+    tmp_path: Path, target: str
+) -> None:
+    store = str(tmp_path / "s.db")
+    (listed,) = [i.half_width_share for i in list_targets(store) if i.target == target]
+    with Predictor(target, store=store, measure="never") as predictor:
+        estimate = predictor.predict(NET)
+    stated = half_width_share(estimate.latency_us, estimate.interval_us)
+    assert listed is not None and stated is not None
+    assert 0.5 < (1 + listed) / (1 + stated) < 2
+
+
+def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:
+    (family,) = [one for one in list_families() if one.name == "tensorrt"]
+    assert family.engines == ("paddle-tensorrt", "tensorrt", "tensorrt-rtx")
+    names = {device.name for device in family.devices}
+    assert "l4" in names and "i7-12700h" not in names
+    assert family.half_width_share is not None and family.half_width_share > 0.3
+    targets = {info.target: info for info in family.targets()}
+    assert targets["l4/tensorrt/fp16"].source == "family: data sheet"
+    (tmp_path / "board.toml").write_text(SHEET)
+    with device_sheets.with_sheet(tmp_path / "board.toml"):
+        (family,) = [one for one in list_families() if one.name == "tensorrt"]
+    targets = {info.target: info for info in family.targets()}
+    assert "board/tensorrt/fp32" in targets and "board/tensorrt/fp16" not in targets
+
+
+def test_a_family_without_calibration_states_no_width(own_models: Path, tmp_path: Path) -> None:
+    shutil.copytree(FAMILY, own_models / "family_tensorrt")
+    head = own_models / "family_tensorrt" / "family.json"
+    body = json.loads(head.read_text())
+    head.write_text(json.dumps({**body, "calibration": None}))
+    found = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
+    assert found["t4/tensorrt/fp16"].half_width_share is None
+    old = {k: v for k, v in body["calibration"].items() if k != "spreads"}
+    head.write_text(json.dumps({**body, "calibration": old}))  # as written before there were any
+    found = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
+    assert found["t4/tensorrt/fp16"].half_width_share is None
+    assert found["t4/tensorrt/fp16"].networks == 16
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"format": 99}', '{"format": 1}'])
+def test_a_damaged_family_costs_only_itself(
+    own_models: Path, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (own_models / "family_tensorrt").mkdir()
+    (own_models / "family_tensorrt" / "family.json").write_text(damage)
+    targets = {info.target for info in list_targets(str(tmp_path / "s.db"))}
+    assert "v100/tensorrt/fp16" in targets and "t4/tensorrt/fp16" not in targets
+    assert list_families() == []
+    assert "family_tensorrt" in caplog.text
+
+
+def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    short = process("targets", "--store", store)
+    assert short.returncode == 0, short.stderr
+    assert "family tensorrt: paddle-tensorrt, tensorrt, tensorrt-rtx" in short.stdout
+    assert "family: whole networks" in short.stdout and "rtx-5090" not in short.stdout
+    (tmp_path / "board.toml").write_text(SHEET)
+    long = process("targets", "--store", store, "--all", "--device", str(tmp_path / "board.toml"))
+    assert "rtx-5090" in long.stdout and "board" in long.stdout
+    few = json.loads(process("targets", "--store", store, "--json").stdout)
+    many = json.loads(process("targets", "--store", store, "--json", "--all").stdout)
+    assert {"target", "source", "cells", "networks", "model", "noise_floor"} <= set(few[0])
+    assert many[: len(few)] == few
+    names = [item["target"] for item in many]
+    assert len(set(names)) == len(names) and "rtx-5090/tensorrt/fp16" in names
