@@ -68,5 +68,5 @@ def test_how_to_measure_is_told_of_engines_that_can_be(
     assert estimate.to_measure and estimate.tolerance == 0.05
     assert any("hybridlat plan" in warning for warning in estimate.warnings) == can
     origins = [w for w in estimate.warnings if w.startswith(f"{len(estimate.cells)} cells are ")]
-    assert len(origins) == 1 and ("predicted from" in origins[0]) == can
+    assert len(origins) == 1 and "predicted from" in origins[0]
     assert all(cell.trusted and cell.reason for cell in estimate.cells)
