@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-NETS = Path(__file__).resolve().parents[1] / "data" / "nets"
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 SEEDS = ("squeezenet", "shufflenet", "resnet18", "mobilenetv3_small_100", "bvlc_alexnet")
 Mutation = Callable[[onnx.ModelProto, random.Random], None]
 
