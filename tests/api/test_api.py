@@ -138,6 +138,10 @@ def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:
 def test_a_real_network_on_onnx_runtime(store: str) -> None:
     with Predictor(store=store, settings=QUICK) as predictor:
         estimate = predictor.predict(NETS / "squeezenet.onnx")
+        for _ in range(3):  # a quick visit on a busy machine may hold no undisturbed sample
+            if estimate.supported:
+                break
+            estimate = predictor.predict(NETS / "squeezenet.onnx")
         again = predictor.predict(NETS / "squeezenet.onnx")
     assert estimate.supported and estimate.latency_us is not None
     assert 100 < estimate.latency_us < 1e6
