@@ -19,7 +19,7 @@ from hybridlat.estimate.posterior import Correlation
 from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
-from hybridlat.model.family.posterior import HIGHEST, LOWEST
+from hybridlat.model.family.posterior import HIGHEST, LOWEST, log_sum
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.family.shipped import label_of
 from hybridlat.model.family.tasks import Task
@@ -114,7 +114,7 @@ class FamilyPrior:
         if self.adapted is not None:
             _, spread = self.adapted.log_latency(kernels)
         else:
-            share = each * kernels.counts / float(each @ kernels.counts)
+            _, share = log_sum(kernels, base, ratios)
             equation = share.astype(np.float32) @ points
             spread = float(self.model.spreads(equation[None], [self.task])[0])
         # The point errs least relatively where a task's own networks tell its spread; see
