@@ -53,7 +53,9 @@ def compare(
         Predictor(target, store=store, threads=threads, measure=measure,
                   tolerance=tolerance, confidence=confidence, progress=shown) as predictor,
     ):  # fmt: skip
-        estimates = [predictor.predict(path, batch=batch, shapes=shapes) for path in networks]
+        estimates = [
+            predictor.predict(path, batch=batch, shapes=shapes, describe=True) for path in networks
+        ]
     if as_json:
         print_json(comparison(estimates))
     else:

@@ -64,7 +64,7 @@ def predict(
     ):  # fmt: skip
 
         def one(path: str) -> Estimate:
-            return predictor.predict(path, batch=batch, shapes=shapes)
+            return predictor.predict(path, batch=batch, shapes=shapes, describe=True)
 
         for estimate in each(networks, one, codes):
             shown.close()

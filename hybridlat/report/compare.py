@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hybridlat.report.cells_table import SOURCE_STYLE
 from hybridlat.report.labels import short_chain
-from hybridlat.report.terminal import SOURCE_STYLE, notes
+from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
     half_width_share,
     latency_text,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from hybridlat.report import compare, terminal
+from hybridlat.report import cells_table, compare, terminal
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import long_tail, residual, untrusted
@@ -76,8 +76,8 @@ def test_no_line_is_wider_than_the_terminal(width: int, estimate: Estimate) -> N
 @given(st.integers(1, 60), st.booleans())
 def test_shown_and_hidden_cells_are_all_cells(cells: int, every_cell: bool) -> None:
     estimate = long_tail(cells)
-    shown, hidden = terminal.shown_cells(estimate, every_cell)
-    assert sorted(c.signature for c in shown + hidden) == sorted(
+    shown, hidden = terminal.shown_rows(estimate, every_cell)
+    assert sorted(c.signature for row in shown + hidden for c in row.cells) == sorted(
         c.signature for c in estimate.cells
     )
     assert len(hidden) != 1  # one hidden cell takes as much room as its row
@@ -90,7 +90,7 @@ def test_shares_of_the_rows_and_the_rest_add_up() -> None:
     shares = [float(s) for s in re.findall(r"([0-9.]+) % +×", text)]
     assert len(shares) == terminal.ROWS + 1
     assert sum(shares) == pytest.approx(100, abs=1)
-    assert "25 other cells" in text
+    assert "25 more" in text
 
 
 def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> None:
@@ -99,7 +99,7 @@ def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> No
         **{name: getattr(tail, name) for name in tail.__dataclass_fields__ if name != "cells"},
         cells=(*tail.cells, odd),
     )
-    assert terminal.shown_cells(estimate, False)[0][0] is odd
+    assert terminal.shown_rows(estimate, False)[0][0].cells == (odd,)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> No
     [(0.0, 1.0, ""), (1.0, 1.0, "████"), (0.5, 1.0, "██"), (1e-9, 1.0, "▏"), (0.1, 0.0, "")],
 )
 def test_bars(share: float, top: float, bar: str) -> None:
-    assert terminal.bar(share, top, 4) == bar
+    assert cells_table.bar(share, top, 4) == bar
 
 
 @given(st.floats(0, 1), st.floats(0.001, 1), st.integers(1, 40))
 def test_a_bar_is_never_longer_than_its_column(share: float, top: float, width: int) -> None:
-    assert len(terminal.bar(share, top, width)) <= width
+    assert len(cells_table.bar(share, top, width)) <= width
 
 
 def strange() -> Estimate:
@@ -156,8 +156,14 @@ def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest
 
 def test_what_is_removed_is_named_on_demand_alone() -> None:
     estimate = dataclasses.replace(residual(), removed=("Dropout_7", "odd & name"), constants=1)
-    assert "odd & name" not in printed(estimate)
-    assert "Not run: Dropout_7, odd & name" in printed(estimate, every_cell=True)
+    text = printed(estimate)
+    assert "Not run: Dropout_7, 1 operator that only makes constants (--all names them)" in text
+    assert "odd & name" not in text
+    assert "Not run: Dropout_7, odd & name\n" in printed(estimate, every_cell=True)
+    many = dataclasses.replace(
+        estimate, removed=tuple(f"Identity_{i}" for i in range(9)), constants=0
+    )
+    assert "Identity_3, 5 more (--all" in printed(many) and "Identity_4" not in printed(many)
 
 
 def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:
