@@ -123,12 +123,13 @@ def print_comparison(
             console.print(Text(f"{letter}: ", "bold") + note)
 
 
+def letter_of(number: int) -> str:
+    """A, B, … and after Z by number: a short name for a column."""
+    return chr(ord("A") + number) if number < 26 else str(number + 1)
+
+
 def _lettered(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
-    """A, B, … and after Z by number: short names for columns."""
-    return [
-        (chr(ord("A") + i) if i < 26 else str(i + 1), estimate)
-        for i, estimate in enumerate(estimates)
-    ]
+    return [(letter_of(i), estimate) for i, estimate in enumerate(estimates)]
 
 
 def _networks_table(estimates: Sequence[Estimate]) -> Table:
@@ -153,16 +154,21 @@ def _networks_table(estimates: Sequence[Estimate]) -> Table:
     return table
 
 
-def _against(first: Estimate, other: Estimate) -> Text:
+def against_text(first: Estimate, other: Estimate) -> tuple[str, str]:
+    """``1.52× faster``, and its kind (``faster``, ``slower`` or nothing where that is not sure)."""
     factor = speed_up(first, other)
     if factor is None:
-        return Text("–")
+        return "–", ""
     if not distinguishable(first, other):
-        return Text("same within intervals", "dim")
-    faster = factor >= 1
-    times = factor if faster else 1 / factor
-    text = f"{times:.{2 if times < 10 else 0}f}× {'faster' if faster else 'slower'}"
-    return Text(text, "green" if faster else "red")
+        return "same within intervals", ""
+    kind = "faster" if factor >= 1 else "slower"
+    times = factor if factor >= 1 else 1 / factor
+    return f"{times:.{2 if times < 10 else 0}f}× {kind}", kind
+
+
+def _against(first: Estimate, other: Estimate) -> Text:
+    text, kind = against_text(first, other)
+    return Text(text, {"faster": "green", "slower": "red"}.get(kind, "dim"))
 
 
 def _cells_table(
