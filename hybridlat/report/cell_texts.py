@@ -72,19 +72,26 @@ def what_text(cell: CellStructure) -> str:
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """The same of one kernel."""
+    """The same of one kernel; a convolution needs no name."""
+    text = kernel_sizes(kernel)
+    if kernel.contracts and kernel.window:
+        return text
+    return f"{kernel.op.partition('+')[0]} {text}".strip()
+
+
+def kernel_sizes(kernel: Kernel) -> str:
+    """What a kernel works on, without its name."""
     shape = kernel.output_shape
-    name = kernel.op.partition("+")[0]
     if kernel.window and len(shape) == 4 and len(kernel.input_shape) == 4:
-        text = _image_text(kernel.input_shape[1], shape[1], _window(kernel, kernel.stride), shape)
-        return text if kernel.contracts else f"{name} {text}"
+        window = _window(kernel, kernel.stride)
+        return _image_text(kernel.input_shape[1], shape[1], window, shape)
     if kernel.contracts and shape and kernel.input_shape:
         rows = _size(shape[:-1])
         # The operand may be read through a view, so its last size need not be what is summed.
         summed = math.prod(kernel.input_shape) // max(math.prod(shape[:-1]), 1)
         product = f"{summed}→{shape[-1]}"
-        return f"{name} {product if rows in ('', '1') else f'{rows}×{product}'}"
-    return f"{name} {_size(shape)}".strip()
+        return product if rows in ("", "1") else f"{rows}×{product}"
+    return _size(shape)
 
 
 def limit_text(found: tuple[Limit, float] | None) -> str:

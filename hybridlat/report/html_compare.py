@@ -65,7 +65,7 @@ _LINE = "\n"
 
 
 def _differences(estimates: Sequence[Estimate]) -> str:
-    rows = [row for row in cell_differences(estimates) if row.matters]
+    rows = [row for row in cell_differences(estimates) if row.shows]
     if not rows or len({(e.target, e.batch) for e in estimates}) > 1:
         return ""  # cells of other targets or batches are other cells: nothing to hold side by side
     scale = scale_for(total for row in rows for total in row.total_us)
@@ -83,7 +83,8 @@ def _differences(estimates: Sequence[Estimate]) -> str:
         )  # fmt: skip
 
     body = _LINE.join(
-        f"<tr>{cells(row)}<td{_WORD}>{escape(chain(row.ops))}</td></tr>" for row in rows[:ROWS]
+        f"<tr>{cells(row)}<td{_WORD}>{escape(row.what)}</td><td{_WORD}>{escape(chain(row.ops))}</td></tr>"
+        for row in rows[:ROWS]
     )
     more = (
         f'<p class="hint">{len(rows) - ROWS} more cells differ less.</p>\n'
@@ -92,6 +93,7 @@ def _differences(estimates: Sequence[Estimate]) -> str:
     )
     return (
         '<h2>Cells that make the difference</h2>\n<div class="scroll"><table>\n'
-        f'<thead><tr>{head}<th scope="col"{_WORD}>cell</th></tr></thead>\n'
+        f'<thead><tr>{head}<th scope="col"{_WORD}>what</th>'
+        f'<th scope="col"{_WORD}>cell</th></tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>\n{more}"
     )

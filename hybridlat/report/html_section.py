@@ -6,7 +6,7 @@ from html import escape
 
 from hybridlat.report.cell_texts import where_text
 from hybridlat.report.doubt import why_untrusted
-from hybridlat.report.labels import chain
+from hybridlat.report.labels import chain, first_and_more
 from hybridlat.report.rows import Row, rows_of
 from hybridlat.report.timeline import timeline
 from hybridlat.report.units import (
@@ -82,7 +82,7 @@ def _notes(estimate: Estimate, tolerance: float | None) -> str:
         lines.append(
             ("warn", f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')}.")
         )
-    lines += [("warn", warning) for warning in estimate.warnings]
+    lines += [("warn", first_upper(warning)) for warning in estimate.warnings]
     if not lines:
         return ""
     items = "".join(f'<li class="{kind}">{escape(text)}</li>' for kind, text in lines)
@@ -137,7 +137,7 @@ def _table(estimate: Estimate) -> str:
         return ""
     top = max(row.share for row in rows) or 1.0
     scale = scale_for(row.latency_us for row in rows)
-    place = {cell.signature: i for i, cell in enumerate(estimate.cells)}
+    number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
     limits = any(row.limit for row in rows)
     words = estimate.structure is not None
     names = ["", "share", "uses", f"each, {scale.name}", "interval", "source"]
@@ -152,19 +152,23 @@ def _table(estimate: Estimate) -> str:
     for row in rows:
         cell = row.cells[0]
         width = "–" if row.half_width_share is None else plus_minus_text(row.half_width_share)
-        number = place[cell.signature]
+        number = number_of[cell.signature]
         shown = [
             f'<td class="meter"><i class="{row.source}" '
             f'style="width:{100 * row.share / top:.1f}%"></i></td>',
             f"<td>{percent_text(row.share)}</td><td>×{row.count}</td>",
             f"<td>{each_text(scale, row.latency_us)}</td><td>{width}</td>",
-            f'<td class="source word {row.source}">{row.source}</td>',
+            f'<td class="source word tight {row.source}">{row.source}</td>',
         ]
         if limits:
-            shown.append(f'<td class="word">{row.limit}</td>')
+            shown.append(f'<td class="word tight">{row.limit}</td>')
         if words:
-            shown.append(f'<td class="word">{escape(where_text(row.paths))}</td>')
-            shown.append(f'<td class="word">{escape(row.what)}</td>')
+            place = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
+            shown.append(
+                f'<td class="word tight"><button type="button" class="show" '
+                f'title="show in the graph">{place}</button></td>'
+            )
+            shown.append(f'<td class="word tight">{escape(row.what)}</td>')
         shown.append(f'<td class="word ops">{_opened(row)}</td>')
         body.append(f'<tr data-cell="{number}">{"".join(shown)}</tr>')
     return (
@@ -187,7 +191,6 @@ def _opened(row: Row) -> str:
     return (
         f"<details><summary>{escape(chain(cell.ops))}</summary><p>{escape(names)}</p>"
         f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
-        '<button type="button" class="show" hidden>show in the graph</button>'
     )
 
 
@@ -195,10 +198,13 @@ def _removed(estimate: Estimate) -> str:
     """All operators that the engine does not run, out of the way until they are asked for."""
     if not estimate.removed:
         return ""
-    count = count_text(len(estimate.removed), "operator")
-    constants = f", {estimate.constants} of them only make constants" if estimate.constants else ""
+    others = len(estimate.removed) - estimate.constants
+    counts = [f"{count_text(others, 'operator')} without a kernel"] if others else []
+    if estimate.constants:
+        makes = "makes" if estimate.constants == 1 else "make"
+        counts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
     names = escape(", ".join(estimate.removed))
     return (
-        f'<details class="removed"><summary>{count} of the file not run{constants}</summary>'
+        f'<details class="removed"><summary>Not run: {", ".join(counts)}</summary>'
         f"<p>{names}</p></details>"
     )

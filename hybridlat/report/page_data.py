@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hybridlat.report.cell_texts import kernel_text, what_text, where_text
+from hybridlat.report.cell_texts import kernel_sizes, what_text, where_text
 from hybridlat.report.compare import letter_of
 from hybridlat.report.labels import chain, short_chain
 from hybridlat.report.units import (
@@ -95,7 +95,7 @@ def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
         found.append(
             {
                 "op": kernel.op,
-                "what": kernel_text(kernel),
+                "what": kernel_sizes(kernel),
                 "reads": [i for i in kernel.reads if i >= 0],
                 "flop": kernel.work.flop,
                 "bytes": kernel.work.bytes,

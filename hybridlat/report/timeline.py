@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from hybridlat.report.cell_texts import where_text
 from hybridlat.report.labels import chain, short_chain
 from hybridlat.report.units import interval_text, latency_text, percent_text, scale_for
 from hybridlat.schema.estimate import CellEstimate, Estimate
@@ -26,32 +27,35 @@ def timeline(estimate: Estimate) -> str:
     start = _LEFT
     for position, cell in enumerate(cells):
         width = total_us(cell) * unit
-        number = estimate.cells.index(cell)
-        parts.append(_segment(cell, number, start, width, position % 2))
+        parts.append(_segment(estimate, estimate.cells.index(cell), start, width, position % 2))
         start += width
     sources = sorted({cell.source for cell in cells})
     legend = "".join(f'<span class="key-word {source}">{source}</span>' for source in sources)
     return (
-        '<figure class="timeline">\n'
+        '<figure class="timeline"><div class="scroll">\n'
         f'<svg viewBox="0 0 {_WIDTH:.0f} 104" role="img" '
         'aria-label="Time of the cells in network order">\n'
         + "\n".join([*parts, _whisker(estimate, unit), _axis(whole_us, unit)])
-        + f'\n</svg>\n<figcaption>Cells in the order of their first use, all uses of a cell '
+        + f'\n</svg></div>\n<figcaption>Cells in the order of their first use, all uses of a cell '
         f"together. The line below is the network with its interval. {legend}</figcaption>\n"
         "</figure>"
     )  # fmt: skip
 
 
-def _segment(cell: CellEstimate, number: int, start: float, width: float, parity: int) -> str:
+def _segment(estimate: Estimate, number: int, start: float, width: float, parity: int) -> str:
     """One cell: a box with its name where there is room, and everything in its tooltip."""
+    cell = estimate.cells[number]
+    where = where_text(estimate.structure.paths(number)) if estimate.structure else ""
     tip = (
-        f"{chain(cell.ops)}\n×{cell.count}, {latency_text(cell.latency_us)} each, "
+        f"{where}\n{chain(cell.ops)}\n×{cell.count}, {latency_text(cell.latency_us)} each, "
         f"{percent_text(cell.share)}, {cell.source}"
     )
     room = int((width - 8) / _LETTER)
     label = short_chain(cell.ops, room) if room >= 6 else ""
     if label.endswith("…") and len(label) < 9:
         label = ""
+    if estimate.structure and where:
+        label = where_text(estimate.structure.paths(number), room) if room >= 7 else ""
     text = f'<text x="{start + width / 2:.2f}" y="34">{escape(label)}</text>' if label else ""
     gap = 1.0 if width > 3 else 0.0
     return (

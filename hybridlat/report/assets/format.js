@@ -10,7 +10,10 @@ const cut = (text, letters) =>
   text.length <= letters ? text : `${text.slice(0, Math.max(letters - 1, 0))}…`;
 const cutFront = (text, letters) =>
   text.length <= letters ? text : `…${text.slice(text.length - Math.max(letters - 1, 0))}`;
-const quantity = (value, unit) => `${d3.format(".3~s")(value).replace("G", "G")}${unit}`;
+const quantity = (value, unit) => {
+  const text = d3.format(".3~s")(value);
+  return `${text.replace(/[^0-9.]+$/, "")} ${text.replace(/^[0-9.]+/, "")}${unit}`;
+};
 const LIMIT_WORDS = {
   compute: "arithmetic", memory: "main memory", launch: "launching kernels",
 };
@@ -21,4 +24,20 @@ const html = (tag, attributes = {}, ...children) => {
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
+};
+
+// Texts in drawings are cut to the room they have; in front where the end tells them apart.
+const pen = document.createElement("canvas").getContext("2d");
+const textWidth = (text, size, weight = 400) => {
+  pen.font = `${weight} ${size}px system-ui, -apple-system, "Segoe UI", sans-serif`;
+  return pen.measureText(text).width;
+};
+const fitted = (text, room, size, { weight = 400, front = false } = {}) => {
+  let letters = text.length;
+  let shown = text;
+  while (letters > 1 && textWidth(shown, size, weight) > room) {
+    letters -= 1;
+    shown = front ? cutFront(text, letters) : cut(text, letters);
+  }
+  return shown;
 };

@@ -68,13 +68,14 @@ class CellGraph {
 
   draw() {
     const wide = this.panel.clientWidth || 1000;
-    const layout = layoutOf(this.net, this.open, wide / 460);
+    const narrow = wide < 560;
+    const layout = layoutOf(this.net, this.open, wide / (narrow ? 900 : 460));
     this.boxes = layout.boxes;
     const [width, height] = [layout.width + 16, layout.height + 36];
     this.svg.attr("viewBox", `-8 -18 ${width} ${height}`);
     // As tall as the whole needs, at its own size at most, within what a screen shows.
     const fit = Math.min(1.15, wide / width) * height;
-    this.panel.style.height = `${Math.min(Math.max(fit, 220), 680)}px`;
+    this.panel.style.height = `${Math.min(Math.max(fit, 220), narrow ? 900 : 680)}px`;
     this.moved.selectAll("path.link").data(layout.links).join("path")
       .attr("class", "link").lower()
       .attr("d", ([from, to]) => linkPath(this.boxes[from], this.boxes[to]));
@@ -101,9 +102,10 @@ class CellGraph {
     groups.append("title").text((place) => this.words(place));
     groups.append("rect").attr("class", "box").attr("rx", 5);
     groups.append("text").attr("class", "where").attr("x", 9).attr("y", 18)
-      .text((place) => cutFront(place.path || cell(place).label, 22));
+      .text((place) => fitted(place.path || cell(place).label, CELL.width - 34, 12,
+        { weight: 600, front: true }));
     groups.append("text").attr("class", "what").attr("x", 9).attr("y", 34)
-      .text((place) => cut(cell(place).what || cell(place).label, 27));
+      .text((place) => fitted(cell(place).what || cell(place).label, CELL.width - 16, 11));
     groups.append("text").attr("class", "sign").attr("y", 18).attr("aria-hidden", "true");
     groups.append("g").attr("class", "kernels");
     groups.on("click", (event, place) => this.toggle(this.net.places.indexOf(place), true));
@@ -119,9 +121,8 @@ class CellGraph {
     const inside = this.open.has(i) ? this.boxes[i].inside : null;
     const holder = group.select("g.kernels").attr("transform",
       inside ? `translate(${(inside.width - innerWidthOf(inside)) / 2},${CELL.head})` : null);
-    const corner = (k) => ({ ...inside.corners[k], ...KERNEL, column: 0 });
-    holder.selectAll("path").data(inside ? inside.edges : []).join("path").attr("class", "link")
-      .attr("d", ([from, to]) => linkPath(corner(from), corner(to)));
+    holder.selectAll("path").data(inside ? inside.routes : []).join("path").attr("class", "link")
+      .attr("d", routePath);
     const made = holder.selectAll("g.kernel").data(inside ? cell.kernels : []).join((enter) => {
       const g = enter.append("g").attr("class", "kernel");
       g.append("title");
@@ -132,8 +133,9 @@ class CellGraph {
     });
     made.attr("transform", (_, k) => `translate(${inside.corners[k].x},${inside.corners[k].y})`);
     made.select("title").text((kernel, k) => `${kernel.op}\n${kernel.what}\n${place.names[k].join(", ")}`);
-    made.select("text.op").text((kernel) => cut(kernel.op, 23));
-    made.select("text.names").text((kernel, k) => cutFront(place.names[k].join(", ") || "by the engine", 25));
+    made.select("text.op").text((kernel) => fitted(kernel.op, KERNEL.width - 12, 11, { weight: 600 }));
+    made.select("text.names").text((kernel, k) => fitted(
+      place.names[k].join(", ") || "by the engine", KERNEL.width - 12, 10, { front: true }));
   }
 
   words(place) {

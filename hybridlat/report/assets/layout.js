@@ -10,20 +10,23 @@ const dagreOf = (nodes, edges, options) => {
   nodes.forEach((node, i) => graph.setNode(String(i), { width: node.width, height: node.height }));
   edges.forEach(([from, to]) => graph.setEdge(String(from), String(to)));
   dagre.layout(graph);
-  return nodes.map((node, i) => {
+  const corners = nodes.map((node, i) => {
     const found = graph.node(String(i));
     return { x: found.x - node.width / 2, y: found.y - node.height / 2 };
   });
+  const routes = edges.map(([from, to]) => graph.edge(String(from), String(to)).points);
+  return { corners, routes };
 };
 
 // An open cell: its kernels' corners within it, and the size that it takes.
 const insideOf = (cell) => {
   const edges = [];
   cell.kernels.forEach((kernel, i) => kernel.reads.forEach((j) => edges.push([j, i])));
-  const corners = dagreOf(cell.kernels.map(() => KERNEL), edges, { ranksep: 18, nodesep: 12 });
+  const { corners, routes } = dagreOf(
+    cell.kernels.map(() => KERNEL), edges, { ranksep: 18, nodesep: 12 });
   const width = Math.max(...corners.map((c) => c.x + KERNEL.width)) + 2 * CELL.pad;
   const height = Math.max(...corners.map((c) => c.y + KERNEL.height)) + CELL.head + CELL.pad;
-  return { corners, edges, width: Math.max(width, CELL.width), height };
+  return { corners, routes, width: Math.max(width, CELL.width), height };
 };
 
 // Boxes of all places, links between them, and the size of the whole for a panel of that aspect.
@@ -34,7 +37,7 @@ const layoutOf = (net, open, aspect) => {
   });
   const links = [];
   net.places.forEach((place, i) => place.reads.forEach((j) => j >= 0 && links.push([j, i])));
-  dagreOf(boxes, links, { ranksep: CELL.gap, nodesep: CELL.gap }).forEach((corner, i) => {
+  dagreOf(boxes, links, { ranksep: CELL.gap, nodesep: CELL.gap }).corners.forEach((corner, i) => {
     Object.assign(boxes[i], corner, { column: 0 });
   });
   foldIntoColumns(boxes, aspect);
@@ -82,3 +85,6 @@ const linkPath = (from, to) => {
   return `M${x0},${y0}v6Q${x0},${y0 + 10} ${x0 + 4},${y0 + 10}H${x - 5}Q${x},${y0 + 10} ${x},${y0 + 5}`
     + `V${y1 - 7}Q${x},${y1 - 12} ${x + 5},${y1 - 12}H${x1 - 4}Q${x1},${y1 - 12} ${x1},${y1 - 8}V${y1}`;
 };
+
+// What goes from kernel to kernel, along the way that dagre found around the others.
+const routePath = d3.line().x((p) => p.x).y((p) => p.y).curve(d3.curveMonotoneY);

@@ -45,7 +45,7 @@ const drawNetwork = (section) => {
     if (graph && place >= 0) graph.select(place, { reveal: true, focus: true });
   };
   section.querySelectorAll("button.show").forEach((button) => {
-    button.hidden = !graph;
+    button.disabled = !graph;
     button.addEventListener("click", () => {
       root.scrollIntoView({ block: "nearest" });
       choose(Number(button.closest("tr").dataset.cell));

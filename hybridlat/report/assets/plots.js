@@ -62,18 +62,39 @@ const drawRoofline = (panel, net, choose) => {
     .attr("data-cell", (p) => p.i)
     .attr("cx", (p) => x(p.intensity)).attr("cy", (p) => y(p.reached))
     .attr("r", (p) => size(p.cell.share)).on("click", (event, p) => choose(p.i));
+  nameSome(frame, points, (p) => [x(p.intensity), y(p.reached), size(p.cell.share)]);
   dots.append("title").text((p) => `${p.cell.where || p.cell.label}: ${p.cell.what}\n`
     + `${quantity(p.reached, "FLOP/s")} at ${p.intensity.toPrecision(3)} FLOP/byte, `
     + `${p.cell.share_text} of the time`);
+};
+
+// Names beside the largest dots, as far as they do not cover each other.
+const nameSome = (frame, points, place) => {
+  const taken = [];
+  for (const p of points.slice(0, 12)) {
+    const [cx, cy, r] = place(p);
+    const text = cut(p.cell.where || p.cell.label, 26);
+    const wide = textWidth(text, 11);
+    const left = cx + r + 4 + wide > frame.x[1];
+    const box = { x: left ? cx - r - 4 - wide : cx + r + 4, y: cy - 6, wide, tall: 13 };
+    const clear = [...taken, ...points.map((q) => {
+      const [qx, qy, qr] = place(q);
+      return { x: qx - qr, y: qy - qr, wide: 2 * qr, tall: 2 * qr };
+    })].every((other) => box.x + box.wide < other.x || other.x + other.wide < box.x
+      || box.y + box.tall < other.y || other.y + other.tall < box.y);
+    if (!clear) continue;
+    taken.push(box);
+    frame.svg.append("text").attr("class", "dot-name").attr("x", box.x).attr("y", cy + 4).text(text);
+  }
 };
 
 const drawCurve = (panel, curve) => {
   const wide = panel.clientWidth || 700;
   panel.replaceChildren();
   const points = curve.points.filter((p) => p.latency_us);
-  const part = (title, label, value, ends, format) => {
-    const holder = html("div", { class: wide > 640 ? "half" : "" });
-    panel.append(holder);
+  const holders = [0, 1].map(() => html("div", { class: wide > 640 ? "half" : "" }));
+  panel.append(...holders);
+  const part = (holder, title, label, value, ends, format) => {
     const frame = frameOf(holder, label, 260, { left: 58, right: 18, top: 34, bottom: 44 });
     const batches = points.map((p) => p.batch);
     const x = d3.scaleLog(d3.extent(batches).map((b, i) => (i ? b * 1.15 : b / 1.15)), frame.x);
@@ -91,10 +112,10 @@ const drawCurve = (panel, curve) => {
       .append("title").text((p) => `batch ${p.batch}: ${p.latency}, ${p.throughput}`);
   };
   const scale = d3.max(points, (p) => p.latency_us) >= 1000 ? [1e3, "ms"] : [1, "µs"];
-  part(`latency, ${scale[1]}`, `Latency over batch of ${curve.network}`, (p) => p.latency_us,
+  part(holders[0], `latency, ${scale[1]}`, `Latency over batch of ${curve.network}`, (p) => p.latency_us,
     (p) => p.interval_us || [], (us) => d3.format("~g")(us / scale[0]));
   const rate = (p, us) => p.batch / (us * 1e-6);
-  part("inputs a second", `Throughput over batch of ${curve.network}`,
+  part(holders[1], "inputs a second", `Throughput over batch of ${curve.network}`,
     (p) => rate(p, p.latency_us), (p) => (p.interval_us || []).map((us) => rate(p, us)),
     d3.format("~s"));
 };
