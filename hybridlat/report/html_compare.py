@@ -60,7 +60,7 @@ def comparison_section(estimates: Sequence[Estimate]) -> str:
 
 
 _WORD = ' class="word"'
-_UNSEEN = "<span hidden>letter</span>"
+_UNSEEN = '<span class="unseen">letter</span>'
 _LINE = "\n"
 
 

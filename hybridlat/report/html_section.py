@@ -179,7 +179,7 @@ def _table(estimate: Estimate) -> str:
 
 
 _WORD = ' class="word"'
-_UNSEEN = "<span hidden>part</span>"
+_UNSEEN = '<span class="unseen">part</span>'
 _LINE = "\n"
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from hybridlat.report import cells_table, compare, terminal
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.schema.estimate import Estimate
-from tests.report.estimates import long_tail, residual, untrusted
+from tests.report.estimates import described, long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
 
@@ -52,6 +52,42 @@ def test_the_table_reads_as_agreed(width: int) -> None:
     hold_against(f"residual_{width}.txt", printed(residual(), width, noise_floor=0.019))
 
 
+@pytest.mark.parametrize("width", [60, 80, 120, 160])
+def test_rows_say_where_what_and_which_limit(width: int) -> None:
+    text = printed(described(), width)
+    hold_against(f"described_{width}.txt", text)
+    for words in ("64→128, 3×3/2, 28×28", "compute", "memory", "layer1.0–2"):
+        assert words in text or width < 80, words
+
+
+def test_what_is_below_the_resolution_is_only_said_to_be() -> None:
+    (row,) = [line for line in printed(described(), 80).splitlines() if "Flatten" in line]
+    assert "< 0.001" in row and row.count("%") == 1  # its share; no interval, no limit
+
+
+def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None:
+    estimate = described()
+    assert estimate.structure is not None
+    cells = (*estimate.cells, dataclasses.replace(estimate.cells[2], signature="f" * 32, count=27))
+    places = (*estimate.structure.places, *(
+        dataclasses.replace(estimate.structure.places[2], cell=6, path=f"layer1.{i}")
+        for i in range(3, 30)
+    ))  # fmt: skip
+    structure = dataclasses.replace(
+        estimate.structure, cells=(*estimate.structure.cells, estimate.structure.cells[2]),
+        places=places,
+    )  # fmt: skip
+    many = dataclasses.replace(estimate, cells=cells, structure=structure)
+    (row,) = [line for line in printed(many, 120).splitlines() if "64, 3×3, 56×56" in line]
+    assert "×30" in row and "layer1.0–29" in row and "1.500" in row
+    every = [n for n in printed(many, 120, every_cell=True).splitlines() if "64, 3×3, 56×56" in n]
+    assert len(every) == 2
+    # Far apart in time: two rows.
+    slow = dataclasses.replace(cells[-1], latency_us=3000.0)
+    apart = dataclasses.replace(many, cells=(*cells[:-1], slow))
+    assert len([n for n in printed(apart, 120).splitlines() if "64, 3×3, 56×56" in n]) == 2
+
+
 def test_an_untrusted_estimate_says_so_and_why() -> None:
     text = printed(untrusted(), 100)
     hold_against("untrusted_100.txt", text)
@@ -67,7 +103,7 @@ def test_the_comparison_reads_as_agreed() -> None:
     hold_against("comparison_100.txt", text)
 
 
-@given(st.integers(30, 200), st.sampled_from([residual(), untrusted(), long_tail(40)]))
+@given(st.integers(30, 200), st.sampled_from([residual(), untrusted(), long_tail(40), described()]))
 def test_no_line_is_wider_than_the_terminal(width: int, estimate: Estimate) -> None:
     text = printed(estimate, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
