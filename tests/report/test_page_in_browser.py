@@ -100,9 +100,10 @@ def test_a_click_opens_a_cell_to_its_kernels_and_node_names(opened: Open) -> Non
 def test_open_all_opens_and_closes_every_cell(opened: Open) -> None:
     driver = opened(described())
     one(driver, "[data-do=all]").click()
-    kernels = sum(len(described().structure.cells[p.cell].kernels)
-                  for p in described().structure.places)  # fmt: skip
-    assert len(every(driver, "g.kernel")) == kernels
+    structure = described().structure
+    assert structure is not None
+    kernels = [len(structure.cells[place.cell].kernels) for place in structure.places]
+    assert len(every(driver, "g.kernel")) == sum(kernels)
     one(driver, "[data-do=all]").click()
     assert not every(driver, "g.kernel")
 
