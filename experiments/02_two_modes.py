@@ -40,7 +40,7 @@ from two_modes_series import (
 from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
 from hybridlat.model.fit import fit_model
-from hybridlat.model.fit_parts import fit_boosted, fit_forest
+from hybridlat.model.fit_trees import fit_boosted, fit_forest
 from hybridlat.model.geometry import geometry
 from hybridlat.store.packs import PackLookup
 

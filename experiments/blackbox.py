@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.engines.base import Backend, Session
-from hybridlat.engines.fusion.rewriter import Rule, Scene, join
+from hybridlat.engines.fusion.rewriter import FusionState, Rule, fuse
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.network import AttributeValue, Lowered, Network
@@ -213,7 +213,7 @@ def _levels(sessions: list[Session]) -> list[float]:
 def table(findings: Sequence[Finding]) -> tuple[Rule, ...]:
     """Rules that join what was found fused; a group's kind names all that it holds."""
     return tuple(
-        join(
+        fuse(
             f"found: {finding.case.label}",
             "+".join(finding.case.ops[:-1]),
             finding.case.ops[-1],
@@ -226,8 +226,8 @@ def table(findings: Sequence[Finding]) -> tuple[Rule, ...]:
     )
 
 
-def _only_reader(scene: Scene, upper: int, lower: int) -> bool:
-    return scene.between_only(upper, lower)
+def _only_reader(state: FusionState, producer: int, consumer: int) -> bool:
+    return state.between_only(producer, consumer)
 
 
 def truth(lower: Callable[[Network], Lowered], case: Case) -> bool | None:
@@ -239,7 +239,7 @@ def truth(lower: Callable[[Network], Lowered], case: Case) -> bool | None:
     lowered = lower(network)
     end = len(network.nodes) - 2  # the frame's last pooling follows
     chain = range(end - len(case.ops) + 1, end + 1)
-    place = {i: k for k, origin in enumerate(lowered.origins) for i in origin}
-    if len({place.get(i) for i in chain[:-1] if i in place}) > 1:
+    kernel_of = {i: k for k, origin in enumerate(lowered.origins) for i in origin}
+    if len({kernel_of.get(i) for i in chain[:-1] if i in kernel_of}) > 1:
         return None
-    return end in lowered.removed or place[end] in {place.get(i) for i in chain[:-1]}
+    return end in lowered.removed or kernel_of[end] in {kernel_of.get(i) for i in chain[:-1]}

@@ -332,3 +332,9 @@ def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.fl
     for place, feature in enumerate(FEATURES):
         result[:, place] = feature.function(view)
     return result
+
+
+def feature_names(ops: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of a model's feature matrix: the formulas, one per known operator, the
+    prior model and the Gaussian process."""
+    return (*NAMES, *(f"op={op}" for op in ops), "prior", "surface")

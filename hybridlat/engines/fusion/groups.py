@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wires_of
+from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wiring_of
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Lowered, Network, Node, TensorType
 
@@ -65,7 +65,7 @@ class _Writer:
         self.network, self.groups = network, _without_loops(network, groups)
         self.removed = set(groups.removed)
         self.producers = network.producers()
-        self.stands_for = self._views()
+        self.aliases = self._views()
         self.made_by = {
             out: k
             for k, kernel in enumerate(self.groups.kernels)
@@ -102,13 +102,13 @@ class _Writer:
         return found
 
     def _sources(self, tensor: str) -> tuple[str, ...]:
-        return self.stands_for.get(tensor, (tensor,))
+        return self.aliases.get(tensor, (tensor,))
 
     def _inputs(self, own: int) -> list[str]:
         kernel = self.groups.kernels[own]
         nodes = [self.network.nodes[i] for i in kernel]
         main = nodes[main_place([node.op for node in nodes])]
-        if len(nodes) == 1 and not any(name in self.stands_for for name in main.inputs):
+        if len(nodes) == 1 and not any(name in self.aliases for name in main.inputs):
             return list(main.inputs)
         found: list[str] = []
         further: list[str] = []
@@ -122,7 +122,7 @@ class _Writer:
         return list(dict.fromkeys([*found, *further, *operands]))
 
     def _reads_views(self, nodes: Sequence[Node]) -> bool:
-        return any(name in self.stands_for for node in nodes for name in node.inputs)
+        return any(name in self.aliases for node in nodes for name in node.inputs)
 
     def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]
@@ -145,7 +145,7 @@ class _Writer:
         whole = self._with_views(kernel, set(inputs))
         if len(whole) == len(members) and self._says_it_all(made, members):
             return made
-        attributes["wires"] = wires_of(whole, made, self.network)
+        attributes["wires"] = wiring_of(whole, made, self.network)
         return replace(made, attributes=tuple(sorted(attributes.items())))
 
     def _with_views(self, kernel: tuple[int, ...], inputs: set[str]) -> list[Node]:
