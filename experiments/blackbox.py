@@ -69,7 +69,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FusionTest:
     """Times of a chain without its last operator, of that alone, and of both, net of the frame.
 
     Each is a sum over the case's maps.
@@ -163,7 +163,7 @@ class _Frame:
 
 def find(
     backend: Backend, cases: Sequence[Case] | None = None, alpha: float = ALPHA
-) -> list[Finding]:
+) -> list[FusionTest]:
     """Time every case on ``backend``; cases that it refuses are left out.
 
     The four networks of a case run in turn, so that a change of the machine's speed meets all; the
@@ -178,7 +178,7 @@ def find(
     return found
 
 
-def _time(backend: Backend, case: Case, alpha: float) -> Finding:
+def _time(backend: Backend, case: Case, alpha: float) -> FusionTest:
     total = [0.0, 0.0, 0.0]
     for channels, size in case.maps:
         chains = ((), case.ops[:-1], case.ops[-1:], case.ops)
@@ -195,7 +195,7 @@ def _time(backend: Backend, case: Case, alpha: float) -> Finding:
                     session.close()
         total = [t + (us - best[0]) / LINKS for t, us in zip(total, best[1:], strict=True)]
     first, second, together = total
-    return Finding(case, first, second, together, alpha)
+    return FusionTest(case, first, second, together, alpha)
 
 
 def _levels(sessions: list[Session]) -> list[float]:
@@ -210,7 +210,7 @@ def _levels(sessions: list[Session]) -> list[float]:
     return [level_us(found) for found in times]
 
 
-def table(findings: Sequence[Finding]) -> tuple[Rule, ...]:
+def table(findings: Sequence[FusionTest]) -> tuple[Rule, ...]:
     """Rules that join what was found fused; a group's kind names all that it holds."""
     return tuple(
         fuse(

@@ -107,10 +107,10 @@ class View:
         return self._once("wave_us", tile, lambda: self.waves(tile) * self.k * full)
 
     def _once(self, what: str, tile: tuple[int, int], formula: Callable[[], Array]) -> Array:
-        found = self._by_tile.get((what, tile))
-        if found is None:
-            found = self._by_tile[what, tile] = formula()
-        return found
+        values = self._by_tile.get((what, tile))
+        if values is None:
+            values = self._by_tile[what, tile] = formula()
+        return values
 
 
 @dataclass(frozen=True, slots=True)

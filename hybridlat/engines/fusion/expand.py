@@ -180,12 +180,12 @@ def _further_inputs(
         if len(made) > 1:
             return [made[-2]]
         raise _cannot(kernel)
-    found: list[str] = []
+    inputs: list[str] = []
     for _ in range(_PARAMETERS.get(op, 0)):
         if not left or left[0] not in network.constants:
             break
-        found.append(left.pop(0))
-    return found
+        inputs.append(left.pop(0))
+    return inputs
 
 
 def _attributes(kernel: Node, op: str, place: int) -> tuple[tuple[str, AttributeValue], ...]:

@@ -130,20 +130,20 @@ class FusionState:
     def producers_of(self, group: int) -> list[int]:
         """Other groups that a group reads from, in the order in which it names them."""
         names = (name for node in self.nodes(group) for name in node.inputs)
-        found = dict.fromkeys(g for name in names for g in self.makers(name))
-        return [g for g in found if g != group]
+        groups = dict.fromkeys(g for name in names for g in self.makers(name))
+        return [g for g in groups if g != group]
 
     def consumers_of(self, group: int) -> list[int]:
         """Other groups that read from a group, looking through operators that are eliminated."""
-        found: dict[int, None] = {}
+        groups: dict[int, None] = {}
         waiting = [out for node in self.nodes(group) for out in node.outputs if out]
         while waiting:
             for reader in self.consumers.get(waiting.pop(0), ()):
                 if reader in self.removed:
                     waiting.extend(self.network.nodes[reader].outputs)
                 elif self.group[reader] != group:
-                    found[self.group[reader]] = None
-        return list(found)
+                    groups[self.group[reader]] = None
+        return list(groups)
 
     def gives_out(self, group: int) -> bool:
         """Whether a tensor of the group is an output of the network."""
@@ -166,14 +166,14 @@ class FusionState:
 
     def readers(self, tensor: str) -> set[int]:
         """Groups that read a tensor, looking through operators that are eliminated."""
-        found: set[int] = set()
+        groups: set[int] = set()
         for reader in self.consumers.get(tensor, ()):
             if reader in self.removed:
                 for out in self.network.nodes[reader].outputs:
-                    found |= self.readers(out)
+                    groups |= self.readers(out)
             else:
-                found.add(self.group[reader])
-        return found
+                groups.add(self.group[reader])
+        return groups
 
     def would_loop(self, producer: int, consumer: int) -> bool:
         """Whether there is a way from ``producer`` to ``consumer`` through a third group."""
