@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hybridlat.report.cell_texts import limit_text, what_text
 from hybridlat.report.labels import chain
 from hybridlat.report.units import cell_half_width_share
-from hybridlat.schema.estimate import CellEstimate, Estimate, Source
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 
 ALIKE = 1.25
 """Cells whose latencies are further apart than this factor are not folded into one row."""
@@ -36,7 +36,7 @@ class Row:
         return tuple(name for cell in self.cells for name in cell.nodes)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> LatencySource:
         return self.cells[0].source
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
-Source = Literal["measured", "predicted", "unsupported"]
+LatencySource = Literal["measured", "predicted", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CellEstimate:
     latency_us: float | None
     interval_us: tuple[float, float] | None
     share: float
-    source: Source
+    source: LatencySource
     reason: str = ""
     trusted: bool = True
 
