@@ -42,6 +42,12 @@ def browser() -> Iterator[Any]:
         driver.quit()
 
 
+DRAWN = """
+const first = document.querySelector("section[data-network] .graph");
+return document.readyState === "complete" && (!first || first.querySelector("g.place") !== null);
+"""
+
+
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens a page of estimates, ``dark`` or light, so many pixels wide."""
@@ -57,6 +63,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
             {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
         )
         browser.get(path.as_uri())
+        assert within(20, lambda: bool(browser.execute_script(DRAWN)))
         return browser
 
     yield go
@@ -102,8 +109,8 @@ def test_open_all_opens_and_closes_every_cell(opened: Open) -> None:
     one(driver, "[data-do=all]").click()
     structure = described().structure
     assert structure is not None
-    kernels = sum(len(structure.cells[place.cell].kernels) for place in structure.places)
-    assert len(every(driver, "g.kernel")) == kernels
+    kernels = [len(structure.cells[place.cell].kernels) for place in structure.places]
+    assert len(every(driver, "g.kernel")) == sum(kernels)
     one(driver, "[data-do=all]").click()
     assert not every(driver, "g.kernel")
 
@@ -236,14 +243,20 @@ def test_the_table_and_the_roofline_lead_to_the_graph(opened: Open) -> None:
 
 def test_what_a_screen_reader_is_told(opened: Open) -> None:
     driver = opened(described())
-    tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    named = [
-        (node["role"]["value"], node.get("name", {}).get("value", ""))
-        for node in tree
-        if not node.get("ignored") and "role" in node
-    ]
-    cells = [name for role, name in named if role == "button" and name.startswith("layer1.0")]
-    assert any("64, 3×3, 56×56" in name and "limited by arithmetic" in name for name in cells)
+    named: list[tuple[str, str]] = []
+
+    def told() -> bool:
+        """Whether the tree, which is built a moment later than the page, has a cell in words."""
+        tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        named[:] = [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in tree
+            if not node.get("ignored") and "role" in node
+        ]
+        cells = [name for role, name in named if role == "button" and "layer1.0:" in name]
+        return any("64, 3×3, 56×56" in c and "limited by arithmetic" in c for c in cells)
+
+    assert within(10, told), named
     for role in ("button", "searchbox", "combobox", "columnheader"):
         assert all(name for kind, name in named if kind == role), role
     assert any(role == "image" and "Roofline" in name for role, name in named)
