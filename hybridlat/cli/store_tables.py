@@ -11,6 +11,7 @@ import click
 
 from hybridlat.cli.output import aside, print_json
 from hybridlat.errors import InputError
+from hybridlat.report.units import count_text
 
 if TYPE_CHECKING:
     from hybridlat.store import Store
@@ -72,7 +73,8 @@ def show(told: Mapping[str, Any], as_json: bool) -> None:
     else:
         click.echo(
             f"{told['measurements']:,} of {told['read']:,} records are new, with "
-            f"{told['signatures']:,} signatures and {told['breakdowns']:,} breakdowns"
+            f"{count_text(told['signatures'], 'signature')} and "
+            f"{count_text(told['breakdowns'], 'breakdown')}"
         )
         for target in told["targets"]:
             click.echo(f"  {target}")
