@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
@@ -10,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
+from hybridlat.errors import StoreError
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.fallback import fill_in
 from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
-from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
+from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
+from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Partition
@@ -24,8 +27,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import LatencyStats
 
-NAMED = 5
-"""Operators that a warning names; the estimate's ``removed`` has all."""
+_log = logging.getLogger(__name__)
 MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
 
 
@@ -34,8 +36,9 @@ class Request:
     """One network to be answered for, and what the answer has to be like.
 
     ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
-    ``anew`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at which
-    the call began; ``network`` reads the file's network, where more than its cells is asked for.
+    ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
+    which the call began; ``network`` reads the file's network, where more than its cells is asked
+    for. ``describe`` asks for what the cells are made of too.
     """
 
     file: OnnxFile
@@ -44,9 +47,10 @@ class Request:
     tolerance: float
     confidence: float
     measure: MeasureCells | None = None
-    anew: bool = False
+    remeasure: bool = False
     why_not: str = ""
     started: float = 0.0
+    describe: bool = False
 
 
 @dataclass
@@ -68,7 +72,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     """The estimate of one network from what is known of its target."""
     hashes = [use.signature for use in request.partition.uses]
     fresh: set[str] = set()
-    if request.anew and request.measure is not None:
+    if request.remeasure and request.measure is not None:
         request.measure(request.file, request.partition, hashes)
         fresh.update(hashes)
     known = data.known(hashes)
@@ -98,10 +102,10 @@ def _let_the_gate_measure(
         # The first measurement on a machine also tells what entering its engine costs.
         state.composition = _composition(request, data, state.kin)
         state.fresh.update(wanted)
-        found = data.known(wanted)
+        stats = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
         for i in chosen:
-            record = found.get(hashes[i])
+            record = stats.get(hashes[i])
             if record is None or record.latency_us is None:
                 reason = record.failure if record else None
                 state.failures[i] = reason or "it was not measured in time"
@@ -132,8 +136,8 @@ def _priors(
     if model is not None:
         # A measured cell's text matters only beside predicted ones, which it teaches about.
         texts = data.texts(partition, [use.signature for use in partition.uses])
-        found = model.predict([texts[h] for h in missing])
-        predicted = dict(zip(missing, found, strict=True))
+        predictions = model.predict([texts[h] for h in missing])
+        predicted = dict(zip(missing, predictions, strict=True))
     levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
     kin: FamilyAnswer | None = None
     if any(h not in predicted or predicted[h].latency_us is None for h in missing):
@@ -213,10 +217,11 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
-        removed=tuple(request.file.node_names[i] for i in partition.removed),
+        removed=tuple(request.file.node_names[i] for i in _removed(request)),
         constants=len(request.file.constant_nodes.intersection(partition.removed)),
         to_measure=to_measure,
         tolerance=request.tolerance,
+        structure=_structure(request, data) if request.describe else None,
         warnings=(
             *data.warnings,
             *partition.warnings,
@@ -225,9 +230,28 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
             ),
             *_about_origins(rows),
             *_about_interval(data, state.kin),
-            *_about_removed(request.file, partition.removed),
         ),
     )
+
+
+def _removed(request: Request) -> list[int]:
+    """Operators that the engine does not run, those that only make constants last."""
+    constants = request.file.constant_nodes
+    return sorted(request.partition.removed, key=lambda position: position in constants)
+
+
+def _structure(request: Request, data: TargetData) -> Structure | None:
+    """What the cells are made of; None where the store has lost the text of one."""
+    from hybridlat.estimate.network_structure import network_structure
+
+    hashes = [use.signature for use in request.partition.uses]
+    try:
+        texts = data.texts(request.partition, hashes)
+        ordered = [texts[h] for h in hashes]
+        return network_structure(request.file, request.partition, ordered, data.target)
+    except (StoreError, ValueError) as error:
+        _log.warning("%s is not drawn: %s", request.file.name, error)
+        return None
 
 
 def _about_cells(
@@ -242,22 +266,22 @@ def _about_cells(
     ``engine`` would have to measure cells; empty where none would help.
     """
     missing = sum(row.source == "unsupported" for row in rows)
-    found = []
+    warnings = []
     if engine:
-        found.append(f"nothing was measured: {request.why_not}")
+        warnings.append(f"nothing was measured: {request.why_not}")
         if engine in registry.backends():
-            found.append(
+            warnings.append(
                 "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
             )
     if not within and request.measure is not None and not missing:
-        found.append(
+        warnings.append(
             f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
             f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
         )
     if missing:
         have = "cell has" if missing == 1 else "cells have"
-        found.append(f"{missing} {have} no latency: the latency given is that of the others")
-    return found
+        warnings.append(f"{missing} {have} no latency: the latency given is that of the others")
+    return warnings
 
 
 def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
@@ -283,23 +307,6 @@ def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
     ]
 
 
-def _about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
-    """A count of constants, and the first few of the other operators that do not run."""
-    others = [i for i in removed if i not in file.constant_nodes]
-    found = []
-    if others:
-        names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
-        if len(others) > NAMED:
-            names.append(f"{len(others) - NAMED} more")
-        found.append(f"the engine runs no kernel for {', '.join(names)}")
-    if constants := len(removed) - len(others):
-        only = "operator that only makes constants is" if constants == 1 else (
-            "operators that only make constants are"
-        )  # fmt: skip
-        found.append(f"{constants} {only} folded")
-    return ["; ".join(found)] if found else []
-
-
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     posterior, file, why_not = state.posterior, request.file, request.why_not
     total = posterior.sum_us
@@ -307,7 +314,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     rows = []
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
-        source: Source = "measured" if posterior.is_measured(i) else "predicted"
+        source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
         reason, trusted = "", True
         interval = None
         guess = state.predicted.get(use.signature)

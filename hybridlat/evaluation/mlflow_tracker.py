@@ -27,7 +27,7 @@ from hybridlat.evaluation.tracking import (
     SERVED_BY,
     SERVED_FILES,
     Kept,
-    Run,
+    TrackedRun,
     Tracker,
     TrackingError,
     Version,
@@ -79,7 +79,7 @@ def _calling(what: str) -> Iterator[None]:
             raise TrackingError(f"MLflow could not {what}: {first}") from error
 
 
-class _MlflowRun(Run):
+class _MlflowRun(TrackedRun):
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self.id = client, run_id
 
@@ -161,12 +161,12 @@ class MlflowTracker(Tracker):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         with _calling(f"open {uri}"):
             self._client = self._mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
-            found = self._client.get_experiment_by_name(EXPERIMENT)
+            experiment = self._client.get_experiment_by_name(EXPERIMENT)
             self._experiment: str = (
-                found.experiment_id if found is not None else self._new_experiment()
+                experiment.experiment_id if experiment is not None else self._new_experiment()
             )
             # Without it the page opens on views for language models.
-            if found is None or _EXPERIMENT_KIND[0] not in found.tags:
+            if experiment is None or _EXPERIMENT_KIND[0] not in experiment.tags:
                 self._client.set_experiment_tag(self._experiment, *_EXPERIMENT_KIND)
 
     def _new_experiment(self) -> str:
@@ -178,7 +178,7 @@ class MlflowTracker(Tracker):
         return str(self._client.create_experiment(EXPERIMENT, artifact_location=place))
 
     @contextlib.contextmanager
-    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Run]:
+    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
         with _started(self._client, self._experiment, name, tags or {}) as run:
             yield run
 
@@ -203,7 +203,9 @@ class MlflowTracker(Tracker):
         with _calling("describe the experiment"):
             self._client.set_experiment_tag(self._experiment, "mlflow.note.content", text)
 
-    def register(self, target: Target, run: Run, folder: Path, device: str) -> Version | None:
+    def register(
+        self, target: Target, run: TrackedRun, folder: Path, device: str
+    ) -> Version | None:
         name = model_name(target)
         with tempfile.TemporaryDirectory() as scratch:
             model = Path(scratch) / "model"
@@ -223,10 +225,10 @@ class MlflowTracker(Tracker):
         from mlflow.exceptions import MlflowException
 
         try:
-            found = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
+            version = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
         except MlflowException:
             return None  # no such model, or nobody carries the alias
-        return self._version(found)
+        return self._version(version)
 
     def promote(self, version: Version) -> None:
         with _calling("move the alias champion"):

@@ -19,7 +19,7 @@ from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.figures import figures
 from hybridlat.evaluation.overview import overview
-from hybridlat.evaluation.results import OWN, Row, TargetReport
+from hybridlat.evaluation.results import OWN, ResultRow, TargetReport
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.schema.target import Target
 
@@ -38,11 +38,11 @@ class RunLog:
     regimes: Sequence[str] = ()
     call: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
-    def keep_target(self, report: TargetReport, config: FitConfig) -> list[Row]:
+    def keep_target(self, report: TargetReport, config: FitConfig) -> list[ResultRow]:
         """Keep a target's report; its rows, in the order of regimes, with the runs they are in."""
         rows = [r for r in report.rows() if not self.regimes or r.regime in self.regimes]
         place = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
-        kept: list[Row] = []
+        kept: list[ResultRow] = []
         for row in sorted(rows, key=lambda row: place[row.regime]):
             with self._run(row.target, row.regime, row.method) as run:
                 run.dataset(row.target, report.data_hash, self.store_url)
@@ -63,12 +63,14 @@ class RunLog:
         """Make the newest figures of all targets what the experiment's page shows first."""
         self.tracker.describe(overview(self.tracker.latest(KIND, _WHAT)))
 
-    def _run(self, *what: str) -> AbstractContextManager[tracking.Run]:
+    def _run(self, *what: str) -> AbstractContextManager[tracking.TrackedRun]:
         tags = {name: value for name, value in zip(_WHAT, what, strict=True) if value}
         name = " · ".join(tags.values())
         return self.tracker.run(name, {tracking.KIND: KIND, "call": self.call, **tags})
 
-    def _parameters(self, report: TargetReport, config: FitConfig, row: Row) -> dict[str, object]:
+    def _parameters(
+        self, report: TargetReport, config: FitConfig, row: ResultRow
+    ) -> dict[str, object]:
         return {
             "target": row.target,
             "regime": row.regime,
@@ -84,7 +86,7 @@ class RunLog:
         }
 
 
-def _metrics(row: Row, report: TargetReport) -> dict[str, float | None]:
+def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
     own = row.method == OWN
     return {
         **dataclasses.asdict(row.score),
@@ -97,7 +99,9 @@ def _metrics(row: Row, report: TargetReport) -> dict[str, float | None]:
     }
 
 
-def _keep_behind(run: tracking.Run, row: Row, report: TargetReport, rows: Sequence[Row]) -> None:
+def _keep_behind(
+    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
+) -> None:
     """Pictures, single predictions, calibration and the target's table, for those who look."""
     for name, figure in figures(report).items():
         run.figure(name, figure)
@@ -125,7 +129,7 @@ def _per_network(report: TargetReport, regime: str) -> dict[str, list[object]]:
     return columns
 
 
-def _calibration(row: Row) -> dict[str, list[object]]:
+def _calibration(row: ResultRow) -> dict[str, list[object]]:
     """One row per confidence asked for."""
     levels = [level.to_json() for level in row.calibration]
     return {name: [level[name] for level in levels] for name in levels[0]}

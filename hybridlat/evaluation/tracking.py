@@ -57,7 +57,7 @@ class Kept:
     metrics: Mapping[str, float]
 
 
-class Run:
+class TrackedRun:
     """What can be kept of a run. This one keeps nothing: tracking is off, or not installed."""
 
     id = ""
@@ -93,10 +93,10 @@ class Tracker:
     uri = ""
 
     @contextlib.contextmanager
-    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Run]:
+    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
         """A run of the project's experiment; it fails when its block does."""
         del name, tags
-        yield Run()
+        yield TrackedRun()
 
     def latest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
         """The newest finished run of a kind for each combination of values of these tags."""
@@ -106,7 +106,9 @@ class Tracker:
     def describe(self, text: str) -> None:
         """Markdown that whoever opens the experiment sees first."""
 
-    def register(self, target: Target, run: Run, folder: Path, device: str) -> Version | None:
+    def register(
+        self, target: Target, run: TrackedRun, folder: Path, device: str
+    ) -> Version | None:
         """Keep the model files of ``folder`` as a new version of the target's model."""
         del target, run, folder, device
         return None
@@ -161,13 +163,13 @@ def git_commit(folder: Path | None = None) -> str:
     """The commit of the source tree this runs from; empty without git or outside a repository."""
     place = folder or Path(__file__).resolve().parent
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             ["git", "-C", str(place), "rev-parse", "HEAD"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
+    return completed.stdout.strip() if completed.returncode == 0 else ""
 
 
 def model_name(target: Target) -> str:
