@@ -254,8 +254,6 @@ def _write_pyfunc(place: Path, files: Path) -> None:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    from hybridlat import __version__
-
     numbers = ("latency_us", "low_us", "high_us", "measured_share")
     texts = ("network", "reason")
     outputs = [ColSpec(DataType.double, name) for name in numbers]
@@ -275,8 +273,18 @@ def _write_pyfunc(place: Path, files: Path) -> None:
     mlflow.pyfunc.save_model(
         path=str(place), loader_module=SERVED_BY, data_path=str(data), signature=signature,
         input_example=[onnx_io.to_onnx(null_network(4), None)],
-        pip_requirements=[f"hybridlat=={__version__}"],
+        pip_requirements=[_requirement()],
     )  # fmt: skip
+
+
+def _requirement() -> str:
+    """This package as pip names it; without a version where it runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"hybridlat=={version('hybridlat')}"
+    except PackageNotFoundError:
+        return "hybridlat"
 
 
 def _metric_name(name: str) -> str:

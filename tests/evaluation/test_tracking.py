@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,34 +109,39 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
         "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md",
         "calibration.json",
     }  # fmt: skip
+    assert_the_page_opens_on_the_figures(client, found)
     baseline = next(r for r in found.rows if r.method == "roofline")
     assert not client.list_artifacts(baseline.mlflow_run)
 
 
-def test_the_experiment_opens_on_the_newest_figures(
-    tracked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
-    chosen = evaluate.EvaluationOptions(
-        device=DEVICE, baselines=["roofline"], regimes=["unseen", "measured"]
-    )
-    first = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
-    only = dataclasses.replace(chosen, regimes=["unseen"], seed=1)
-    second = evaluate.evaluate_targets([TARGET], only, store=tracked)
-    experiment = client_of(tracked).get_experiment_by_name(tracking.EXPERIMENT)
+def assert_the_page_opens_on_the_figures(client: Any, found: evaluate.Evaluation) -> None:
+    experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    shown = [
-        [cell.strip(" *") for cell in line.split("|")[1:-1]]
-        for line in experiment.tags["mlflow.note.content"].splitlines()
-        if line.startswith(f"| {TARGET}")
-    ]
-    rows = {(r.regime, r.method): r for r in (*first.rows, *second.rows)}  # the second where both
-    for line, regime in zip(shown, ("measured", "unseen"), strict=True):
-        own = rows[regime, "hybridlat"].score
-        assert own.rmspe is not None and own.coverage is not None
-        assert line[1:3] == [regime, f"{own.rmspe:.1f}"]
-        assert line[5] == f"{100 * own.coverage:.0f} %"
-    assert "(roofline)" in shown[1][3]
+    lines = experiment.tags["mlflow.note.content"].splitlines()
+    shown = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    shown = [line for line in shown if line[0] == str(TARGET)]
+    own = {row.regime: row.score for row in found.rows if row.method == "hybridlat"}
+    assert {line[1] for line in shown} == set(own)
+    for line in shown:
+        score = own[line[1]]
+        assert score.rmspe is not None
+        assert line[2] == f"{score.rmspe:.1f}"
+        assert line[5] == ("–" if score.coverage is None else f"{100 * score.coverage:.0f} %")
+    assert any("(roofline)" in line[3] for line in shown)
+
+
+def test_the_newest_run_of_each_kind_is_what_counts(tracked: str) -> None:
+    tracker = tracking.open_tracker(tracked)
+    for regime, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
+        with tracker.run("r", {"kind": "evaluation", "regime": regime}) as run:
+            run.metrics({"rmspe": value})
+        time.sleep(0.002)  # MLflow orders by milliseconds
+    with tracker.run("other", {"kind": "training", "regime": "a"}) as run:
+        run.metrics({"rmspe": 9.0})
+    newest = {
+        kept.tags["regime"]: kept.metrics for kept in tracker.latest("evaluation", ["regime"])
+    }
+    assert newest == {"a": {"rmspe": 3.0}, "b": {"rmspe": 2.0}}
 
 
 def test_a_long_overview_says_what_it_leaves_out() -> None:
