@@ -1,7 +1,6 @@
-"""The straight line as functions: a network in, an estimate out.
+"""The straight line for one target: a network in, an estimate out.
 
 Predictor.predict   file → cells → look-up → prediction → gate → measurement → estimate
-predict             the same for one network, with everything at its default
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
-from hybridlat import onnx_io
+from hybridlat.api.sources import Opened, one_batch, name_of, open_source, several_batches
 from hybridlat.engines.device_sheets import read, with_sheet
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.resolution import ResolvedEngine, resolve
 from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
 from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import Settings
@@ -30,20 +28,17 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.api.sources import Source
     from hybridlat.graph.network import Network
     from hybridlat.measuring.measurer import MeasureRequest
-    from hybridlat.onnx_io import OnnxFile, Shapes, Source
+    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.onnx_io.torch_export import Example
     from hybridlat.schema.measurement import Measurement
 
 # Somebody waits for the answer: one visit in each of two processes.
 ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2, differential_rounds=1)
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
-
-__all__ = [
-    "FamilyInfo", "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_families",
-    "list_targets", "predict",
-]  # fmt: skip
 
 
 class Predictor:
@@ -83,13 +78,16 @@ class Predictor:
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
-        engine = resolve(target, threads)
+        engine = self._resolved(target, threads)
         self.backend, self.options, self.target = engine.backend, engine.options, engine.target
         if measure == "always" and self.backend is None:
             raise BackendUnavailable(engine.why_not)
         self._why_not = engine.why_not
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
+
+    def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
+        return resolve(target, threads)
 
     def __enter__(self) -> Predictor:
         return self
@@ -103,23 +101,59 @@ class Predictor:
         if self.backend is not None:
             self.backend.close()
 
+    @overload
+    def predict(
+        self, source: Source, input: Example | None = None, *, batch: int | None = None,
+        shapes: Shapes | None = None, name: str | None = None,
+    ) -> Estimate: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, source: Source, input: Example | None = None, *, batch: Sequence[int],
+        shapes: Shapes | None = None, name: str | None = None,
+    ) -> list[Estimate]: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, source: Source, input: Example | None = None, *,
+        batch: int | Sequence[int] | None = None, shapes: Shapes | None = None,
+        name: str | None = None,
+    ) -> Estimate | list[Estimate]: ...  # fmt: skip
+
     def predict(
         self,
         source: Source,
+        input: Example | None = None,
         *,
-        batch: int | None = None,
+        batch: int | Sequence[int] | None = None,
         shapes: Shapes | None = None,
         name: str | None = None,
-    ) -> Estimate:
-        """The latency of one network: a path, the bytes of a file, or a ModelProto.
+    ) -> Estimate | list[Estimate]:
+        """The latency of one network: a path, the bytes of a file, a ModelProto or a module.
+
+        A ``torch.nn.Module`` goes with ``input``, which it is exported for without its weights: a
+        tensor, a shape, or a tuple with one of them for each input. A list of batch sizes gives an
+        estimate for each.
 
         Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
         it. An estimate that is not within the tolerance is returned all the same: see its
         ``within_tolerance``, ``to_measure`` and ``warnings``.
         """
         started = time.perf_counter()
-        file = onnx_io.load(source, name)
-        partition = self._partition(file, batch, shapes)
+        sizes = several_batches(batch)
+        if sizes is None:
+            opened = open_source(source, input, one_batch(batch), shapes, name)
+            return self._estimate(opened, started)
+        found = []
+        for size in sizes:
+            opened = open_source(source, input, size, shapes, name)
+            found.append(self._estimate(opened, started))
+            started = time.perf_counter()
+        return found
+
+    def _estimate(self, opened: Opened, started: float) -> Estimate:
+        file, batch, shapes = opened.file, opened.batch, opened.shapes
+        partition = self._partition(opened)
         request = Request(
             file,
             partition,
@@ -155,15 +189,12 @@ class Predictor:
     ) -> Iterator[Estimate]:
         """One estimate per source, in order, as they come; memory does not grow with the count."""
         for place, source in enumerate(sources):
-            is_path = not isinstance(source, bytes) and not hasattr(source, "graph")
-            name = None if is_path else f"network {place}"
-            if hasattr(source, "graph") and source.graph.name:
-                name = None
-            yield self.predict(source, batch=batch, shapes=shapes, name=name)
+            yield self.predict(source, batch=batch, shapes=shapes, name=name_of(source, place))
 
     def measure(
         self,
         source: Source,
+        input: Example | None = None,
         *,
         what: What = "both",
         batch: int | None = None,
@@ -183,9 +214,9 @@ class Predictor:
         if self.backend is None:
             raise BackendUnavailable(self._why_not)
         started = time.perf_counter()
-        file = onnx_io.load(source)
-        network = file.network(batch, shapes)
-        partition = self._partition(file, batch, shapes)
+        opened = open_source(source, input, one_batch(batch), shapes)
+        file, network = opened.file, opened.file.network(opened.batch, opened.shapes)
+        partition = self._partition(opened)
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
@@ -210,8 +241,8 @@ class Predictor:
             elapsed_s=time.perf_counter() - started,
         )
 
-    def _partition(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
-        return self._partitioner.partition(file, batch, shapes)
+    def _partition(self, opened: Opened) -> Partition:
+        return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
         """Cells as the engine runs them, by signature hash."""
@@ -243,34 +274,3 @@ class Predictor:
 
 def _rounded(latency_us: float | None) -> str:
     return "no" if latency_us is None else f"{latency_us:.1f}"
-
-
-def predict(
-    source: Source,
-    target: str | Target | None = None,
-    *,
-    batch: int | None = None,
-    shapes: Shapes | None = None,
-    name: str | None = None,
-    tolerance: float = 0.05,
-    confidence: float = 0.9,
-    measure: MeasureMode = "auto",
-    store: str | None = None,
-    threads: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    settings: Settings | None = None,
-    device: str | Path | Device | None = None,
-) -> Estimate:
-    """The latency of one network: ``Predictor(...).predict(...)``, with their keywords."""
-    with Predictor(
-        target,
-        store=store,
-        threads=threads,
-        measure=measure,
-        tolerance=tolerance,
-        confidence=confidence,
-        progress=progress,
-        settings=settings,
-        device=device,
-    ) as predictor:
-        return predictor.predict(source, batch=batch, shapes=shapes, name=name)

@@ -1,0 +1,96 @@
+"""What people call a network: a file, bytes, a ModelProto, or a ``torch.nn.Module``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from hybridlat import onnx_io
+from hybridlat.errors import InputError
+from hybridlat.onnx_io import torch_export
+
+if TYPE_CHECKING:
+    import torch
+
+    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.onnx_io import Source as FileSource
+    from hybridlat.onnx_io.torch_export import Example
+
+Source: TypeAlias = "FileSource | torch.nn.Module"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A network and the sizes that it is asked about."""
+
+    file: OnnxFile
+    batch: int | None = None
+    shapes: Shapes | None = None
+
+
+def open_source(
+    source: Source,
+    example: Example | None = None,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+) -> Opened:
+    """The network of any kind of source; a module is exported for its ``example`` input.
+
+    Raises InputError where an example is missing or has no business here, and what
+    ``onnx_io.load`` and ``torch_export.export`` raise.
+    """
+    if not torch_export.is_module(source):
+        if example is not None:
+            raise InputError(
+                "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs "
+                'are given with batch=8 or shapes={"input": (1, 3, 224, 224)}'
+            )
+        return Opened(onnx_io.load(source, name), batch, shapes)
+    called = type(source).__name__
+    if shapes:
+        raise InputError(
+            f"shapes name the inputs of an ONNX model: give the sizes of {called} as its input, "
+            "as in predict(model, (1, 3, 224, 224))"
+        )
+    if example is None:
+        raise InputError(
+            f"{called} is a torch.nn.Module, exported for an example input: give one or its shape, "
+            "as in predict(model, (1, 3, 224, 224))"
+        )
+    # The module is called with that batch: what was exported for another may have it baked in.
+    return Opened(onnx_io.load(torch_export.export(source, example, batch), name or called))
+
+
+def one_batch(batch: object) -> int | None:
+    """``batch`` as a number; None where nothing was said. InputError for what is no batch size."""
+    if batch is None:
+        return None
+    try:
+        size = operator.index(batch)  # type: ignore[arg-type]
+    except TypeError:
+        size = 0
+    if size < 1 or isinstance(batch, bool):
+        raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
+    return size
+
+
+def several_batches(batch: object) -> list[int] | None:
+    """The sizes of a list of batches; None for a single one. InputError for an empty list."""
+    if isinstance(batch, str | bytes) or not isinstance(batch, Sequence):
+        return None
+    if not batch:
+        raise InputError("the list of batch sizes is empty: give at least one")
+    return [size for item in batch if (size := one_batch(item)) is not None]
+
+
+def name_of(source: Source, place: int) -> str | None:
+    """What to call a source without a name of its own, by its place; None for one that has one."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return f"network {place}"
+    if torch_export.is_module(source):
+        return f"{type(source).__name__} {place}"
+    graph = getattr(source, "graph", None)
+    return f"network {place}" if graph is not None and not graph.name else None
