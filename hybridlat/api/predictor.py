@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from hybridlat.api.sources import Opened, one_batch, name_of, open_source, several_batches
+from hybridlat.api.sources import Opened, Sizes, one_batch, open_source, several_batches
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, resolve
-from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
@@ -28,7 +28,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.sources import Source
+    from hybridlat.api.sources import ManySource, Source
     from hybridlat.graph.network import Network
     from hybridlat.measuring.measurer import MeasureRequest
     from hybridlat.onnx_io import OnnxFile, Shapes
@@ -74,7 +74,7 @@ class Predictor:
             raise InputError(f"measure={measure!r}: choose auto, never or always")
         if device is not None and target is None:
             raise InputError("device says what the target's device is: give a target as well")
-        self._sheet = read(device) if isinstance(device, str | Path) else device
+        self.sheet = read(device) if isinstance(device, str | Path) else device
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
@@ -143,25 +143,26 @@ class Predictor:
         sizes = several_batches(batch)
         if sizes is None:
             opened = open_source(source, input, one_batch(batch), shapes, name)
-            return self._estimate(opened, started)
+            return self.estimate_of(opened, started)
         found = []
         for size in sizes:
             opened = open_source(source, input, size, shapes, name)
-            found.append(self._estimate(opened, started))
+            found.append(self.estimate_of(opened, started))
             started = time.perf_counter()
         return found
 
-    def _estimate(self, opened: Opened, started: float) -> Estimate:
+    def estimate_of(self, opened: Opened, started: float) -> Estimate:
+        """The estimate of a network that is open; the call began at ``started``."""
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self._partition(opened)
+        partition = self.partition(opened)
         request = Request(
             file,
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
+            measure=partial(self._measure_cells, batch, shapes) if self.may_measure else None,
             anew=self.mode == "always",
-            why_not=self._why_not if self.mode != "never" else "measuring is switched off",
+            why_not=self.why_not,
             started=started,
             network=partial(file.network, batch, shapes),
         )
@@ -176,20 +177,67 @@ class Predictor:
 
     def _device(self) -> AbstractContextManager[object]:
         """The data sheet given, in force for the target's device."""
-        if self._sheet is None:
+        if self.sheet is None:
             return nullcontext()
-        return with_sheet(self._sheet, self.target.device)
+        return with_sheet(self.sheet, self.target.device)
 
     @property
-    def _may_measure(self) -> bool:
+    def may_measure(self) -> bool:
+        """Whether the gate may ask for measurements."""
         return self.mode != "never" and self.backend is not None
 
+    @property
+    def why_not(self) -> str:
+        """Why nothing is measured, where nothing is."""
+        return "measuring is switched off" if self.mode == "never" else self._why_not
+
+    @property
+    def has_own_constants(self) -> bool:
+        """Whether the target's constants were fitted to its whole networks."""
+        return self._data.has_composition
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over how a network falls into cells, which another process found out."""
+        self._partitioner.remember(key, partition)
+
+    @overload
     def predict_many(
-        self, sources: Iterable[Source], *, batch: int | None = None, shapes: Shapes | None = None
-    ) -> Iterator[Estimate]:
-        """One estimate per source, in order, as they come; memory does not grow with the count."""
-        for place, source in enumerate(sources):
-            yield self.predict(source, batch=batch, shapes=shapes, name=name_of(source, place))
+        self, sources: Iterable[ManySource], input: Example | None = None, *,
+        batch: int | None = None, shapes: Shapes | None = None, jobs: int | None = 1,
+        errors: Literal["raise"] = "raise",
+    ) -> Iterator[Estimate]: ...  # fmt: skip
+
+    @overload
+    def predict_many(
+        self, sources: Iterable[ManySource], input: Example | None = None, *,
+        batch: int | None = None, shapes: Shapes | None = None, jobs: int | None = 1,
+        errors: Literal["return"],
+    ) -> Iterator[Estimate | HybridlatError]: ...  # fmt: skip
+
+    def predict_many(
+        self,
+        sources: Iterable[ManySource],
+        input: Example | None = None,
+        *,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+        jobs: int | None = 1,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Iterator[Estimate] | Iterator[Estimate | HybridlatError]:
+        """One estimate per source, in order, as they come; memory does not grow with the count.
+
+        Modules go with ``input``, or each in a tuple with its own. ``jobs`` workers of joblib read,
+        lower and predict (-1: one a core; None: as joblib's configuration says), processes of this
+        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. The
+        answers are the same as with one; all measuring is done by this process, one at a time.
+        Workers on other machines need a store that they reach under the same name.
+
+        With ``errors="return"`` a network that cannot be answered for costs only itself: its error
+        stands in its place. With ``"raise"`` the first error ends it all.
+        """
+        from hybridlat.api.many import predict_many
+
+        return predict_many(self, sources, Sizes(one_batch(batch), shapes, input), jobs, errors)
 
     def measure(
         self,
@@ -216,7 +264,7 @@ class Predictor:
         started = time.perf_counter()
         opened = open_source(source, input, one_batch(batch), shapes)
         file, network = opened.file, opened.file.network(opened.batch, opened.shapes)
-        partition = self._partition(opened)
+        partition = self.partition(opened)
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
@@ -241,7 +289,8 @@ class Predictor:
             elapsed_s=time.perf_counter() - started,
         )
 
-    def _partition(self, opened: Opened) -> Partition:
+    def partition(self, opened: Opened) -> Partition:
+        """How a network falls into cells on this target."""
         return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,6 +28,11 @@ class Opened:
     file: OnnxFile
     batch: int | None = None
     shapes: Shapes | None = None
+
+    @property
+    def key(self) -> str:
+        """Hash of the structure with these sizes; see ``OnnxFile.key``."""
+        return self.file.key(self.batch, self.shapes)
 
 
 def open_source(
@@ -94,3 +99,53 @@ def name_of(source: Source, place: int) -> str | None:
         return f"{type(source).__name__} {place}"
     graph = getattr(source, "graph", None)
     return f"network {place}" if graph is not None and not graph.name else None
+
+
+# ---- many of them ------------------------------------------------------------------------------
+
+ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that many networks are asked about alike."""
+
+    batch: int | None = None
+    shapes: Shapes | None = None
+    example: Example | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of many networks; ``name`` None for one that has a name of its own."""
+
+    source: Source
+    name: str | None = None
+    example: Example | None = None
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it must be exported before it can be read."""
+        return torch_export.is_module(self.source)
+
+    @property
+    def label(self) -> str:
+        """What to call it where it cannot be opened."""
+        graph = getattr(self.source, "graph", None)
+        return self.name or (graph.name if graph is not None else str(self.source))
+
+    def opened(self, sizes: Sizes) -> Opened:
+        """See ``open_source``."""
+        example = self.example
+        if example is None and self.is_module:
+            example = sizes.example
+        return open_source(self.source, example, sizes.batch, sizes.shapes, self.name)
+
+
+def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:
+    """The networks with their names; a module may stand in a tuple with its own input."""
+    for place, source in enumerate(sources):
+        example = None
+        if isinstance(source, tuple):
+            source, example = source
+        yield Item(source, name_of(source, place), example)

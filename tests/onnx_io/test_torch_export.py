@@ -51,11 +51,11 @@ def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_missing_or_too_much_is_named() -> None:
-    with pytest.raises(InputError, match="Net is a torch.nn.Module.*give one or its shape"):
+    with pytest.raises(InputError, match=r"Net is a torch\.nn\.Module.*give one or its shape"):
         open_source(Net())
     with pytest.raises(InputError, match="give the sizes of Net as its input"):
         open_source(Net(), (1, 3, 8, 8), shapes={"x": (1, 3, 8, 8)})
-    with pytest.raises(InputError, match="goes with a torch.nn.Module"):
+    with pytest.raises(InputError, match=r"goes with a torch\.nn\.Module"):
         open_source("net.onnx", (1, 3, 8, 8))
     assert not torch_export.is_module(classifier(8)) and torch_export.is_module(Net())
 
