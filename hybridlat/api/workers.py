@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from hybridlat.api.predictor import Predictor
 from hybridlat.api.sources import Item, Sizes
 from hybridlat.engines.resolution import ResolvedEngine
-from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra, StoreError
+from hybridlat.errors import HybridlatError, MeasurementError, StoreError
 from hybridlat.estimate.partition import Partition
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -153,10 +153,8 @@ def _reader_of(place: Workplace) -> _Reader:
 
 def crew(jobs: int | None) -> Crew:
     """Workers by joblib's backend that is in force now; None: as many as it is told there."""
-    try:
-        import joblib
-    except ImportError as error:
-        raise MissingExtra("joblib", "train", "predicting with several workers") from error
+    import joblib
+
     parallel = joblib.Parallel(
         n_jobs=jobs, return_as="generator", batch_size=1, timeout=SILENT_S, pre_dispatch="2*n_jobs"
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import onnx
 import pytest
 
@@ -24,7 +25,6 @@ from tests.networks import classifier
 
 FAKE = "fake/fake-1.0/fp32/1t"
 QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0)
-joblib = pytest.importorskip("joblib", reason="joblib is not installed")
 
 
 def network(channels: int) -> bytes:
