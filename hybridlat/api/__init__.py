@@ -10,8 +10,8 @@ from __future__ import annotations
 from hybridlat.api.one_call import predict
 from hybridlat.api.predictor import MeasureMode, Predictor
 from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
-from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.report import MeasureReport
+from hybridlat.schema.progress import Progress
 
 __all__ = [
     "FamilyInfo", "MeasureMode", "MeasureReport", "Predictor", "Progress", "TargetInfo",

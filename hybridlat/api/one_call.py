@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from hybridlat.api.predictor import MeasureMode, Predictor
 from hybridlat.errors import InputError
-from hybridlat.measuring.progress import Progress
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class PredictorOptions(TypedDict, total=False):
     store: str | None
     threads: int | None
     progress: Callable[[Progress], None] | None
-    settings: Settings | None
+    settings: MeasurementConfig | None
     device: str | Path | Device | None
 
 

@@ -20,11 +20,11 @@ from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.report import MeasureReport, What
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hybridlat.schema.measurement import Measurement
 
 # Somebody waits for the answer: one visit in each of two processes.
-ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2, differential_rounds=1)
+ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Predictor:
         tolerance: float = 0.05,
         confidence: float = 0.9,
         progress: Callable[[Progress], None] | None = None,
-        settings: Settings | None = None,
+        settings: MeasurementConfig | None = None,
         device: str | Path | Device | None = None,
     ) -> None:
         from hybridlat.store import Store
@@ -161,7 +161,7 @@ class Predictor:
             tolerance=self.tolerance,
             confidence=self.confidence,
             measure=partial(self._measure_cells, batch, shapes) if self.may_measure else None,
-            anew=self.mode == "always",
+            remeasure=self.mode == "always",
             why_not=self.why_not,
             started=started,
             network=partial(file.network, batch, shapes),
@@ -274,7 +274,7 @@ class Predictor:
             missing = [h for h in hashes if h not in have]
         whole = what in ("network", "both")
         request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
-        records = self._measure(request, self.settings or Settings())
+        records = self._measure(request, self.settings or MeasurementConfig())
         cells = tuple((use.signature, use.count) for use in partition.uses)
         labels = {"network": file.label}
         breakdown = Breakdown(self.target, file.label, sign(network).hash, cells, labels=labels)
@@ -313,7 +313,7 @@ class Predictor:
         self._measure(request, self.settings or ON_DEMAND)
         self._data.forget(hashes)
 
-    def _measure(self, request: MeasureRequest, settings: Settings) -> list[Measurement]:
+    def _measure(self, request: MeasureRequest, settings: MeasurementConfig) -> list[Measurement]:
         from hybridlat.measuring.measurer import measurer_of
 
         assert self.backend is not None

@@ -14,11 +14,10 @@ from hybridlat.onnx_io import torch_export
 if TYPE_CHECKING:
     import torch
 
-    from hybridlat.onnx_io import OnnxFile, Shapes
-    from hybridlat.onnx_io import Source as FileSource
+    from hybridlat.onnx_io import ModelSource, OnnxFile, Shapes
     from hybridlat.onnx_io.torch_export import Example
 
-Source: TypeAlias = "FileSource | torch.nn.Module"
+Source: TypeAlias = "ModelSource | torch.nn.Module"
 
 
 @dataclass(frozen=True)

@@ -106,13 +106,13 @@ class Partitioner:
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = file.key(batch, shapes)
-        found = self._remembered.get(key)
-        if found is None:
-            found = self._recall(key) or self._ask(file, batch, shapes, key)
-            self._remember(key, found)
+        partition = self._remembered.get(key)
+        if partition is None:
+            partition = self._recall(key) or self._ask(file, batch, shapes, key)
+            self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
-        return found
+        return partition
 
     def remember(self, key: str, partition: Partition) -> None:
         """Take over what another process was answered for the structure ``key``."""
@@ -140,10 +140,10 @@ class Partitioner:
 
     def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)
-        found = partition_network(network, self._lower(network, self._target), file.node_names)
-        _log.debug("%s: %d distinct cells, by %s", file.label, len(found.uses), found.by)
-        self._keep(key, found)
-        return found
+        partition = partition_network(network, self._lower(network, self._target), file.node_names)
+        _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
+        self._keep(key, partition)
+        return partition
 
     def _keep(self, key: str, partition: Partition) -> None:
         """For the next process, with the texts of its cells where they are at hand."""

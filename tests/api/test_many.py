@@ -17,14 +17,16 @@ import pytest
 from hybridlat.api import Predictor
 from hybridlat.api.many import CHUNKS_A_WORKER, LARGEST_CHUNK
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
-from hybridlat.measuring.isolated import Settings
+from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
 from tests.networks import classifier
 
 FAKE = "fake/fake-1.0/fp32/1t"
-QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0)
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
+)
 
 
 def network(channels: int) -> bytes:
