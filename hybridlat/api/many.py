@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat.api import workers
-from hybridlat.api.sources import Item, Sizes, items_of
+from hybridlat.api.sources import Item, Query, items_of
 from hybridlat.api.workers import Answer, Reading, Workplace
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.schema.estimate import Estimate
@@ -35,7 +35,7 @@ CHUNKS_A_WORKER = 8
 def predict_many(
     predictor: Predictor,
     sources: Iterable[ManySource],
-    sizes: Sizes,
+    query: Query,
     jobs: int | None,
     errors: Errors,
 ) -> Iterator[Estimate | HybridlatError]:
@@ -47,10 +47,10 @@ def predict_many(
     items = items_of(sources)
     answers: Iterator[Estimate | HybridlatError]
     if jobs == 1:
-        answers = (_alone(predictor, item, sizes) for item in items)
+        answers = (_alone(predictor, item, query) for item in items)
     else:
         # The backend that is in force now, not when the first answer is asked for.
-        answers = _by_workers(predictor, items, sizes, workers.crew(jobs))
+        answers = _by_workers(predictor, items, query, workers.crew(jobs))
     return _told(answers, errors)
 
 
@@ -63,25 +63,25 @@ def _told(
         yield answer
 
 
-def _alone(predictor: Predictor, item: Item, sizes: Sizes) -> Estimate | HybridlatError:
+def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
     started = time.perf_counter()
     try:
-        return predictor.estimate_of(item.opened(sizes), started)
+        return predictor.estimate_of(item.opened(query), started, query.describe)
     except HybridlatError as error:
         return error
 
 
 def _by_workers(
-    predictor: Predictor, items: Iterator[Item], sizes: Sizes, crew: workers.Crew
+    predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
 ) -> Iterator[Estimate | HybridlatError]:
     place = Workplace.of(predictor)
-    desk = _Desk(predictor, sizes)
+    desk = _Desk(predictor, query)
     length = 1
     while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
         chunks = [window[i : i + length] for i in range(0, len(window), length)]
         seconds = 0.0
         for chunk, (took_s, answers) in zip(
-            chunks, crew.answers(place, sizes, chunks), strict=True
+            chunks, crew.answers(place, query, chunks), strict=True
         ):
             seconds += took_s
             for item, answer in zip(chunk, answers, strict=True):
@@ -100,7 +100,7 @@ class _Desk:
     """
 
     predictor: Predictor
-    sizes: Sizes
+    query: Query
     has_measured: bool = False
 
     def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
@@ -113,13 +113,13 @@ class _Desk:
             self.predictor.remember(answer.key, answer.partition)
             if answer.model is not None:
                 exported = replace(item, source=answer.model, example=None)
-                return self._here(exported, Sizes())
-        return self._here(item, self.sizes)
+                return self._here(exported, Query(describe=self.query.describe))
+        return self._here(item, self.query)
 
     def _may_differ(self) -> bool:
         return self.has_measured and not self.predictor.has_own_constants
 
-    def _here(self, item: Item, sizes: Sizes) -> Estimate | HybridlatError:
-        found = _alone(self.predictor, item, sizes)
+    def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
+        found = _alone(self.predictor, item, query)
         self.has_measured |= isinstance(found, Estimate) and found.measured_now > 0
         return found

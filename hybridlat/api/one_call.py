@@ -37,7 +37,8 @@ class PredictorOptions(TypedDict, total=False):
 def predict(
     source: Source, *target_or_input: str | Target | Example | None, batch: int | None = None,
     target: str | Target | None = None, input: Example | None = None,
-    shapes: Shapes | None = None, name: str | None = None, **options: Unpack[PredictorOptions],
+    shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
+    **options: Unpack[PredictorOptions],
 ) -> Estimate: ...  # fmt: skip
 
 
@@ -45,7 +46,8 @@ def predict(
 def predict(
     source: Source, *target_or_input: str | Target | Example | None, batch: Sequence[int],
     target: str | Target | None = None, input: Example | None = None,
-    shapes: Shapes | None = None, name: str | None = None, **options: Unpack[PredictorOptions],
+    shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
+    **options: Unpack[PredictorOptions],
 ) -> list[Estimate]: ...  # fmt: skip
 
 
@@ -57,6 +59,7 @@ def predict(
     input: Example | None = None,
     shapes: Shapes | None = None,
     name: str | None = None,
+    describe: bool = False,
     **options: Unpack[PredictorOptions],
 ) -> Estimate | list[Estimate]:
     """The latency of one network: ``Predictor(target, ...).predict(source, ...)`` in one call.
@@ -73,7 +76,9 @@ def predict(
     """
     target, input = _told_apart(target_or_input, target, input)
     with Predictor(target, **options) as predictor:
-        return predictor.predict(source, input, batch=batch, shapes=shapes, name=name)
+        return predictor.predict(
+            source, input, batch=batch, shapes=shapes, name=name, describe=describe
+        )
 
 
 def _told_apart(

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from hybridlat.api.sources import Opened, Sizes, one_batch, open_source, several_batches
+from hybridlat.api.sources import Opened, Query, one_batch, open_source, several_batches
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
@@ -104,20 +104,20 @@ class Predictor:
     @overload
     def predict(
         self, source: Source, input: Example | None = None, *, batch: int | None = None,
-        shapes: Shapes | None = None, name: str | None = None,
+        shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
     ) -> Estimate: ...  # fmt: skip
 
     @overload
     def predict(
         self, source: Source, input: Example | None = None, *, batch: Sequence[int],
-        shapes: Shapes | None = None, name: str | None = None,
+        shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
     ) -> list[Estimate]: ...  # fmt: skip
 
     @overload
     def predict(
         self, source: Source, input: Example | None = None, *,
         batch: int | Sequence[int] | None = None, shapes: Shapes | None = None,
-        name: str | None = None,
+        name: str | None = None, describe: bool = False,
     ) -> Estimate | list[Estimate]: ...  # fmt: skip
 
     def predict(
@@ -128,12 +128,16 @@ class Predictor:
         batch: int | Sequence[int] | None = None,
         shapes: Shapes | None = None,
         name: str | None = None,
+        describe: bool = False,
     ) -> Estimate | list[Estimate]:
         """The latency of one network: a path, the bytes of a file, a ModelProto or a module.
 
         A ``torch.nn.Module`` goes with ``input``, which it is exported for without its weights: a
         tensor, a shape, or a tuple with one of them for each input. A list of batch sizes gives an
         estimate for each.
+
+        ``describe`` fills in the estimate's ``structure``: what its cells are made of, where they
+        stand, and what limits them. It costs some milliseconds.
 
         Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
         it. An estimate that is not within the tolerance is returned all the same: see its
@@ -143,15 +147,15 @@ class Predictor:
         sizes = several_batches(batch)
         if sizes is None:
             opened = open_source(source, input, one_batch(batch), shapes, name)
-            return self.estimate_of(opened, started)
+            return self.estimate_of(opened, started, describe)
         found = []
         for size in sizes:
             opened = open_source(source, input, size, shapes, name)
-            found.append(self.estimate_of(opened, started))
+            found.append(self.estimate_of(opened, started, describe))
             started = time.perf_counter()
         return found
 
-    def estimate_of(self, opened: Opened, started: float) -> Estimate:
+    def estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""
         file, batch, shapes = opened.file, opened.batch, opened.shapes
         partition = self.partition(opened)
@@ -165,6 +169,7 @@ class Predictor:
             why_not=self.why_not,
             started=started,
             network=partial(file.network, batch, shapes),
+            describe=describe,
         )
         with self._device():
             estimate = estimate_network(request, self._data)
@@ -203,14 +208,16 @@ class Predictor:
     @overload
     def predict_many(
         self, sources: Iterable[ManySource], input: Example | None = None, *,
-        batch: int | None = None, shapes: Shapes | None = None, jobs: int | None = 1,
+        batch: int | None = None, shapes: Shapes | None = None, describe: bool = False,
+        jobs: int | None = 1,
         errors: Literal["raise"] = "raise",
     ) -> Iterator[Estimate]: ...  # fmt: skip
 
     @overload
     def predict_many(
         self, sources: Iterable[ManySource], input: Example | None = None, *,
-        batch: int | None = None, shapes: Shapes | None = None, jobs: int | None = 1,
+        batch: int | None = None, shapes: Shapes | None = None, describe: bool = False,
+        jobs: int | None = 1,
         errors: Literal["return"],
     ) -> Iterator[Estimate | HybridlatError]: ...  # fmt: skip
 
@@ -221,6 +228,7 @@ class Predictor:
         *,
         batch: int | None = None,
         shapes: Shapes | None = None,
+        describe: bool = False,
         jobs: int | None = 1,
         errors: Literal["raise", "return"] = "raise",
     ) -> Iterator[Estimate] | Iterator[Estimate | HybridlatError]:
@@ -237,7 +245,9 @@ class Predictor:
         """
         from hybridlat.api.many import predict_many
 
-        return predict_many(self, sources, Sizes(one_batch(batch), shapes, input), jobs, errors)
+        return predict_many(
+            self, sources, Query(one_batch(batch), shapes, input, describe), jobs, errors
+        )
 
     def measure(
         self,

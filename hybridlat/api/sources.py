@@ -82,11 +82,11 @@ def one_batch(batch: object) -> int | None:
 
 
 def several_batches(batch: object) -> list[int] | None:
-    """The sizes of a list of batches; None for a single one. InputError for an empty list."""
+    """The query of a list of batches; None for a single one. InputError for an empty list."""
     if isinstance(batch, str | bytes) or not isinstance(batch, Sequence):
         return None
     if not batch:
-        raise InputError("the list of batch sizes is empty: give at least one")
+        raise InputError("the list of batch query is empty: give at least one")
     return [size for item in batch if (size := one_batch(item)) is not None]
 
 
@@ -106,12 +106,13 @@ ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes that many networks are asked about alike."""
+class Query:
+    """What is asked of many networks alike; see ``Predictor.predict``."""
 
     batch: int | None = None
     shapes: Shapes | None = None
     example: Example | None = None
+    describe: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,12 @@ class Item:
         graph = getattr(self.source, "graph", None)
         return self.name or (graph.name if graph is not None else str(self.source))
 
-    def opened(self, sizes: Sizes) -> Opened:
+    def opened(self, query: Query) -> Opened:
         """See ``open_source``."""
         example = self.example
         if example is None and self.is_module:
-            example = sizes.example
-        return open_source(self.source, example, sizes.batch, sizes.shapes, self.name)
+            example = query.example
+        return open_source(self.source, example, query.batch, query.shapes, self.name)
 
 
 def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hybridlat.api.predictor import Predictor
-from hybridlat.api.sources import Item, Sizes
+from hybridlat.api.sources import Item, Query
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
 from hybridlat.estimate.partition import Partition
@@ -99,13 +99,13 @@ class _Reader(Predictor):
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
         return ResolvedEngine(self._place.target, why_not=self._place.why_not)
 
-    def answer(self, item: Item, sizes: Sizes) -> Answer:
+    def answer(self, item: Item, query: Query) -> Answer:
         """The estimate where it holds, else what was read; what is wrong, as the error."""
         try:
             started = time.perf_counter()
-            opened = item.opened(sizes)
+            opened = item.opened(query)
             if self._place.settles:
-                estimate = self.estimate_of(opened, started)
+                estimate = self.estimate_of(opened, started, query.describe)
                 if not self._place.may_measure or _is_settled(estimate):
                     return estimate
             partition = self.partition(opened)
@@ -127,14 +127,14 @@ def _is_settled(estimate: Estimate) -> bool:
 _readers: list[_Reader] = []  # of this worker: it keeps what it has loaded
 
 
-def answer_chunk(place: Workplace, sizes: Sizes, chunk: Chunk) -> tuple[float, list[Answer]]:
+def answer_chunk(place: Workplace, query: Query, chunk: Chunk) -> tuple[float, list[Answer]]:
     """In a worker: the answers to a chunk, and the seconds that they took."""
     started = time.perf_counter()
     try:
         reader = _reader_of(place)
     except HybridlatError as error:
         return 0.0, [error] * len(chunk)
-    answers = [reader.answer(item, sizes) for item in chunk]
+    answers = [reader.answer(item, query) for item in chunk]
     return time.perf_counter() - started, answers
 
 
@@ -169,13 +169,13 @@ class Crew:
     count: int
 
     def answers(
-        self, place: Workplace, sizes: Sizes, chunks: Sequence[Chunk]
+        self, place: Workplace, query: Query, chunks: Sequence[Chunk]
     ) -> Iterator[tuple[float, list[Answer]]]:
         """The answers to each chunk, in order. A chunk over which workers die is taken apart."""
         done = 0
         while done < len(chunks):
             try:
-                for answers in self._run(place, sizes, chunks[done:]):
+                for answers in self._run(place, query, chunks[done:]):
                     yield answers
                     done += 1
             except Exception as error:
@@ -184,16 +184,16 @@ class Crew:
                 _log.warning("a worker died, and is replaced: %s", _first_line(error))
                 # One of those that were under way did it: each by itself, then together again.
                 for chunk in chunks[done : done + 2 * self.count]:
-                    yield self._carefully(place, sizes, chunk)
+                    yield self._carefully(place, query, chunk)
                     done += 1
 
     def _run(
-        self, place: Workplace, sizes: Sizes, chunks: Sequence[Chunk]
+        self, place: Workplace, query: Query, chunks: Sequence[Chunk]
     ) -> Iterator[tuple[float, list[Answer]]]:
         import joblib
 
         call = joblib.delayed(answer_chunk)
-        found = self.parallel(call(place, sizes, chunk) for chunk in chunks)
+        found = self.parallel(call(place, query, chunk) for chunk in chunks)
         try:
             for answers in found:  # noqa: UP028  `yield from` would close it with a warning
                 yield answers
@@ -203,16 +203,16 @@ class Crew:
                 found.close()
 
     def _carefully(
-        self, place: Workplace, sizes: Sizes, chunk: Chunk
+        self, place: Workplace, query: Query, chunk: Chunk
     ) -> tuple[float, list[Answer]]:
         """One chunk by itself; if its worker dies again, each of its networks by itself."""
         try:
-            [found] = self._run(place, sizes, [chunk])
+            [found] = self._run(place, query, [chunk])
         except Exception as error:
             if not _is_death(error):
                 raise
             if len(chunk) > 1:
-                parts = [self._carefully(place, sizes, [item]) for item in chunk]
+                parts = [self._carefully(place, query, [item]) for item in chunk]
                 return sum(part[0] for part in parts), [part[1][0] for part in parts]
             name = chunk[0].label
             return 0.0, [
