@@ -82,11 +82,11 @@ def one_batch(batch: object) -> int | None:
 
 
 def several_batches(batch: object) -> list[int] | None:
-    """The query of a list of batches; None for a single one. InputError for an empty list."""
+    """The sizes of a list of batches; None for a single one. InputError for an empty list."""
     if isinstance(batch, str | bytes) or not isinstance(batch, Sequence):
         return None
     if not batch:
-        raise InputError("the list of batch query is empty: give at least one")
+        raise InputError("the list of batch sizes is empty: give at least one")
     return [size for item in batch if (size := one_batch(item)) is not None]
 
 
