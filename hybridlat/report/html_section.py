@@ -189,7 +189,7 @@ def _opened(row: Row) -> str:
     names = ", ".join(name for name in cell.nodes if name)
     reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
     return (
-        f"<details><summary>{escape(chain(cell.ops))}</summary><p>{escape(names)}</p>"
+        f"<details><summary>{escape(chain(row.ops))}</summary><p>{escape(names)}</p>"
         f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
     )
 
