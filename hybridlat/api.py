@@ -158,9 +158,9 @@ class Predictor:
         shapes: Shapes | None = None,
     ) -> Iterator[Estimate]:
         """One estimate per source, in order, as they come; memory does not grow with the count."""
-        for place, source in enumerate(sources):
+        for index, source in enumerate(sources):
             is_path = not isinstance(source, bytes) and not hasattr(source, "graph")
-            name = None if is_path else f"network {place}"
+            name = None if is_path else f"network {index}"
             if hasattr(source, "graph") and source.graph.name:
                 name = None
             yield self.predict(source, batch=batch, shapes=shapes, name=name)

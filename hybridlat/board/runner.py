@@ -119,7 +119,7 @@ class Runner(object):
                 todo.append((number, task))
         # Stable, so that worth keeps its order; what another board has measured comes last.
         todo.sort(key=lambda pair: (pair[1]["task"], pair[0]) in self._elsewhere)
-        for place, (number, task) in enumerate(todo):
+        for done, (number, task) in enumerate(todo):
             begin = time.time()
             kind = str(task.get("title", ""))
             typical = self._typical_s.get(kind, _TYPICAL_S)
@@ -131,11 +131,11 @@ class Runner(object):
             took = time.time() - begin
             self._typical_s[kind] = 0.8 * self._typical_s.get(kind, took) + 0.2 * took
             if self._progress is not None:
-                self._progress(place + 1, len(todo), str(task.get("label", "")))
+                self._progress(done + 1, len(todo), str(task.get("label", "")))
                 continue
             _say(
                 "%d of %d  %-8s %5.1f s, %4.0f s left  %s %s"
-                % (place + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
+                % (done + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
                    task.get("label", ""))
             )  # fmt: skip
         self._close()

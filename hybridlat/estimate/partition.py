@@ -166,7 +166,7 @@ def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowerin
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
-    place = {name: i for i, name in enumerate(file_names)}
+    position_of = {name: i for i, name in enumerate(file_names)}
     grouped: dict[str, list[Cell]] = {}
     texts: dict[str, str] = {}
     for cell in cut(lowered, network):
@@ -177,13 +177,13 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
         CellUse(
             hash_,
             cells[0].ops,
-            tuple(place[network.nodes[i].name] for cell in cells for i in cell.origins),
+            tuple(position_of[network.nodes[i].name] for cell in cells for i in cell.origins),
             len(cells),
         )
         for hash_, cells in grouped.items()
     )
-    removed = [place[network.nodes[i].name] for i in lowered.removed]
-    removed += [place[name] for name in network.folded]
+    removed = [position_of[network.nodes[i].name] for i in lowered.removed]
+    removed += [position_of[name] for name in network.folded]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)

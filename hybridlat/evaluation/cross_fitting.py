@@ -75,11 +75,11 @@ def predicted_cells(
     model: CellModel, dataset: Dataset, cells: Sequence[tuple[str, int]]
 ) -> tuple[CellPrior, ...]:
     """What the model says of the cells of a network, with what measuring each would cost."""
-    things = [dataset.cells[h] for h, _ in cells]
-    said = model.predict([t.text for t in things])
+    measured_cells = [dataset.cells[h] for h, _ in cells]
+    predictions = model.predict([t.text for t in measured_cells])
     return tuple(
-        priors.predicted(h, thing.text, count, prediction, model.confidence, thing.cost_s)
-        for (h, count), thing, prediction in zip(cells, things, said, strict=True)
+        priors.predicted(h, cell.text, count, prediction, model.confidence, cell.cost_s)
+        for (h, count), cell, prediction in zip(cells, measured_cells, predictions, strict=True)
     )
 
 
@@ -114,18 +114,18 @@ def cross_fit(
     dataset: Dataset,
     networks: Sequence[WholeNetwork],
     config: FitConfig,
-    place: Mapping[str, int],
+    fold_of: Mapping[str, int],
     also_forbidden: Collection[str] = (),
     on_message: OnMessage = silent,
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
-    ``place`` is the fold of each network by name; ``on_message`` hears of every model, since each
+    ``fold_of`` is the fold of each network by name; ``on_message`` hears of every model, since each
     takes from seconds to a minute.
     """
     folds: dict[int, list[WholeNetwork]] = {}
     for network in networks:
-        folds.setdefault(place[network.name], []).append(network)
+        folds.setdefault(fold_of[network.name], []).append(network)
     models: dict[int, CellModel] = {}
     by_name: dict[str, HeldOutNetwork] = {}
     for number, (fold, members) in enumerate(sorted(folds.items())):

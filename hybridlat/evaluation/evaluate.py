@@ -131,9 +131,9 @@ def evaluate_targets(
         refused: list[HybridlatError] = []
         with tracker.run("evaluate") as whole:
             try:
-                for place, target in enumerate(order):
+                for index, target in enumerate(order):
                     if len(order) > 1:
-                        on_message(_what_is_next(place, order))
+                        on_message(_what_is_next(index, order))
                     new, report = _one_target(target, chosen, opened, whole, whole_networks)
                     if isinstance(new, HybridlatError):
                         refused.append(new)
@@ -211,9 +211,9 @@ def _report(
     return report, config
 
 
-def _what_is_next(place: int, order: Sequence[Target]) -> str:
-    after = f", then {order[place + 1]}" if place + 1 < len(order) else ""
-    return f"target {place + 1} of {len(order)}: {order[place]}{after}"
+def _what_is_next(index: int, order: Sequence[Target]) -> str:
+    after = f", then {order[index + 1]}" if index + 1 < len(order) else ""
+    return f"target {index + 1} of {len(order)}: {order[index]}{after}"
 
 
 def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:

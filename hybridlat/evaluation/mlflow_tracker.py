@@ -154,12 +154,12 @@ class MlflowTracker(Tracker):
             )
 
     def _new_experiment(self) -> str:
-        place = None
+        location = None
         if self.uri.startswith("sqlite:///"):
             # MLflow would put artifacts below the folder it happens to be started in.
             folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent
-            place = (folder / "mlflow-artifacts").as_uri()
-        return str(self._client.create_experiment(EXPERIMENT, artifact_location=place))
+            location = (folder / "mlflow-artifacts").as_uri()
+        return str(self._client.create_experiment(EXPERIMENT, artifact_location=location))
 
     @contextlib.contextmanager
     def run(self, name: str) -> Iterator[TrackedRun]:

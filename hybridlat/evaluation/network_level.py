@@ -41,8 +41,8 @@ def evaluate_networks(
     on_message(
         f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn"
     )
-    place = even_folds((n.name for n in networks), folds)
-    fitted = cross_fit(dataset, networks, config, place, on_message=on_message)
+    fold_of = even_folds((n.name for n in networks), folds)
+    fitted = cross_fit(dataset, networks, config, fold_of, on_message=on_message)
     compositions = {
         fold: fit_composition(fitted.others(fold), config.confidence) for fold in fitted.folds
     }
@@ -112,9 +112,9 @@ def _play(
         regime = f"gated@{tolerance * 100:g}%"
         posterior = simulate_gate(network, composition, tolerance)
         posteriors.setdefault(regime, {})[whole.name] = posterior
-        said = prediction_in(network, composition, posterior)
-        predictions.setdefault(regime, []).append(said)
-        spent.setdefault(regime, []).append(said.device_s / total_s)
+        prediction = prediction_in(network, composition, posterior)
+        predictions.setdefault(regime, []).append(prediction)
+        spent.setdefault(regime, []).append(prediction.device_s / total_s)
     for share in CELL_SHARES:
         regime = f"gated_cells@{share * 100:g}%"
         posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
@@ -128,12 +128,12 @@ def _cells(pairs: Sequence[tuple[HeldOutNetwork, Composition]]) -> tuple[Predict
     for network, composition in pairs:
         for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
             if cell.latency_us is None:
-                said = Prediction(cell.signature, true_us, math.nan)
+                prediction = Prediction(cell.signature, true_us, math.nan)
             else:
-                reach = selection_curves.cell_reach(cell, composition)
-                low, high = cell.latency_us / reach, cell.latency_us * reach
-                said = Prediction(cell.signature, true_us, cell.latency_us, (low, high))
-            seen.setdefault(cell.signature, said)
+                factor = selection_curves.cell_interval_factor(cell, composition)
+                low, high = cell.latency_us / factor, cell.latency_us * factor
+                prediction = Prediction(cell.signature, true_us, cell.latency_us, (low, high))
+            seen.setdefault(cell.signature, prediction)
     return tuple(seen.values())
 
 

@@ -60,8 +60,8 @@ def keep_target(
                     run.metrics(values)
                 kept += own
         run.text("leaderboard.md", leaderboard.markdown(kept))
-    place = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
-    return sorted(kept, key=lambda row: place[row.regime])
+    index_of = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
+    return sorted(kept, key=lambda row: index_of[row.regime])
 
 
 def keep_reason(target: Target, reason: str, whole: tracking.TrackedRun) -> None:

@@ -19,7 +19,7 @@ def fold_of(name: str, folds: int = FOLDS) -> int:
 def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
     """Folds of the same size, dealt out in the order of the names' hashes."""
     ordered = sorted(set(names), key=lambda name: (hashlib.sha256(name.encode()).digest(), name))
-    return {name: place % folds for place, name in enumerate(ordered)}
+    return {name: index % folds for index, name in enumerate(ordered)}
 
 
 def random_split(count: int, train: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -112,14 +112,14 @@ def _baselines(
         nets = stacked[layered]
         if nets is None:
             continue
-        said = np.full(len(rows), np.nan)
+        predicted_us = np.full(len(rows), np.nan)
         for one in sorted(set(folds[places].tolist())):
             out = folds[places] == one
             if (~out).any():
-                said[out] = BASELINES[name](nets, truth, ~out)[out]
+                predicted_us[out] = BASELINES[name](nets, truth, ~out)[out]
         predictions = tuple(
             Prediction(row.name, row.latency_us, float(us), cells=len(row.record.cells))
-            for row, us in zip(rows, said, strict=True)
+            for row, us in zip(rows, predicted_us, strict=True)
         )
         results.append(MethodResult(regime, name, predictions))
     return results

@@ -92,12 +92,12 @@ class CellModel:
             for us, interval in zip(made.latency_us.tolist(), intervals, strict=True)
         ]
         why = self._reasons(cells.take(unsure)) if len(unsure) else []
-        for place, reason in zip(unsure.tolist(), why, strict=True):
-            us = answers[place].latency_us
-            answers[place] = (
+        for index, reason in zip(unsure.tolist(), why, strict=True):
+            us = answers[index].latency_us
+            answers[index] = (
                 CellPrediction(None, None, False, reason or "it holds no kernel")
                 if us is None or math.isnan(us)
-                else CellPrediction(us, answers[place].interval_us, False, reason)
+                else CellPrediction(us, answers[index].interval_us, False, reason)
             )
         if len(unique) == len(texts):
             return answers

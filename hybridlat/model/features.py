@@ -329,8 +329,8 @@ def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.fl
     ``into`` is an array with room for them (further columns are left alone).
     """
     result = np.empty((len(view.m), len(FEATURES)), np.float32) if into is None else into
-    for place, feature in enumerate(FEATURES):
-        result[:, place] = feature.function(view)
+    for column, feature in enumerate(FEATURES):
+        result[:, column] = feature.function(view)
     return result
 
 

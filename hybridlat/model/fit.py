@@ -181,9 +181,9 @@ class _Fit:
         smooth[inside & ~inner] = self._gp_mean(inner).predict(self.rows[inside & ~inner])
         smooth[outside] = self._gp_mean(inside).predict(self.rows[outside])
         errors = []
-        for told in (smooth, np.zeros(len(self.rows))):
+        for smooth_column in (smooth, np.zeros(len(self.rows))):
             rows = self.rows.copy()
-            rows[:, -1] = told
+            rows[:, -1] = smooth_column
             made = self._served(self._boosted(rows, inside)).predict(rows[outside])
             errors.append(float(np.mean(np.abs(made - self.values[outside]))))
         return errors[0] < errors[1]

@@ -59,11 +59,11 @@ class Geometry:
 
     def take(self, cells: NDArray[np.intp]) -> Geometry:
         """The geometry of some of the cells, in the order given (no cell twice)."""
-        place = np.full(self.cells, -1)
-        place[cells] = np.arange(len(cells))
-        rows = np.flatnonzero(place[self.cell] >= 0)
-        rows = rows[np.argsort(place[self.cell[rows]], kind="stable")]
-        return Geometry(self.values[rows], place[self.cell[rows]], len(cells), self.ops)
+        new_index = np.full(self.cells, -1)
+        new_index[cells] = np.arange(len(cells))
+        rows = np.flatnonzero(new_index[self.cell] >= 0)
+        rows = rows[np.argsort(new_index[self.cell[rows]], kind="stable")]
+        return Geometry(self.values[rows], new_index[self.cell[rows]], len(cells), self.ops)
 
     def one_by_one(self, rows: NDArray[np.intp] | slice = slice(None)) -> Geometry:
         """The same kernels (or those of ``rows``), each as a cell of its own."""
@@ -80,8 +80,8 @@ class Geometry:
 
     def codes(self, ops: Sequence[str]) -> NDArray[np.intp]:
         """Position in ``ops`` of every row's operator, -1 for one that is not among them."""
-        place = {op: i for i, op in enumerate(ops)}
-        lookup = np.array([place.get(op, -1) for op in self.ops], np.intp)
+        code_of = {op: i for i, op in enumerate(ops)}
+        lookup = np.array([code_of.get(op, -1) for op in self.ops], np.intp)
         return lookup[self.column("op").astype(np.intp)]
 
 
@@ -352,11 +352,11 @@ def _broadcast_run(present: Sequence[Tensor], main: Tensor) -> int:
     others = [(1,) * (rank - len(t[0])) + t[0] for t in present if len(t[0]) <= rank]
     run = 1
     alike: bool | None = None
-    for place in range(rank - 1, -1, -1):
-        whole = all(shape[place] == main[0][place] for shape in others)
+    for axis in range(rank - 1, -1, -1):
+        whole = all(shape[axis] == main[0][axis] for shape in others)
         if alike is None:
             alike = whole
-        elif whole != alike and main[0][place] > 1:
+        elif whole != alike and main[0][axis] > 1:
             break
-        run *= main[0][place]
+        run *= main[0][axis]
     return run

@@ -35,8 +35,8 @@ def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
     random = np.random.default_rng(seed)
     if len(names) < FOLDS:
         return np.asarray(random.permutation(len(groups)) % FOLDS)
-    place = dict(zip(names, random.permutation(len(names)) % FOLDS, strict=True))
-    return np.array([place[name] for name in groups])
+    fold_of = dict(zip(names, random.permutation(len(names)) % FOLDS, strict=True))
+    return np.array([fold_of[name] for name in groups])
 
 
 def choose_prior(

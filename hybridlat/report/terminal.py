@@ -125,9 +125,9 @@ def cells_table(estimate: Estimate, width: int, *, every_cell: bool = False) -> 
         table.add_column("first operator", no_wrap=True, overflow="ellipsis", style="dim",
                          max_width=place_width)  # fmt: skip
     for cell in rows:
-        place = [Text(first_and_more(cell.nodes))] if with_place else []
+        nodes = [Text(first_and_more(cell.nodes))] if with_place else []
         label = Text(short_chain(cell.ops, cell_width) or cell.signature[:8])
-        table.add_row(*(column.show(cell) for column in columns), label, *place)
+        table.add_row(*(column.show(cell) for column in columns), label, *nodes)
     if others:
         table.add_row(*_others_row(others, columns, bar(_share(others), top_share, bar_width)))
     return table

@@ -122,7 +122,7 @@ def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
 
 def test_what_networks_share_is_settled_by_their_own_error() -> None:
     networks = [make_network(i, cells=12) for i in range(30)]
-    overrated = Correlation(network=0.6, kind=0.0, near=0.3, reach=1.0)
+    overrated = Correlation(network=0.6, kind=0.0, near=0.3, length_scale=1.0)
     settled = tune_network_correlation(networks, overrated)
     assert settled.network < overrated.network
     assert settled.near == overrated.near

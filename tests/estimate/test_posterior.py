@@ -15,9 +15,9 @@ from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
 
 TWINS = (
-    CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
-    CellPrior("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
-    CellPrior("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), place=(3.0,)),
+    CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
+    CellPrior("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
+    CellPrior("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), coordinates=(3.0,)),
 )
 
 
@@ -90,7 +90,7 @@ def test_the_fit_finds_the_correlation_that_made_the_errors() -> None:
     assert found.network == pytest.approx(TRUE.network, abs=0.1)
     assert found.kind == pytest.approx(TRUE.kind, abs=0.1)
     assert found.near == pytest.approx(TRUE.near, abs=0.15)
-    assert found.reach == pytest.approx(TRUE.reach, abs=0.5)
+    assert found.length_scale == pytest.approx(TRUE.length_scale, abs=0.5)
     assert found.inflation == pytest.approx(1.0, abs=0.3)
 
 
@@ -117,9 +117,9 @@ def test_untrusted_cells_are_seen_to_be_worse() -> None:
         return found
 
     found = fit_correlation([stretched(seed) for seed in range(30)])
-    assert found.strangeness == pytest.approx(2.5, abs=0.5)
+    assert found.untrusted_factor == pytest.approx(2.5, abs=0.5)
     strange = replace(TWINS[0], trusted=False)
-    assert found.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * found.strangeness]
+    assert found.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * found.untrusted_factor]
 
 
 def test_too_few_networks_leave_the_defaults() -> None:
