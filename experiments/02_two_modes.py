@@ -127,14 +127,14 @@ def draw(rows: Rows, swept: Sequence[str], curves: dict[str, list[float]], path:
     view = rows.view()
     outputs = view.m * view.n
     figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 3.8), layout="constrained")
-    found = []
+    result = []
     for members in series(rows, swept):
         latency = rows.latencies_us[members]
         tile = min(features.TILES, key=lambda t: explained(latency, view.waves(t)[members]))
         gain = explained(latency, outputs[members]) - explained(latency, view.waves(tile)[members])
-        found.append((gain, int(members[0]), members, tile))
+        result.append((gain, int(members[0]), members, tile))
     for (_, first, members, tile), colour in zip(
-        sorted(found, reverse=True)[:3], ("#1f4e79", "#d1495b", "#66a182"), strict=False
+        sorted(result, reverse=True)[:3], ("#1f4e79", "#d1495b", "#66a182"), strict=False
     ):
         latency, x = rows.latencies_us[members], view.h_in[members]
         label = (

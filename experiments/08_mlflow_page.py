@@ -81,8 +81,8 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         _wait(base, server)
         experiment = _post(base, "experiments/get-by-name?experiment_name=hybridlat", None)
         number = experiment["experiment"]["experiment_id"]
-        found = _post(base, "runs/search", {"experiment_ids": [number], "max_results": 200})
-        runs = found.get("runs", [])
+        result = _post(base, "runs/search", {"experiment_ids": [number], "max_results": 200})
+        runs = result.get("runs", [])
         if not runs:
             raise SystemExit(f"{uri} holds no runs: run `hybridlat evaluate` or `train` first")
         chosen = compared(runs)
@@ -132,9 +132,9 @@ def compared(runs: Sequence[Run]) -> list[Run]:
     """The two last trainings of one target, newest first; else hybridlat and a baseline."""
     trained = [run for run in runs if _name(run).startswith("train ")]
     for newest in trained:
-        found = [run for run in trained if _name(run) == _name(newest)]
-        if len(found) > 1:
-            return found[:2]
+        result = [run for run in trained if _name(run) == _name(newest)]
+        if len(result) > 1:
+            return result[:2]
     own = [run for run in runs if _name(run).endswith(" hybridlat")][:1]
     target = _name(own[0]).split(" ")[0] if own else ""
     others = [run for run in runs if _name(run).startswith(f"{target} ") and run not in own]
@@ -169,13 +169,13 @@ class Page:
     def _load(self, browser: str, action: str) -> str:
         size = f"--window-size={self.window[0]},{self.window[1]}"
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-            found = subprocess.run(
+            completed = subprocess.run(
                 [browser, *_FLAGS, f"--user-data-dir={profile}", size,
                  f"--virtual-time-budget={LOAD_MS}", action, self.address],
                 check=True, timeout=300, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 text=True, errors="replace",
             )  # fmt: skip
-        return found.stdout
+        return completed.stdout
 
 
 def _wait(base: str, server: subprocess.Popen[bytes]) -> None:
@@ -197,8 +197,8 @@ def _post(base: str, path: str, body: dict[str, object] | None) -> dict[str, Any
         f"{base}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        document: dict[str, Any] = json.load(answer)
+    return document
 
 
 def _free_port() -> int:

@@ -48,12 +48,12 @@ def from_data(data: Path) -> list[Rows]:
 
 
 def _by_target(records: Iterator[tuple[Any, str]]) -> Iterator[Rows]:
-    found: dict[Target, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    grouped: dict[Target, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record, text in records:
-        found[record.target][text].append(record.latency_us)
-    for target in sorted(found):
-        texts = list(found[target])
-        yield Rows(target, texts, np.array([np.median(found[target][t]) for t in texts]))
+        grouped[record.target][text].append(record.latency_us)
+    for target in sorted(grouped):
+        texts = list(grouped[target])
+        yield Rows(target, texts, np.array([np.median(grouped[target][t]) for t in texts]))
 
 
 def _chosen(rows: Rows, batch: int | None = None) -> Rows:
@@ -102,18 +102,18 @@ def staircase(rows: Rows, swept: Sequence[str], jump: float = 0.05) -> dict[str,
     view = rows.view()
     outputs = view.m * view.n
     waves = np.stack([view.waves(tile) for tile in features.TILES])
-    found = series(rows, swept)
+    result = series(rows, swept)
     smooth, steps, falls, pairs = [], [], 0, 0
-    for members in found:
+    for members in result:
         latency = rows.latencies_us[members]
         smooth.append(explained(latency, outputs[members]))
         steps.append(min(explained(latency, wave[members]) for wave in waves))
         falls += int((latency[1:] < (1 - jump) * latency[:-1]).sum())
         pairs += len(members) - 1
-    if not found:
+    if not result:
         return {"series": 0}
     return {
-        "series": len(found),
+        "series": len(result),
         "waves_win_share": float(np.mean(np.array(steps) < np.array(smooth))),
         "median_residual_outputs_%": 100 * float(np.median(smooth)),
         "median_residual_waves_%": 100 * float(np.median(steps)),

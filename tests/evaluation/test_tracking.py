@@ -84,7 +84,7 @@ def test_an_evaluation_is_kept_as_nested_runs(
 ) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"])
-    found = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
+    evaluation = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
     client = client_of(tracked)
     runs = {run.info.run_name: run for run in runs_kept(tracked)}
     top, middle = runs["evaluate"], runs[str(TARGET)]
@@ -93,12 +93,12 @@ def test_an_evaluation_is_kept_as_nested_runs(
     for method in (own, other):
         assert method.data.tags["mlflow.parentRunId"] == middle.info.run_id
         assert method.info.status == "FINISHED"
-    row = next(r for r in found.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
+    row = next(r for r in evaluation.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
     assert row.mlflow_run == own.info.run_id
     assert own.data.metrics["unseen/rmspe"] == pytest.approx(row.score.rmspe)
     assert own.data.metrics["gated_at_5pct/rmspe"] >= 0
     assert own.data.metrics["unseen/answered_share"] == 1.0
-    assert middle.data.params["data_hash"] == found.reports[0].data_hash
+    assert middle.data.params["data_hash"] == evaluation.reports[0].data_hash
     assert {"git_commit", "target", "protocol"} <= set(middle.data.params)
     names = {item.path for item in client.list_artifacts(middle.info.run_id)}
     assert names == {
