@@ -39,6 +39,7 @@ from two_modes_series import (
 
 from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
+from hybridlat.model.cell_model import FitConfig
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_trees import fit_boosted, fit_forest
 from hybridlat.model.geometry import geometry
@@ -102,7 +103,7 @@ def _predictions(rows: Rows, train: Array, test: Array, seed: int) -> Iterator[t
         yield name, baseline.predict(asked)
     yield "trees without modes", trees(rows, train, test, modes=False, seed=seed)
     yield "trees with modes", trees(rows, train, test, modes=True, seed=seed)
-    model = fit_model(known, rows.latencies_us[train], known, device, seed, precision=precision)
+    model = fit_model(known, rows.latencies_us[train], known, FitConfig(device, precision, seed))
     yield "hybridlat", model.predict_geometry(geometry(asked)).latency_us
 
 

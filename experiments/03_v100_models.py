@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hybridlat.engines import device_sheets
-from hybridlat.model.cell_model import CellModel
+from hybridlat.model.cell_model import CellModel, FitConfig
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
 from hybridlat.schema.target import Target
@@ -48,7 +48,7 @@ def fitted(target: Target, texts: list[str], latencies_us: np.ndarray) -> CellMo
     """The model of these rows."""
     groups = [str(i) for i in range(len(texts))]
     device = device_sheets.load(target.device)
-    return fit_model(texts, latencies_us, groups, device, 0, precision=target.precision)
+    return fit_model(texts, latencies_us, groups, FitConfig(device, target.precision))
 
 
 def held_out(target: Target, rows: Rows) -> dict[str, float]:

@@ -54,26 +54,28 @@ class Plan(object):
         return os.path.join(self.folder, name) if name else ""
 
 
+def starter(
+    plan: Plan, engine: str, launcher: str, options: Dict[str, str], python: str = ""
+) -> Callable[[], Worker]:
+    """What starts worker processes: ``launcher`` run with ``python``, for one engine."""
+    chosen = dict(options)
+    if engine == "tensorrt":
+        chosen.setdefault("timing_cache", plan.file("timing.cache"))
+    return lambda: Worker(launcher, engine, chosen, python, plan.file("worker.log"))
+
+
 class Runner(object):
     """One run over a plan with one engine, within a budget of seconds.
 
-    ``start`` makes its worker processes; by default they run ``launcher`` with ``python``.
+    ``start`` makes its worker processes; :func:`starter` gives one that runs a launcher.
     ``progress`` gets done, total and a label behind every task.
     """
 
     def __init__(
-        self, plan: Plan, engine: str, results: str = "", budget_s: float = 1e9,
-        launcher: str = "", options: Optional[Dict[str, str]] = None, python: str = "",
-        start: Optional[Callable[[], Worker]] = None,
+        self, plan: Plan, start: Callable[[], Worker], results: str = "", budget_s: float = 1e9,
         progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:  # fmt: skip
-        self._plan, self._progress = plan, progress
-        chosen = dict(options or {})
-        if engine == "tensorrt":
-            chosen.setdefault("timing_cache", plan.file("timing.cache"))
-        self._make = start or (
-            lambda: Worker(launcher, engine, chosen, python, plan.file("worker.log"))
-        )
+        self._plan, self._progress, self._make = plan, progress, start
         self._end = time.time() + budget_s
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []

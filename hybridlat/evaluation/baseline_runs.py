@@ -7,12 +7,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from hybridlat.estimate.posterior import ErrorPosterior
-from hybridlat.evaluation.cross_fitting import CrossFitted, FitConfig
+from hybridlat.evaluation.cross_fitting import CrossFitted
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.evaluation.results import MethodResult
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline
+from hybridlat.model.cell_model import FitConfig
 
 _UNSEEN = "unseen"
 _MEASURED = "measured"

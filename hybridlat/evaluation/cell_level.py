@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from hybridlat.estimate import priors
 from hybridlat.estimate.composition import Composition
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel, of_cells
-from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.dataset import Dataset
 from hybridlat.evaluation.metrics import Prediction, Score, mean_score, score
 from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.selection_curves import cell_interval_factor
 from hybridlat.evaluation.splits import random_split
 from hybridlat.model import baselines
+from hybridlat.model.cell_model import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 SIZES = (300, 3000)
@@ -135,11 +135,7 @@ def _own(
         [data.texts[i] for i in train],
         data.truth[train],
         [data.hashes[i] for i in train],
-        config.device,
-        seed,
-        precision=config.precision,
-        priors=config.priors,
-        confidence=config.confidence,
+        dataclasses.replace(config, seed=seed),
     )
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()

@@ -14,22 +14,11 @@ from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.model_folders import model_folders
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
-from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.model.cell_model import CellModel, FitConfig, read_device
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-
-
-@dataclass(frozen=True)
-class FitConfig:
-    """Everything but the records that a fit depends on."""
-
-    device: Device
-    precision: str
-    seed: int = 0
-    priors: tuple[CellModel, ...] = ()
-    confidence: float = 0.9
 
 
 def device_of(target: Target, store: Store) -> Device:
@@ -63,11 +52,7 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
         [dataset.cells[h].text for h in chosen],
         np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
-        config.device,
-        config.seed,
-        precision=config.precision,
-        priors=config.priors,
-        confidence=config.confidence,
+        config,
     )
 
 

@@ -16,12 +16,13 @@ from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.evaluation import confidence_levels, selection_curves
 from hybridlat.evaluation.baseline_runs import evaluate_baselines
-from hybridlat.evaluation.cross_fitting import CrossFitted, FitConfig, cross_fit
+from hybridlat.evaluation.cross_fitting import CrossFitted, cross_fit
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.splits import FOLDS, even_folds
+from hybridlat.model.cell_model import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel
-from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.metrics import Prediction, noise
 from hybridlat.evaluation.results import MethodResult, TargetReport
 from hybridlat.evaluation.whole_network_level import Families, FamilyRecords, MeasuredRow
 from hybridlat.evaluation.whole_network_regimes import HELD_OUT, Regimes
 from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
+from hybridlat.model.cell_model import FitConfig
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target

@@ -264,6 +264,21 @@ class CellModel:
             raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
 
 
+@dataclass(frozen=True)
+class FitConfig:
+    """Everything but the records that a fit depends on.
+
+    ``priors`` are models of other targets: the one that explains the records best is taken as a
+    start, if it helps.
+    """
+
+    device: Device
+    precision: str = "fp32"
+    seed: int = 0
+    priors: tuple[CellModel, ...] = ()
+    confidence: float = 0.9
+
+
 def read_device(folder: Path | str) -> Device | None:
     """The device that a model folder was trained for; None where it does not say.
 

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from hybridlat.model import features
 from hybridlat.model.applicability_domain import ApplicabilityDomain
-from hybridlat.model.cell_model import CellModel
+from hybridlat.model.cell_model import CellModel, FitConfig
 from hybridlat.model.fit_gaussian_process import no_gp_mean
 from hybridlat.model.fit_trees import fit_rough
 from hybridlat.model.gaussian_process import Array, Floats
 from hybridlat.model.geometry import Geometry
 from hybridlat.model.xgboost_runtime import Booster
-from hybridlat.schema.device import Device
 
 LEAST_ROWS = 20
 FOLDS = 5
@@ -74,17 +73,16 @@ class TrainingProblem:
 
     @classmethod
     def make(
-        cls, cells: Geometry, truth: Array, folds: NDArray[np.intp], device: Device,
-        precision: str, seed: int,
-    ) -> TrainingProblem:  # fmt: skip
-        view = features.View(cells, device, precision)
+        cls, cells: Geometry, truth: Array, folds: NDArray[np.intp], config: FitConfig
+    ) -> TrainingProblem:
+        view = features.View(cells, config.device, config.precision)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         # Half of what the fastest cells take is launch and latency that no roofline knows.
         floor = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
         ops = cells.met_ops()
         return cls(
             cells, truth, folds, view, view.roofline_us + floor, floor, ops,
-            cells.codes(ops), seed,
+            cells.codes(ops), config.seed,
         )  # fmt: skip
 
     def blank_model(self, confidence: float) -> CellModel:

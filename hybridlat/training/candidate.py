@@ -19,12 +19,12 @@ from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import COMPOSITION_FILE
 from hybridlat.evaluation import cross_fitting
-from hybridlat.evaluation.cross_fitting import FitConfig, held_out
+from hybridlat.evaluation.cross_fitting import held_out
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise, score
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
-from hybridlat.model.cell_model import CellModel
+from hybridlat.model.cell_model import CellModel, FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.training.promotion import Champion
 

@@ -1,5 +1,7 @@
 """The rules of TensorRT on graphs written in ONNX's text format."""
 
+from dataclasses import replace
+
 import pytest
 
 from hybridlat.engines.fusion import rewriter
@@ -155,7 +157,7 @@ def test_versions_bound_rules() -> None:
     assert "HardSigmoid+Mul" in kernels_of(net)[0]
     assert "HardSigmoid+Mul" not in kernels_of(net, "8.6")[0]
     assert fusion_rules.lower(net, "8.6").by == "rules tensorrt-8.6"
-    only_eight = fuse("a", "Relu", "Relu", "", since="8.2", until="8.6")
+    only_eight = replace(fuse("a", "Relu", "Relu", "", since="8.2"), until="8.6")
     assert [only_eight.covers(v) for v in ("8.0", "8.2.1", "8.6", "10.0", "")] == [
         False, True, True, False, False,
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, fusion, kind_of
 from hybridlat.graph.signature import read, sign
 from hybridlat.model import geometry
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.store.importers._cells import Convolution, conv_cell
 from tests.strategies import networks, reordered
 
 
@@ -23,11 +23,13 @@ def columns(text: str) -> dict[str, np.ndarray]:
 
 
 def conv_text(**changes: object) -> str:
-    arguments: dict[str, Any] = {
+    arguments: dict[str, Any] = {"activation": "Relu", **changes}
+    around = {key: arguments.pop(key) for key in ("activation", "add") if key in arguments}
+    shape: dict[str, Any] = {
         "batch": 2, "c_in": 12, "size": (28, 20), "c_out": 8, "kernel": (3, 5), "stride": 2,
-        "pads": (1, 2, 1, 2), "bias": True, "activation": "Relu",
+        "pads": (1, 2, 1, 2), "bias": True,
     }  # fmt: skip
-    signature = conv_cell(**{**arguments, **changes})
+    signature = conv_cell(Convolution(**{**shape, **arguments}), **around)
     assert signature is not None
     return signature.text
 

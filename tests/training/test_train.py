@@ -19,9 +19,9 @@ from hybridlat.estimate.model_folders import (
     read_target,
 )
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.cross_fitting import FitConfig, fit_without
+from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
-from hybridlat.model.cell_model import CellModel
+from hybridlat.model.cell_model import CellModel, FitConfig
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
