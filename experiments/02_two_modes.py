@@ -39,10 +39,11 @@ from two_modes_series import (
 
 from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
-from hybridlat.model.cell_model import FitConfig
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_trees import fit_boosted, fit_forest
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import TILES
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.store.packs import PackLookup
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +132,7 @@ def draw(rows: Rows, swept: Sequence[str], curves: dict[str, list[float]], path:
     result = []
     for members in series(rows, swept):
         latency = rows.latencies_us[members]
-        tile = min(features.TILES, key=lambda t: explained(latency, view.waves(t)[members]))
+        tile = min(TILES, key=lambda t: explained(latency, view.waves(t)[members]))
         gain = explained(latency, outputs[members]) - explained(latency, view.waves(tile)[members])
         result.append((gain, int(members[0]), members, tile))
     for (_, first, members, tile), colour in zip(

@@ -21,9 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hybridlat.engines import device_sheets
-from hybridlat.model.cell_model import CellModel, FitConfig
+from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 

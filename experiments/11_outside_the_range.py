@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from hybridlat.engines import device_sheets
-from hybridlat.model.cell_model import FitConfig
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 

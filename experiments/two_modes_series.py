@@ -12,8 +12,8 @@ import numpy as np
 
 from hybridlat.engines import device_sheets
 from hybridlat.graph.operators import KINDS
-from hybridlat.model import features
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.model.kernel_view import TILES, View
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 
@@ -32,9 +32,9 @@ class Rows:
     def cells(self) -> Geometry:
         return geometry(self.texts)
 
-    def view(self) -> features.View:
+    def view(self) -> View:
         device = device_sheets.of_target(self.target)
-        return features.View(self.cells, device, self.target.precision)
+        return View(self.cells, device, self.target.precision)
 
 
 def from_data(data: Path) -> list[Rows]:
@@ -101,7 +101,7 @@ def staircase(rows: Rows, swept: Sequence[str], jump: float = 0.05) -> dict[str,
     """How often waves explain a series better than outputs, and how often latency falls."""
     view = rows.view()
     outputs = view.m * view.n
-    waves = np.stack([view.waves(tile) for tile in features.TILES])
+    waves = np.stack([view.waves(tile) for tile in TILES])
     result = series(rows, swept)
     smooth, steps, falls, pairs = [], [], 0, 0
     for members in result:

@@ -13,7 +13,7 @@ from hybridlat.evaluation.metrics import Prediction
 from hybridlat.evaluation.results import MethodResult
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline
-from hybridlat.model.cell_model import FitConfig
+from hybridlat.model.training_problem import FitConfig
 
 _UNSEEN = "unseen"
 _MEASURED = "measured"

@@ -19,7 +19,7 @@ from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.selection_curves import cell_interval_factor
 from hybridlat.evaluation.splits import random_split
 from hybridlat.model import baselines
-from hybridlat.model.cell_model import FitConfig
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 SIZES = (300, 3000)

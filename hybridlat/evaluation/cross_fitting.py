@@ -14,7 +14,8 @@ from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.model_folders import model_folders
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
-from hybridlat.model.cell_model import CellModel, FitConfig, read_device
+from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target

@@ -27,7 +27,7 @@ from hybridlat.evaluation.whole_network_level import Families
 from hybridlat.evaluation.whole_network_report import WholeNetworks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.baselines import sums
-from hybridlat.model.cell_model import FitConfig
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target

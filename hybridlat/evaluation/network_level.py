@@ -22,7 +22,7 @@ from hybridlat.evaluation.metrics import Prediction, noise
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.splits import FOLDS, even_folds
-from hybridlat.model.cell_model import FitConfig
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)

@@ -10,7 +10,7 @@ from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.figures import figures
 from hybridlat.evaluation.results import OWN, ResultRow, TargetReport
 from hybridlat.evaluation.splits import FOLDS
-from hybridlat.model.cell_model import FitConfig
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
 _MOST_LINES = 2000

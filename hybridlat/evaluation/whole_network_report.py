@@ -15,8 +15,8 @@ from hybridlat.evaluation.results import MethodResult, TargetReport
 from hybridlat.evaluation.whole_network_level import Families, FamilyRecords, MeasuredRow
 from hybridlat.evaluation.whole_network_regimes import HELD_OUT, Regimes
 from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
-from hybridlat.model.cell_model import FitConfig
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
 

@@ -26,6 +26,7 @@ from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain, no
 from hybridlat.model.features import feature_names
 from hybridlat.model.gaussian_process import Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, geometry, problem_of
+from hybridlat.model.kernel_view import View
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
@@ -116,7 +117,7 @@ class CellModel:
     def predict_geometry(self, cells: Geometry) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
         codes = self.codes(cells)
-        view = features.View(cells, self.device, self.precision)
+        view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
         rows, prior = self.rows(cells, codes, view, base)
         smooth = self.gp_mean.predict(rows)
@@ -138,7 +139,7 @@ class CellModel:
         return cells.codes(self.ops)
 
     def rows(
-        self, cells: Geometry, codes: NDArray[np.intp], view: features.View, base: Array
+        self, cells: Geometry, codes: NDArray[np.intp], view: View, base: Array
     ) -> tuple[Floats, Array]:
         """The feature matrix (the process's column still 0), and what the prior model says."""
         width = len(features.NAMES)
@@ -262,21 +263,6 @@ class CellModel:
             )
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
-
-
-@dataclass(frozen=True)
-class FitConfig:
-    """Everything but the records that a fit depends on.
-
-    ``priors`` are models of other targets: the one that explains the records best is taken as a
-    start, if it helps.
-    """
-
-    device: Device
-    precision: str = "fp32"
-    seed: int = 0
-    priors: tuple[CellModel, ...] = ()
-    confidence: float = 0.9
 
 
 def read_device(folder: Path | str) -> Device | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.model.cell_model import CellModel, FitConfig, cell_sums, log_bias_factor
+from hybridlat.model.cell_model import CellModel, cell_sums, log_bias_factor
 from hybridlat.model.features import feature_names
 from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.fit_gaussian_process import (
@@ -34,6 +34,7 @@ from hybridlat.model.geometry import geometry, problem_of
 from hybridlat.model.training_problem import (
     FOLDS,
     LEAST_ROWS,
+    FitConfig,
     TrainingProblem,
     choose_prior,
     divided,

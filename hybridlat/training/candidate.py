@@ -24,7 +24,8 @@ from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise, score
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
-from hybridlat.model.cell_model import CellModel, FitConfig
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.training.promotion import Champion
 

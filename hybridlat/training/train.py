@@ -32,7 +32,8 @@ from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Score
 from hybridlat.evaluation.splits import FOLDS
-from hybridlat.model.cell_model import CellModel, FitConfig
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target

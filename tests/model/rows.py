@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hybridlat.engines import device_sheets
-from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.store.importers._cells import Convolution, conv_cell
 
 DEVICE = device_sheets.load("v100")

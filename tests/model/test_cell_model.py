@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
-from hybridlat.model.cell_model import CellModel, FitConfig, read_device
+from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.geometry import geometry
-from hybridlat.model.training_problem import choose_prior, make_folds, records_hash
+from hybridlat.model.training_problem import FitConfig, choose_prior, make_folds, records_hash
 from hybridlat.store.importers._cells import Convolution, conv_cell
 from tests.model.rows import DEVICE, latencies_us, texts
 

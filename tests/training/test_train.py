@@ -21,7 +21,8 @@ from hybridlat.estimate.model_folders import (
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
-from hybridlat.model.cell_model import CellModel, FitConfig
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

@@ -16,8 +16,8 @@ class ModelOnly(Baseline):
     name: ClassVar[str] = "model_only"
 
     def fit(self, rows: Sequence[TrainingRow]) -> None:
-        from hybridlat.model.cell_model import FitConfig
         from hybridlat.model.fit import fit_model
+        from hybridlat.model.training_problem import FitConfig
 
         kept = [row for row in rows if row.latency_us > 0]
         groups = [row.group for row in kept]
