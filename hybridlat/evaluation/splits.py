@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,3 @@ def random_split(count: int, train: int, seed: int) -> tuple[NDArray[np.intp], N
     """``train`` positions drawn at random, and the rest."""
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[:train]), np.sort(order[train:])
-
-
-def shuffled(values: Sequence[float], seed: int) -> list[float]:
-    """The values in another order: what a poisoned set is made of in rehearsals."""
-    order = np.random.default_rng(seed).permutation(len(values))
-    return [values[i] for i in order]
