@@ -65,11 +65,11 @@ def lines(block: Block) -> list[str]:
 
 def commands() -> dict[str, tuple[str, str]]:
     """Every line without its comment -> its page and itself; what several pages have comes once."""
-    found: dict[str, tuple[str, str]] = {}
+    result: dict[str, tuple[str, str]] = {}
     for block in blocks("sh"):
         for line in lines(block):
-            found.setdefault(line.partition(" #")[0].strip(), (str(block), line))
-    return found
+            result.setdefault(line.partition(" #")[0].strip(), (str(block), line))
+    return result
 
 
 LINES = list(commands().values())
@@ -163,9 +163,9 @@ def test_the_output_shown_is_what_the_command_says(tmp_path: Path) -> None:
     words = shlex.split(command, comments=True)
     said = run([sys.executable, "-m", "hybridlat", *words[1:]], tmp_path).stdout
     latency = r"\s([0-9.]+) ms  ±([0-9.]+) %"
-    found, printed = re.search(latency, said), re.search(latency, shown[0])
-    assert found and printed
-    assert float(found[1]) == pytest.approx(float(printed[1]), rel=float(printed[2]) / 100)
+    matches, printed = re.search(latency, said), re.search(latency, shown[0])
+    assert matches and printed
+    assert float(matches[1]) == pytest.approx(float(printed[1]), rel=float(printed[2]) / 100)
 
     def texts(output: str) -> list[str]:
         """Lines without numbers and bars, which follow the records and the model."""
