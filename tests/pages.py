@@ -32,7 +32,8 @@ FAKE_TRTEXEC = ROOT / "tests" / "board" / "fake_trtexec.py"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(
     r"(?P<skipped>\*Not run by the tests: [^*]+\*\n\n)?"
-    r"^(?P<fence>```+)(?P<language>\w+)\n(?P<text>.*?)^(?P=fence)$",
+    r"^(?P<fence>```+)(?P<language>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$"
+    r"(\n\n<!-- output of the command above -->\n```text\n(?P<shown>.*?)```)?",
     re.DOTALL | re.MULTILINE,
 )
 NAMED = re.compile(r"# ([\w./-]+\.toml)\n")
@@ -48,6 +49,8 @@ class Block:
     number: int
     language: str
     text: str
+    shown: str = ""
+    """What the page says that it prints."""
 
     @property
     def file_name(self) -> str:
@@ -76,10 +79,21 @@ def name_of(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """The blocks of a page that are to be run, in their order."""
     return [
-        Block(page, number, match["language"], match["text"])
+        Block(page, number, match["language"], match["text"], match["shown"] or "")
         for number, match in enumerate(BLOCK.finditer(page.read_text(encoding="utf-8")))
         if match["language"] in RUN and not match["skipped"]
     ]
+
+
+def skeleton(output: str) -> list[str]:
+    """The lines of an output without numbers and bars, which follow records, model and machine.
+
+    Without notes as well: what an engine folds depends on its version.
+    """
+    timed = re.sub(r"(answered in [0-9.]+) m?s", r"\1", output)  # a busy machine needs seconds
+    before, _, _ = timed.partition("\nNote: ")
+    rows = [re.sub(r"[0-9.,–█▏▎▍▌▋▊▉±]+", "#", line) for line in before.splitlines()]
+    return sorted(" ".join(row.split()).removeprefix("# ") for row in rows)
 
 
 @dataclass(frozen=True)
