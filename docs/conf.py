@@ -21,10 +21,6 @@ include_patterns = [
 ]  # fmt: skip
 exclude_patterns = ["**/.*", ".*", "build", "dist", "hybridlat", "tests"]
 
-# Strict: what is referred to is there. Types of others' packages have no page here.
-nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(?!hybridlat\.(predict|Predictor|Estimate|CellEstimate)$).*")]
-suppress_warnings: list[str] = []
 
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 4
