@@ -124,13 +124,10 @@ class Place:
         return self.run(*shell, path.name)
 
     def _environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("HYBRIDLAT_", "MLFLOW_"))}
-        home = self.around / "home"
+        own = ("HYBRIDLAT_", "MLFLOW_", "XDG_")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         settings = {
-            "HOME": str(home),
-            "XDG_DATA_HOME": str(home / "share"),
-            "XDG_CONFIG_HOME": str(home / "config"),
-            "XDG_CACHE_HOME": str(home / "cache"),
+            "HOME": str(self.around / "home"),
             "PATH": os.pathsep.join([str(self.around / "bin"), "/usr/bin", "/bin"]),
             "COLUMNS": "90",
             "NO_COLOR": "1",
