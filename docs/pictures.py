@@ -84,7 +84,7 @@ def draw_intervals(axes: Any) -> None:
     axes.text(11.8, 10.6, "below: held", color=INK, fontsize=8, ha="right", va="top")
     axes.set(xlim=(2, 12), ylim=(0, MOST_PERCENT), xlabel="interval on that side, %",
              ylabel="error, % of the prediction")  # fmt: skip
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
 
 
