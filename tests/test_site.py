@@ -1,4 +1,4 @@
-"""The site is built without a network and without a warning, and fetches nothing when it is read."""
+"""The site is built offline and without a warning, and fetches nothing when it is read."""
 
 from __future__ import annotations
 
