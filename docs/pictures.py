@@ -56,8 +56,8 @@ def draw_cells(axes: Any) -> None:
                         arrowstyle="-|>", mutation_scale=8, color=INK, lw=0.9,
                     ))  # fmt: skip
             text = label(node, lowered.origins[position], read).replace("+", "\n+")
-            axes.text(x, 0, text, ha="center", va="center", fontsize=7.5, color=INK,
-                      bbox={"fc": "white", "ec": INK, "lw": 0.8, "boxstyle": "round,pad=0.3"})  # fmt: skip
+            box = {"fc": "white", "ec": INK, "lw": 0.8, "boxstyle": "round,pad=0.3"}
+            axes.text(x, 0, text, ha="center", va="center", fontsize=7.5, color=INK, bbox=box)
             made_by.update(dict.fromkeys(node.outputs, x))
             x += 1.6
     axes.set_xlim(-1, x - 0.6)
