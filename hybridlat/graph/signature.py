@@ -38,8 +38,14 @@ class Signature:
 
 def sign(network: Network) -> Signature:
     """The signature of a network, cell or kernel."""
-    text = _write(network)
-    return Signature(hash_of(text), text)
+    return sign_in_order(network)[0]
+
+
+def sign_in_order(network: Network) -> tuple[Signature, tuple[int, ...]]:
+    """The signature, and the positions of the nodes in the order in which its text has them."""
+    order, inputs = _canonical(network)
+    text = _write(network, order, inputs)
+    return Signature(hash_of(text), text), tuple(order)
 
 
 def hash_of(text: str) -> str:
@@ -155,8 +161,7 @@ def _shape(type_: TensorType) -> str:
     return "x".join(map(str, type_.shape))
 
 
-def _write(network: Network) -> str:
-    order, inputs = _canonical(network)
+def _write(network: Network, order: list[int], inputs: list[str]) -> str:
     number: dict[str, str] = {}
     head: list[str] = []
     for name in inputs:
