@@ -81,7 +81,8 @@ def test_one_document_goes_to_standard_output(nets: Path) -> None:
     done = predict(nets, "a.onnx", "b.onnx", "--target", FAKE, "--csv", "-")
     assert [r["network"] for r in csv.DictReader(io.StringIO(done.stdout))] == ["a.onnx", "b.onnx"]
     done = predict(nets, "a.onnx", "--target", FAKE, "--markdown", "-")
-    assert done.stdout.startswith(f"| network | batch | {FAKE} | interval | throughput | measured |")
+    heads = f"| network | batch | {FAKE} | interval | throughput | measured |"
+    assert done.stdout.startswith(heads)
     predict(nets, "a.onnx", "--target", FAKE, "--csv", "-", "--json", code=2)
 
 
