@@ -102,11 +102,11 @@ def _print(
     table.add_column("kernel", overflow="fold")
     table.add_column("operators", overflow="ellipsis", no_wrap=True, style="dim")
     for number, positions in enumerate(cells):
-        for place, p in enumerate(positions):
+        for index, p in enumerate(positions):
             origins = lowered.origins[p]
             differs = bool(differing and differing & set(origins))
             table.add_row(
-                str(number) if place == 0 else "",
+                str(number) if index == 0 else "",
                 Text(label(lowered.network.nodes[p], origins, read)
                      + ("  ← the engine differs" if differs else ""), "red" if differs else ""),
                 first_and_more([read.nodes[i].name for i in origins]) or "made by the engine",
