@@ -89,12 +89,13 @@ def _print(
 
     from hybridlat.graph.cells import label
     from hybridlat.report.labels import first_and_more
-    from hybridlat.report.units import percent_text
+    from hybridlat.report.units import count_text, percent_text
 
     out = console()
     out.print(Text.assemble(
-        (f"{len(read.nodes)} operators → {len(lowered.network.nodes)} kernels in {len(cells)} "
-         "cells", "bold"), f", by {lowered.by}"
+        (f"{count_text(len(read.nodes), 'operator')} → "
+         f"{count_text(len(lowered.network.nodes), 'kernel')} in {count_text(len(cells), 'cell')}",
+         "bold"), f", by {lowered.by}"
     ))  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("cell", justify="right")

@@ -165,7 +165,8 @@ def import_(
         return
     click.echo(
         f"{counts['measurements']:,} of {counts['read']:,} records are new, "
-        f"with {counts['signatures']:,} signatures and {counts['breakdowns']:,} breakdowns"
+        f"with {count_text(counts['signatures'], 'signature')} and "
+        f"{count_text(counts['breakdowns'], 'breakdown')}"
     )
     for target in targets:
         click.echo(f"  {target}")

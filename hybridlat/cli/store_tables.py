@@ -11,6 +11,7 @@ import click
 
 from hybridlat.cli.output import aside, print_json
 from hybridlat.errors import InputError
+from hybridlat.report.units import count_text
 
 if TYPE_CHECKING:
     from hybridlat.store import Store
@@ -72,7 +73,8 @@ def show(counts: Mapping[str, Any], as_json: bool) -> None:
     else:
         click.echo(
             f"{counts['measurements']:,} of {counts['read']:,} records are new, with "
-            f"{counts['signatures']:,} signatures and {counts['breakdowns']:,} breakdowns"
+            f"{count_text(counts['signatures'], 'signature')} and "
+            f"{count_text(counts['breakdowns'], 'breakdown')}"
         )
         for target in counts["targets"]:
             click.echo(f"  {target}")

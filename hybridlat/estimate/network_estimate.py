@@ -242,13 +242,17 @@ def _removed(request: Request) -> list[int]:
 
 def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where the store has lost the text of one."""
+    from hybridlat.estimate.known_device import known_device
     from hybridlat.estimate.network_structure import network_structure
 
     hashes = [use.signature for use in request.partition.uses]
     try:
         texts = data.texts(request.partition, hashes)
         ordered = [texts[h] for h in hashes]
-        return network_structure(request.file, request.partition, ordered, data.target)
+        device = known_device(data.target, data.store)
+        return network_structure(
+            request.file, request.partition, ordered, device, data.target.precision
+        )
     except (StoreError, ValueError) as error:
         _log.warning("%s is not drawn: %s", request.file.name, error)
         return None

@@ -137,12 +137,21 @@ class Partitioner:
         partition = self._remembered.get(key)
         if partition is None:
             partition = self._recall(key) or self._ask(file, batch, shapes, key)
-            self._remembered[key] = partition
-            if len(self._remembered) > MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
+            self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
         return partition
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over what another process was answered for the structure ``key``."""
+        if key not in self._remembered:
+            self._keep(key, partition)
+            self._remember(key, partition)
+
+    def _remember(self, key: str, partition: Partition) -> None:
+        self._remembered[key] = partition
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
 
     def _cache_key(self, key: str) -> str:
         return f"{_scope(self._identity(self._target), self._target)}/{key}"
@@ -161,13 +170,18 @@ class Partitioner:
         network = file.network(batch, shapes)
         partition = partition_network(network, self._lower(network, self._target), file.node_names)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        if self._store is not None:
-            try:
-                self._store.add_signatures(partition.texts)
-                self._store.cache_put(self._cache_key(key), partition.to_text())
-            except StoreError as error:  # the next process asks the engine again
-                _log.warning("a partition is not kept: %s", error)
+        self._keep(key, partition)
         return partition
+
+    def _keep(self, key: str, partition: Partition) -> None:
+        """For the next process, with the texts of its cells where they are at hand."""
+        if self._store is None or not partition.texts:
+            return
+        try:
+            self._store.add_signatures(partition.texts)
+            self._store.cache_put(self._cache_key(key), partition.to_text())
+        except StoreError as error:  # the next process asks the engine again
+            _log.warning("a partition is not kept: %s", error)
 
 
 def _scope(identity: str, target: Target) -> str:

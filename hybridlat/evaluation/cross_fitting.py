@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import priors as priors
 from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.model_folders import model_folders
+from hybridlat.estimate.known_device import keep_device, known_device
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
-from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.model.cell_model import CellModel
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
@@ -28,19 +27,11 @@ def device_of(target: Target, store: Store) -> Device:
     The data sheet of its device; else what its model in use was trained with; else, for this
     machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
     """
-    if target.device in device_sheets.names():
-        return device_sheets.load(target.device)
-    for folder in model_folders(target):
-        device = read_device(folder)
-        if device is not None:
-            return device
-    key = f"device/{target.device}/{target.threads}"
-    kept = store.cache_get(key)
-    if kept is None:
-        body = asdict(device_sheets.of_target(target))
-        store.cache_put(key, json.dumps(body, sort_keys=True))
-        kept = store.cache_get(key) or json.dumps(body)
-    return Device.from_mapping(json.loads(kept))
+    found = known_device(target, store)
+    if found is None:
+        keep_device(target, store, device_sheets.of_target(target))
+        found = known_device(target, store)
+    return found or device_sheets.of_target(target)
 
 
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:

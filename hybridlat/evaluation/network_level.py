@@ -156,4 +156,5 @@ def _notes(dataset: Dataset, networks: Sequence[WholeNetwork]) -> tuple[str, ...
     missing = len(dataset.networks) - len(networks)
     if not missing:
         return ()
-    return (f"{missing} networks left out: some of their cells could not be measured",)
+    networks_text = "1 network is" if missing == 1 else f"{missing} networks are"
+    return (f"{networks_text} left out: some of their cells could not be measured",)

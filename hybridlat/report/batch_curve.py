@@ -32,7 +32,7 @@ def curves_of(estimates: Sequence[Estimate]) -> list[BatchCurve]:
 
 def throughput_per_s(estimate: Estimate) -> float | None:
     """Inputs a second when one inference follows another; None without a latency."""
-    return 1e6 * estimate.batch / estimate.latency_us if estimate.latency_us else None
+    return estimate.throughput_per_s
 
 
 def throughput_text(per_s: float | None) -> str:

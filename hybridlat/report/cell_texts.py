@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from hybridlat.schema.structure import CellStructure, Kernel, Limit
 
+QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -56,19 +57,20 @@ def what_text(cell: CellStructure) -> str:
     kernels goes by its convolutions, the ends giving the channels and the widest the window, else
     by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``.
     """
-    if not cell.kernels:
+    kernels = [cell.kernels[i] for i in cell.running]
+    if not kernels:
         return ""
-    heavy = max(cell.kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
-    if len(cell.kernels) == 1:
+    heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
+    if len(kernels) == 1:
         return kernel_text(heavy)
-    windows = [kernel for kernel in cell.kernels if kernel.contracts and kernel.window]
-    first = next((k for k in cell.kernels if len(k.input_shape) == 4), None)
-    last = cell.kernels[-1].output_shape
+    windows = [kernel for kernel in kernels if kernel.contracts and kernel.window]
+    first = next((k for k in kernels if len(k.input_shape) == 4), None)
+    last = kernels[-1].output_shape
     if heavy.window and windows and first is not None and len(last) == 4:
         stride = max(round(first.input_shape[2] / max(last[2], 1)), 1)
         widest = max(windows, key=lambda kernel: (math.prod(kernel.window or ()), kernel.work.flop))
         return _image_text(first.input_shape[1], last[1], _window(widest, stride), last)
-    return f"{kernel_text(heavy)} +{len(cell.kernels) - 1}"
+    return f"{kernel_text(heavy)} +{len(kernels) - 1}"
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -76,7 +78,9 @@ def kernel_text(kernel: Kernel) -> str:
     text = kernel_sizes(kernel)
     if kernel.contracts and kernel.window:
         return text
-    return f"{kernel.op.partition('+')[0]} {text}".strip()
+    names = kernel.op.split("+")
+    name = next((name for name in names if name not in QUANTISING), names[0])
+    return f"{name} {text}".strip()
 
 
 def kernel_sizes(kernel: Kernel) -> str:

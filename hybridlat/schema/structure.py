@@ -71,6 +71,18 @@ class CellStructure:
     kernels: tuple[Kernel, ...]
 
     @property
+    def running(self) -> tuple[int, ...]:
+        """Positions of the kernels that compute something of the input: the rest makes constants.
+
+        All of them where none does.
+        """
+        found: set[int] = set()
+        for i, kernel in enumerate(self.kernels):
+            if any(j < 0 or j in found for j in kernel.reads):
+                found.add(i)
+        return tuple(sorted(found)) or tuple(range(len(self.kernels)))
+
+    @property
     def flop(self) -> float:
         return sum(kernel.work.flop for kernel in self.kernels)
 

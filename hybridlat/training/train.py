@@ -109,7 +109,9 @@ def train_target(
             _priors(wanted, dataset), chosen.confidence,
         )  # fmt: skip
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
-        with tracker.run(f"train {wanted}") as kept:
+        about = {tracking.KIND: "training", "target": str(wanted)}
+        with tracker.run(f"train {wanted}", about) as kept:
+            kept.dataset(str(wanted), dataset.data_hash, opened.url)
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)
