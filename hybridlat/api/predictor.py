@@ -148,12 +148,12 @@ class Predictor:
         if sizes is None:
             opened = open_source(source, input, one_batch(batch), shapes, name)
             return self.estimate_of(opened, started, describe)
-        found = []
+        estimates = []
         for size in sizes:
             opened = open_source(source, input, size, shapes, name)
-            found.append(self.estimate_of(opened, started, describe))
+            estimates.append(self.estimate_of(opened, started, describe))
             started = time.perf_counter()
-        return found
+        return estimates
 
     def estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""

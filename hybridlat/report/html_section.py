@@ -163,10 +163,10 @@ def _table(estimate: Estimate) -> str:
         if limits:
             shown.append(f'<td class="word tight">{row.limit}</td>')
         if words:
-            place = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
+            location = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
             shown.append(
                 f'<td class="word tight"><button type="button" class="show" '
-                f'title="show in the graph">{place}</button></td>'
+                f'title="show in the graph">{location}</button></td>'
             )
             shown.append(f'<td class="word tight">{escape(row.what)}</td>')
         shown.append(f'<td class="word ops">{_opened(row)}</td>')
