@@ -66,7 +66,7 @@ def _told(
 def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
     started = time.perf_counter()
     try:
-        return predictor.estimate_of(item.opened(query), started, query.describe)
+        return predictor._estimate_of(item.opened(query), started, query.describe)
     except HybridlatError as error:
         return error
 
@@ -110,14 +110,14 @@ class _Desk:
         if isinstance(answer, HybridlatError):
             return answer
         if isinstance(answer, Reading):
-            self.predictor.remember(answer.key, answer.partition)
+            self.predictor._remember(answer.key, answer.partition)
             if answer.model is not None:
                 exported = replace(item, source=answer.model, example=None)
                 return self._here(exported, Query(describe=self.query.describe))
         return self._here(item, self.query)
 
     def _may_differ(self) -> bool:
-        return self.has_measured and not self.predictor.has_own_constants
+        return self.has_measured and not self.predictor._has_own_constants
 
     def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
         answer = _alone(self.predictor, item, query)

@@ -74,7 +74,7 @@ class Predictor:
             raise InputError(f"measure={measure!r}: choose auto, never or always")
         if device is not None and target is None:
             raise InputError("device says what the target's device is: give a target as well")
-        self.sheet = read(device) if isinstance(device, str | Path) else device
+        self._sheet = read(device) if isinstance(device, str | Path) else device
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
@@ -147,26 +147,26 @@ class Predictor:
         sizes = several_batches(batch)
         if sizes is None:
             opened = open_source(source, input, one_batch(batch), shapes, name)
-            return self.estimate_of(opened, started, describe)
+            return self._estimate_of(opened, started, describe)
         estimates = []
         for size in sizes:
             opened = open_source(source, input, size, shapes, name)
-            estimates.append(self.estimate_of(opened, started, describe))
+            estimates.append(self._estimate_of(opened, started, describe))
             started = time.perf_counter()
         return estimates
 
-    def estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
+    def _estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self.partition(opened)
+        partition = self._partition(opened)
         request = Request(
             file,
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_cells, batch, shapes) if self.may_measure else None,
+            measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
             remeasure=self.mode == "always",
-            why_not=self.why_not,
+            why_not=self._reason,
             started=started,
             network=partial(file.network, batch, shapes),
             describe=describe,
@@ -182,26 +182,26 @@ class Predictor:
 
     def _device(self) -> AbstractContextManager[object]:
         """The data sheet given, in force for the target's device."""
-        if self.sheet is None:
+        if self._sheet is None:
             return nullcontext()
-        return with_sheet(self.sheet, self.target.device)
+        return with_sheet(self._sheet, self.target.device)
 
     @property
-    def may_measure(self) -> bool:
+    def _may_measure(self) -> bool:
         """Whether the gate may ask for measurements."""
         return self.mode != "never" and self.backend is not None
 
     @property
-    def why_not(self) -> str:
+    def _reason(self) -> str:
         """Why nothing is measured, where nothing is."""
         return "measuring is switched off" if self.mode == "never" else self._why_not
 
     @property
-    def has_own_constants(self) -> bool:
+    def _has_own_constants(self) -> bool:
         """Whether the target's constants were fitted to its whole networks."""
         return self._data.has_composition
 
-    def remember(self, key: str, partition: Partition) -> None:
+    def _remember(self, key: str, partition: Partition) -> None:
         """Take over how a network falls into cells, which another process found out."""
         self._partitioner.remember(key, partition)
 
@@ -274,7 +274,7 @@ class Predictor:
         started = time.perf_counter()
         opened = open_source(source, input, one_batch(batch), shapes)
         file, network = opened.file, opened.file.network(opened.batch, opened.shapes)
-        partition = self.partition(opened)
+        partition = self._partition(opened)
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
@@ -299,7 +299,7 @@ class Predictor:
             elapsed_s=time.perf_counter() - started,
         )
 
-    def partition(self, opened: Opened) -> Partition:
+    def _partition(self, opened: Opened) -> Partition:
         """How a network falls into cells on this target."""
         return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 

@@ -61,9 +61,9 @@ class Workplace:
             node=platform.node(),
             tolerance=predictor.tolerance,
             confidence=predictor.confidence,
-            device=predictor.sheet,
-            why_not=predictor.why_not,
-            may_measure=predictor.may_measure,
+            device=predictor._sheet,
+            why_not=predictor._reason,
+            may_measure=predictor._may_measure,
             settles=predictor.mode != "always" and not store.is_in_memory,
         )
 
@@ -105,10 +105,10 @@ class _Reader(Predictor):
             started = time.perf_counter()
             opened = item.opened(query)
             if self._place.settles:
-                estimate = self.estimate_of(opened, started, query.describe)
+                estimate = self._estimate_of(opened, started, query.describe)
                 if not self._place.may_measure or _is_settled(estimate):
                     return estimate
-            partition = self.partition(opened)
+            partition = self._partition(opened)
             if self.store.is_in_memory:  # nobody else finds the texts there
                 hashes = [use.signature for use in partition.uses]
                 partition = replace(partition, texts=self._data.texts(partition, hashes))
