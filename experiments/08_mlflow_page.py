@@ -82,8 +82,8 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         _wait(base, server)
         experiment = _post(base, "experiments/get-by-name?experiment_name=hybridlat", None)
         number = experiment["experiment"]["experiment_id"]
-        found = _post(base, "runs/search", {"experiment_ids": [number], "max_results": 200})
-        runs = found.get("runs", [])
+        result = _post(base, "runs/search", {"experiment_ids": [number], "max_results": 200})
+        runs = result.get("runs", [])
         if not runs:
             raise SystemExit(f"{uri} holds no runs: run `hybridlat evaluate` or `train` first")
         chosen = compared(runs)
@@ -167,13 +167,13 @@ class Page:
     def _load(self, browser: str, action: str) -> str:
         size = f"--window-size={self.window[0]},{self.window[1]}"
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-            found = subprocess.run(
+            completed = subprocess.run(
                 [browser, *_FLAGS, f"--user-data-dir={profile}", size,
                  f"--virtual-time-budget={LOAD_MS}", action, self.address],
                 check=True, timeout=300, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 text=True, errors="replace",
             )  # fmt: skip
-        return found.stdout
+        return completed.stdout
 
 
 def _wait(base: str, server: subprocess.Popen[bytes]) -> None:
@@ -195,8 +195,8 @@ def _post(base: str, path: str, body: dict[str, object] | None) -> dict[str, Any
         f"{base}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        document: dict[str, Any] = json.load(answer)
+    return document
 
 
 def _free_port() -> int:

@@ -314,7 +314,7 @@ def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     posterior, file, why_not = state.posterior, request.file, request.why_not
     total = posterior.sum_us
-    reach = normal_quantile(request.confidence)
+    z = normal_quantile(request.confidence)
     rows = []
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
@@ -329,7 +329,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
             )  # fmt: skip
         else:
             spread = math.sqrt(max(float(posterior.covariance[i, i]), 0.0))
-            factor = math.exp(min(reach * spread, 20.0))
+            factor = math.exp(min(z * spread, 20.0))
             interval = (latency / factor, latency * factor)
             if source == "predicted" and guess is not None:
                 reason, trusted = guess.reason, guess.trusted

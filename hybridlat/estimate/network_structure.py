@@ -11,8 +11,8 @@ import numpy as np
 
 from hybridlat.graph import signature
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
 
@@ -40,7 +40,7 @@ def network_structure(
         for text, use in zip(texts, partition.uses, strict=True)
     )
     names, paths = file.node_names, _within(file.module_paths)
-    found = sorted(
+    in_order = sorted(
         (place.order, number, place)
         for number, use in enumerate(partition.uses)
         for place in use.places
@@ -52,7 +52,7 @@ def network_structure(
             common_path([_path(paths[n] for n in kernel) for kernel in place.kernels]),
             tuple(tuple(names[n] for n in kernel) for kernel in place.kernels),
         )
-        for _, number, place in found
+        for _, number, place in in_order
     )
     return Structure(cells, places, Roofs.of(device, precision) if device else None)
 
@@ -128,7 +128,7 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
-    found = []
+    kernels = []
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
         attributes = dict(node.attributes)
@@ -138,7 +138,7 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
         if isinstance(taps, tuple) and len(taps) == 2:
             window = (int(taps[0]), int(taps[1]))
         made = next(network.types[name].shape for name in node.outputs if name)
-        found.append(
+        kernels.append(
             Kernel(
                 op=node.op,
                 reads=tuple(sorted({maker.get(name, -1) for name in read})),
@@ -151,7 +151,7 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
                 work=Work(0.0, 0.0),
             )
         )
-    return tuple(found)
+    return tuple(kernels)
 
 
 def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:

@@ -212,8 +212,8 @@ def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
-    place = {name: i for i, name in enumerate(file_names)}
-    in_file = [place[node.name] for node in network.nodes]
+    position_of = {name: i for i, name in enumerate(file_names)}
+    in_file = [position_of[node.name] for node in network.nodes]
     ops: dict[str, tuple[str, ...]] = {}
     places: dict[str, list[CellPlace]] = {}
     texts: dict[str, str] = {}
@@ -223,16 +223,18 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
         texts[signature.hash] = signature.text
         ops.setdefault(signature.hash, cell.ops)
         origins = [lowered.origins[cell.positions[kernel]] for kernel in kernels]
-        found = CellPlace(
+        cell_place = CellPlace(
             order,
             tuple(sorted({maker.get(name, -1) for name in cell.network.inputs})),
             tuple(tuple(in_file[i] for i in each) for each in origins),
         )
-        places.setdefault(signature.hash, []).append(found)
+        places.setdefault(signature.hash, []).append(cell_place)
         maker.update((name, order) for node in cell.network.nodes for name in node.outputs if name)
-    uses = tuple(CellUse(hash_, ops[hash_], tuple(found)) for hash_, found in places.items())
+    uses = tuple(
+        CellUse(hash_, ops[hash_], tuple(cell_place)) for hash_, cell_place in places.items()
+    )
     removed = [in_file[i] for i in lowered.removed]
-    removed += [place[name] for name in network.folded]
+    removed += [position_of[name] for name in network.folded]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)

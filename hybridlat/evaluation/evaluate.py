@@ -18,7 +18,7 @@ from pathlib import Path
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, run_log, tracking
 from hybridlat.evaluation.cell_level import evaluate_cells
-from hybridlat.evaluation.cross_fitting import FitConfig, device_of
+from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
 from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.evaluation.results import ResultRow, TargetReport
@@ -27,6 +27,7 @@ from hybridlat.evaluation.whole_network_level import Families
 from hybridlat.evaluation.whole_network_report import WholeNetworks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.baselines import sums
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
@@ -211,9 +212,9 @@ def _report(
     return report, config
 
 
-def _what_is_next(place: int, order: Sequence[Target]) -> str:
-    after = f", then {order[place + 1]}" if place + 1 < len(order) else ""
-    return f"target {place + 1} of {len(order)}: {order[place]}{after}"
+def _what_is_next(index: int, order: Sequence[Target]) -> str:
+    after = f", then {order[index + 1]}" if index + 1 < len(order) else ""
+    return f"target {index + 1} of {len(order)}: {order[index]}{after}"
 
 
 def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:

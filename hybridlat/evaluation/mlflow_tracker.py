@@ -170,12 +170,12 @@ class MlflowTracker(Tracker):
                 self._client.set_experiment_tag(self._experiment, *_EXPERIMENT_KIND)
 
     def _new_experiment(self) -> str:
-        place = None
+        location = None
         if self.uri.startswith("sqlite:///"):
             # MLflow would put artifacts below the folder it happens to be started in.
             folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent
-            place = (folder / "mlflow-artifacts").as_uri()
-        return str(self._client.create_experiment(EXPERIMENT, artifact_location=place))
+            location = (folder / "mlflow-artifacts").as_uri()
+        return str(self._client.create_experiment(EXPERIMENT, artifact_location=location))
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:

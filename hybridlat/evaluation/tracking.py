@@ -161,10 +161,10 @@ def open_tracker(store_url: str, required: bool = False) -> Tracker:
 
 def git_commit(folder: Path | None = None) -> str:
     """The commit of the source tree this runs from; empty without git or outside a repository."""
-    place = folder or Path(__file__).resolve().parent
+    directory = folder or Path(__file__).resolve().parent
     try:
         completed = subprocess.run(
-            ["git", "-C", str(place), "rev-parse", "HEAD"],
+            ["git", "-C", str(directory), "rev-parse", "HEAD"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

@@ -20,12 +20,12 @@ class BatchCurve:
 
 def curves_of(estimates: Sequence[Estimate]) -> list[BatchCurve]:
     """A curve for every network and target that was asked at two batches or more."""
-    found: dict[tuple[str, str], dict[int, Estimate]] = {}
+    by_network: dict[tuple[str, str], dict[int, Estimate]] = {}
     for estimate in estimates:
-        found.setdefault((estimate.network, estimate.target), {})[estimate.batch] = estimate
+        by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = estimate
     return [
         BatchCurve(tuple(by_batch[batch] for batch in sorted(by_batch)))
-        for by_batch in found.values()
+        for by_batch in by_network.values()
         if len(by_batch) > 1
     ]
 

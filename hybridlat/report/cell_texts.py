@@ -41,13 +41,13 @@ def _one_number_apart(paths: Sequence[str]) -> str:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """``0–4,7`` for sorted whole numbers."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
         else:
-            found.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in found)
+            ranges.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in ranges)
 
 
 def what_text(cell: CellStructure) -> str:
@@ -98,9 +98,9 @@ def kernel_sizes(kernel: Kernel) -> str:
     return _size(shape)
 
 
-def limit_text(found: tuple[Limit, float] | None) -> str:
+def limit_text(limit: tuple[Limit, float] | None) -> str:
     """``compute 76 %``: the limit, and how much of the time it explains; empty where unknown."""
-    return "" if found is None else f"{found[0]} {100 * min(found[1], 1.0):.0f} %"
+    return "" if limit is None else f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %"
 
 
 def _image_text(c_in: int, c_out: int, window: str, shape: Sequence[int]) -> str:

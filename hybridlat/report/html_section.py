@@ -110,7 +110,7 @@ def _graph(estimate: Estimate) -> str:
         'aria-label="Search the cells"><output class="found" aria-live="polite"></output>'
         f'<label>Colour <select data-do="colour">{colours}</select></label>{buttons}</div>\n'
         '<div class="graph-body"><div class="graph-panel"></div>'
-        '<aside aria-live="polite" aria-label="The chosen cell"></aside></div>\n'
+        '<aside aria-label="The chosen cell"></aside></div>\n'
         '<div class="legend"></div>\n'
         '<p class="hint">Click a cell, or press Enter on it, to open its kernels; drag to move, '
         "Ctrl and the wheel to zoom. Keys: arrows walk, + − 0 zoom, / searches.</p>\n</div>"

@@ -81,14 +81,14 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
     }
     if estimate.structure is not None:
         made_of = estimate.structure.cells[position]
-        found = made_of.limit(cell.latency_us)
+        limit = made_of.limit(cell.latency_us)
         body |= {
             "where": where_text(estimate.structure.paths(position)),
             "what": what_text(made_of),
             "flop": made_of.flop,
             "bytes": made_of.bytes,
-            "limit": found[0] if found else None,
-            "limit_share": found[1] if found else None,
+            "limit": limit[0] if limit else None,
+            "limit_share": limit[1] if limit else None,
             "kernels": _kernels(made_of),
             "constants": len(made_of.kernels) - len(made_of.running),
         }
@@ -98,17 +98,17 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
 def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
     """The kernels that compute something of the input, as they read each other."""
     place = {kernel: i for i, kernel in enumerate(cell.running)}
-    found = []
+    kernels = []
     for position in cell.running:
         kernel = cell.kernels[position]
-        found.append(
+        kernels.append(
             {
                 "op": abbreviated(kernel.op),
                 "what": kernel_sizes(kernel),
                 "reads": [place[i] for i in kernel.reads if i in place],
             }
         )
-    return found
+    return kernels
 
 
 def latency_or_less(latency_us: float | None) -> str:

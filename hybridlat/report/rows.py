@@ -97,9 +97,9 @@ def share_of(rows: Iterable[Row]) -> float:
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    folded: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        alike = found.setdefault((row.what, chain(row.ops), row.source), [])
+        alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
         for place, other in enumerate(alike):
             if _close(row, other):
                 alike[place] = Row(
@@ -109,7 +109,7 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
                 break
         else:
             alike.append(row)
-    return [row for alike in found.values() for row in alike]
+    return [row for alike in folded.values() for row in alike]
 
 
 def _close(row: Row, other: Row) -> bool:

@@ -112,13 +112,13 @@ class Estimate:
             del body["reason"]
         if self.structure is not None:
             made_of = self.structure.cells[position]
-            found = made_of.limit(cell.latency_us)
+            limit = made_of.limit(cell.latency_us)
             body |= {
                 "paths": self.structure.paths(position),
                 "flop": made_of.flop,
                 "bytes": made_of.bytes,
-                "limit": found[0] if found else None,
-                "limit_share": found[1] if found else None,
+                "limit": limit[0] if limit else None,
+                "limit_share": limit[1] if limit else None,
             }
         return body
 

@@ -101,9 +101,9 @@ class CellStructure:
         if not latency_us or not bounds or None in bounds:
             return None
         sums = dict.fromkeys(LIMITS, 0.0)
-        for found in bounds:
-            assert found is not None
-            sums[found[0]] += found[1]
+        for bound in bounds:
+            assert bound is not None
+            sums[bound[0]] += bound[1]
         share = sum(sums.values()) / latency_us
         if not LEAST_SHARE <= share <= MOST_SHARE:
             return None

@@ -86,11 +86,11 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
 def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"])
-    found = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
+    evaluation = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
     client = client_of(tracked)
     runs = {run.info.run_id: run for run in runs_kept(tracked)}
-    assert set(runs) == {row.mlflow_run for row in found.rows}
-    for row in found.rows:
+    assert set(runs) == {row.mlflow_run for row in evaluation.rows}
+    for row in evaluation.rows:
         run = runs[row.mlflow_run]
         kept = {name: run.data.tags.get(name) for name in ("kind", "target", "regime", "method")}
         assert list(kept.values()) == ["evaluation", row.target, row.regime, row.method]
@@ -102,25 +102,25 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
         assert {"git_commit", "target", "regime", "method", "protocol"} <= set(run.data.params)
         [data] = run.inputs.dataset_inputs
         assert data.dataset.name == row.target
-        assert data.dataset.digest == found.reports[0].data_hash[:36]
-    own = next(r for r in found.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
+        assert data.dataset.digest == evaluation.reports[0].data_hash[:36]
+    own = next(r for r in evaluation.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
     names = {item.path for item in client.list_artifacts(own.mlflow_run)}
     assert names == {
         "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md",
         "calibration.json",
     }  # fmt: skip
-    assert_the_page_opens_on_the_figures(client, found)
-    baseline = next(r for r in found.rows if r.method == "roofline")
+    assert_the_page_opens_on_the_figures(client, evaluation)
+    baseline = next(r for r in evaluation.rows if r.method == "roofline")
     assert not client.list_artifacts(baseline.mlflow_run)
 
 
-def assert_the_page_opens_on_the_figures(client: Any, found: evaluate.Evaluation) -> None:
+def assert_the_page_opens_on_the_figures(client: Any, evaluation: evaluate.Evaluation) -> None:
     experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     lines = experiment.tags["mlflow.note.content"].splitlines()
     shown = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
     shown = [line for line in shown if line[0] == str(TARGET)]
-    own = {row.regime: row.score for row in found.rows if row.method == "hybridlat"}
+    own = {row.regime: row.score for row in evaluation.rows if row.method == "hybridlat"}
     assert {line[1] for line in shown} == set(own)
     for line in shown:
         score = own[line[1]]

@@ -221,15 +221,15 @@ def test_what_an_engine_prints_never_reaches_standard_output(folder: Path) -> No
 
 def workers_of(parent: int) -> list[int]:
     """Process ids of the measuring processes that ``parent`` has started."""
-    found = []
+    result = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             words = (place / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if b"hybridlat.measuring.worker" in words and str(parent).encode() in words:
-            found.append(int(place.name))
-    return found
+            result.append(int(place.name))
+    return result
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
@@ -292,13 +292,13 @@ def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) 
 
 def _read_all(master: int) -> str:
     fcntl.fcntl(master, fcntl.F_SETFL, os.O_NONBLOCK)
-    found = b""
+    result = b""
     try:
         while chunk := os.read(master, 4096):
-            found += chunk
+            result += chunk
     except OSError:  # the terminal's last reader and writer are gone, or nothing is there
         pass
-    return found.decode("utf-8", "replace")
+    return result.decode("utf-8", "replace")
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
