@@ -26,6 +26,7 @@ exclude_patterns = ["**/.*", ".*", "build", "dist", "hybridlat", "tests"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 4
+smartquotes = False  # they make one dash of the two before an option
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
