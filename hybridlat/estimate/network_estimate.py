@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridlat.engines import registry
-from hybridlat.estimate import gate, priors
+from hybridlat.estimate import gate, priors, remarks
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.fallback import fill_in
 from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
 
 if TYPE_CHECKING:
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import LatencyStats
 
-NAMED = 5
-"""Operators that a warning names; the estimate's ``removed`` has all."""
-MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
+_LEAST_LEFT = 0.01  # of a measured network, for cells that nothing else is known of
+MeasureNow = Callable[["OnnxFile", "Partition", Sequence[str], bool], None]
+"""Measures these cells of a network, and whether the network as a whole as well."""
+MOST_NETWORK_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Request:
     network: Callable[[], Network]
     tolerance: float
     confidence: float
-    measure: MeasureCells | None = None
+    measure: MeasureNow | None = None
     anew: bool = False
     why_not: str = ""
     started: float = 0.0
@@ -53,7 +53,8 @@ class Request:
 class _State:
     """How far an answer has got: what is believed of the cells, and what measuring came to.
 
-    ``kin`` is what the engine's family said, where it was asked.
+    ``kin`` is what the engine's family said, where it was asked; ``whole`` what the records say of
+    the network itself, and ``network_runs`` how often it was measured for this answer.
     """
 
     composition: Composition
@@ -62,17 +63,36 @@ class _State:
     failures: dict[int, str]
     fresh: set[str] = field(default_factory=set)
     kin: FamilyAnswer | None = None
+    whole: WholeLatency | None = None
+    network_runs: int = 0
+
+    @property
+    def exact(self) -> WholeLatency | None:
+        """The network's own latency, where it is known."""
+        return self.whole if self.whole is not None and self.whole.is_exact else None
+
+    def take_whole(self, whole: WholeLatency | None) -> None:
+        """The network as it was measured: evidence on the sum of its cells."""
+        self.whole = whole
+        if whole is not None:
+            total = self.composition.total(whole.latency_us, whole.noise_share)
+            if total is not None:
+                self.posterior = self.posterior.observe_total(*total)
 
 
 def estimate_network(request: Request, data: TargetData) -> Estimate:
     """The estimate of one network from what is known of its target."""
-    hashes = [use.signature for use in request.partition.uses]
+    partition = request.partition
+    hashes = [use.signature for use in partition.uses]
     fresh: set[str] = set()
+    runs = 0
     if request.anew and request.measure is not None:
-        request.measure(request.file, request.partition, hashes)
+        request.measure(request.file, partition, hashes, bool(partition.whole))
         fresh.update(hashes)
+        runs = 1
     known = data.known(hashes)
-    rows, predicted, kin = _priors(request, data, known)
+    whole = data.whole(partition.whole)
+    rows, predicted, kin = _priors(request, data, known, whole)
     composition = _composition(request, data, kin)
     failures = {
         i: known[h].failure or "it could not be measured"
@@ -80,27 +100,27 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
         if h in known and known[h].latency_us is None
     }
     state = _State(composition, composition.start(rows), predicted, failures, fresh, kin)
+    state.network_runs = runs if whole is not None else 0
+    state.take_whole(whole)
     if request.measure is not None:
         _let_the_gate_measure(request, request.measure, data, state)
     return _estimate(request, data, state)
 
 
 def _let_the_gate_measure(
-    request: Request, measure: MeasureCells, data: TargetData, state: _State
+    request: Request, measure: MeasureNow, data: TargetData, state: _State
 ) -> None:
     """Measure what the gate asks for until it asks no more."""
     hashes = [use.signature for use in request.partition.uses]
-    while chosen := gate.choose(
-        state.posterior, state.composition, request.tolerance, state.failures.keys()
-    ):
-        wanted = [hashes[i] for i in chosen]
-        measure(request.file, request.partition, wanted)
+    while step := _next_step(request, data, state):
+        wanted = [hashes[i] for i in step.positions]
+        measure(request.file, request.partition, wanted, step.network)
         # The first measurement on a machine also tells what entering its engine costs.
         state.composition = _composition(request, data, state.kin)
         state.fresh.update(wanted)
         found = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
-        for i in chosen:
+        for i in step.positions:
             record = found.get(hashes[i])
             if record is None or record.latency_us is None:
                 reason = record.failure if record else None
@@ -108,6 +128,29 @@ def _let_the_gate_measure(
             else:
                 news[i] = (record.latency_us, record.spread_share)
         state.posterior = state.posterior.observe(news)
+        if step.network:
+            state.network_runs += 1
+            state.take_whole(data.whole(request.partition.whole))
+
+
+def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
+    """What the gate asks for: nothing where the network itself is known well enough."""
+    exact, composition = state.exact, state.composition
+    runs_left = request.partition.whole and state.network_runs < MOST_NETWORK_RUNS
+    if exact is not None:
+        # Measured once more, its noise is that of a mean of two.
+        now = composition.measured_half_width_share(exact.noise_share)
+        again = composition.measured_half_width_share(exact.noise_share / math.sqrt(2))
+        worth = now > request.tolerance and again < now / 1.05
+        return gate.Step((), bool(runs_left and worth))
+    network = None
+    if runs_left and not state.network_runs:
+        cost_s = priors.network_cost_s(composition.latency_us(state.posterior.sum_us))
+        anyway = data.is_calibrating and state.kin is None
+        network = gate.NetworkAction(cost_s, anyway=anyway)
+    return gate.next_step(
+        state.posterior, composition, request.tolerance, state.failures.keys(), network
+    )
 
 
 def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
@@ -118,7 +161,10 @@ def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -
 
 
 def _priors(
-    request: Request, data: TargetData, known: Mapping[str, LatencyStats]
+    request: Request,
+    data: TargetData,
+    known: Mapping[str, LatencyStats],
+    whole: WholeLatency | None,
 ) -> tuple[list[CellPrior], dict[str, CellPrediction], FamilyAnswer | None]:
     """What the gate starts from: records, for the rest what the model says, else the fallback.
 
@@ -136,11 +182,14 @@ def _priors(
         predicted = dict(zip(missing, found, strict=True))
     levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
     kin: FamilyAnswer | None = None
+    exact = whole if whole is not None and whole.is_exact else None
     if any(h not in predicted or predicted[h].latency_us is None for h in missing):
+        texts = data.texts(partition, [use.signature for use in partition.uses])
         filled, kin = _from_elsewhere(request, data, predicted, missing)
         predicted.update(filled)
-        levels.update(dict.fromkeys(filled, request.confidence))
-        texts = data.texts(partition, [use.signature for use in partition.uses])
+        if exact is not None:
+            predicted.update(_left_over(request, known, predicted, texts, exact))
+        levels.update(dict.fromkeys(predicted.keys() - levels.keys(), request.confidence))
     rows = []
     for use in partition.uses:
         record, guess = known.get(use.signature), predicted.get(use.signature)
@@ -162,6 +211,29 @@ def _priors(
         else:
             rows.append(CellPrior(use.signature, use.count, None, 1.0, trusted=False))
     return rows, predicted, kin
+
+
+def _left_over(
+    request: Request,
+    known: Mapping[str, LatencyStats],
+    predicted: Mapping[str, CellPrediction],
+    texts: Mapping[str, str],
+    whole: WholeLatency,
+) -> dict[str, CellPrediction]:
+    """Cells of which nothing is known: what a measured network leaves for them, by their work."""
+    told: dict[str, float] = {h: s.latency_us for h, s in known.items() if s.latency_us}
+    told.update((h, p.latency_us) for h, p in predicted.items() if p.latency_us is not None)
+    uses = request.partition.uses
+    rest = [use for use in uses if use.signature not in told]
+    spoken_us = math.fsum(told[u.signature] * u.count for u in uses if u.signature in told)
+    left_us = max(whole.latency_us - spoken_us, _LEAST_LEFT * whole.latency_us)
+    works = {use.signature: priors.work_bytes(texts[use.signature]) for use in rest}
+    total = math.fsum(works[use.signature] * use.count for use in rest)
+    reason = "known only by what the measured network leaves for it"
+    return {
+        use.signature: CellPrediction(left_us * works[use.signature] / total, None, True, reason)
+        for use in rest
+    }
 
 
 def _from_elsewhere(
@@ -189,27 +261,27 @@ def _from_elsewhere(
 
 
 def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
-    posterior, partition = state.posterior, request.partition
-    interval = state.composition.interval(posterior)
+    posterior, partition, exact = state.posterior, request.partition, state.exact
+    interval = _interval(state)
     rows = _rows(request, state)
     supported = all(row.source != "unsupported" for row in rows)
     something = posterior.sum_us > 0
     tight = interval.half_width_share <= request.tolerance
-    within = supported and not posterior.required and tight
+    within = tight and (exact is not None or (supported and not posterior.required))
     to_measure: tuple[str, ...] = ()
-    if not within and request.measure is None:
+    if not within and exact is None and request.measure is None:
         plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
         to_measure = tuple(partition.uses[i].signature for i in plan.positions)
     return Estimate(
         network=request.file.name,
         target=str(data.target),
         batch=partition.batch,
-        latency_us=interval.latency_us if something else None,
-        interval_us=interval.interval_us if something else None,
+        latency_us=interval.latency_us if something or exact else None,
+        interval_us=interval.interval_us if something or exact else None,
         confidence=request.confidence,
         within_tolerance=within,
         sum_of_cells_us=posterior.sum_us,
-        measured_share=posterior.measured_share,
+        measured_share=posterior.measured_share if exact is None else 1.0,
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
@@ -217,87 +289,42 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         constants=len(request.file.constant_nodes.intersection(partition.removed)),
         to_measure=to_measure,
         tolerance=request.tolerance,
-        warnings=(
-            *data.warnings,
-            *partition.warnings,
-            *_about_cells(
-                request, rows, interval, within, data.target.engine if to_measure else ""
-            ),
-            *_about_origins(rows),
-            *_about_interval(data, state.kin),
-            *_about_removed(request.file, partition.removed),
-        ),
+        warnings=_warnings(request, data, state, rows, interval, within, bool(to_measure)),
+        source="composed" if exact is None else "measured",
+        reason="" if exact is None else f"the whole network was measured {exact.basis}",
+        network_measured_now=state.network_runs > 0,
     )
 
 
-def _about_cells(
+def _warnings(
     request: Request,
+    data: TargetData,
+    state: _State,
     rows: Sequence[CellEstimate],
     interval: NetworkInterval,
     within: bool,
-    engine: str,
-) -> list[str]:
-    """What keeps the estimate from its tolerance, and what its latency leaves out.
-
-    ``engine`` would have to measure cells; empty where none would help.
-    """
-    missing = sum(row.source == "unsupported" for row in rows)
-    found = []
-    if engine:
-        found.append(f"nothing was measured: {request.why_not}")
-        if engine in registry.backends():
-            found.append(
-                "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
-            )
-    if not within and request.measure is not None and not missing:
-        found.append(
-            f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
-            f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
-        )
-    if missing:
-        have = "cell has" if missing == 1 else "cells have"
-        found.append(f"{missing} {have} no latency: the latency given is that of the others")
-    return found
+    would_help: bool,
+) -> tuple[str, ...]:
+    found = [*data.warnings, *request.partition.warnings]
+    if state.exact is None:
+        engine = data.target.engine if would_help else ""
+        found += remarks.about_cells(request, rows, interval, within, engine)
+    found += remarks.about_origins(rows)
+    if state.exact is None and (state.kin is None or data.has_composition):
+        found += remarks.about_interval(data)  # a family is named as the cells' origin
+    found += remarks.about_wandering(data)
+    found += remarks.about_removed(request.file, request.partition.removed)
+    return tuple(found)
 
 
-def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
-    """Where the interval comes from, unless it is from whole networks of this target."""
-    if kin is not None and not data.has_composition:
-        return []  # it is that of the family, which is named as the cells' origin
-    if data.borrowed is not None:
-        return [
-            f"the interval is that of {data.borrowed[0]}: whole networks were not measured on "
-            f"{data.target} yet"
-        ]
-    if not data.composition.networks:
-        return ["the interval is not calibrated on whole networks of this target yet"]
-    return []
-
-
-def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
-    """What predictions rest on that are not the target's own model's, and how many they are."""
-    others = Counter(r.reason for r in rows if r.source == "predicted" and r.trusted and r.reason)
-    return [
-        f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
-        for reason, count in others.items()
-    ]
-
-
-def _about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
-    """A count of constants, and the first few of the other operators that do not run."""
-    others = [i for i in removed if i not in file.constant_nodes]
-    found = []
-    if others:
-        names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
-        if len(others) > NAMED:
-            names.append(f"{len(others) - NAMED} more")
-        found.append(f"the engine runs no kernel for {', '.join(names)}")
-    if constants := len(removed) - len(others):
-        only = "operator that only makes constants is" if constants == 1 else (
-            "operators that only make constants are"
-        )  # fmt: skip
-        found.append(f"{constants} {only} folded")
-    return ["; ".join(found)] if found else []
+def _interval(state: _State) -> NetworkInterval:
+    """The network's own latency where it is known, else that which its cells make."""
+    exact = state.exact
+    if exact is None:
+        return state.composition.interval(state.posterior)
+    half = state.composition.measured_half_width_share(exact.noise_share)
+    ends = exact.latency_us / (1 + half), exact.latency_us * (1 + half)
+    return NetworkInterval(exact.latency_us, ends, half, state.posterior.sum_us)
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:

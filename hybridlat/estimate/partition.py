@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
-PARTITION_FORMAT = 2
+PARTITION_FORMAT = 3
 MAX_REMEMBERED = 2048
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,8 @@ class CellUse:
 class Partition:
     """A network as cells: ``gone`` are positions of operators that the engine does not run.
 
-    ``texts`` are the signature texts of the cells, where they are at hand.
+    ``texts`` are the signature texts of the cells, where they are at hand; ``whole`` is the hash of
+    the network itself, under which its whole-network records lie.
     """
 
     uses: tuple[CellUse, ...]
@@ -53,6 +54,7 @@ class Partition:
     by: str
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
+    whole: str = ""
 
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""
@@ -64,6 +66,7 @@ class Partition:
             self.batch,
             self.by,
             list(self.warnings),
+            self.whole,
         ]
         return json.dumps(body, separators=(",", ":"))
 
@@ -73,13 +76,14 @@ class Partition:
         body = json.loads(text)
         if not isinstance(body, list) or body[0] != PARTITION_FORMAT:
             return None
-        _, uses, removed, batch, by, warnings = body
+        _, uses, removed, batch, by, warnings, whole = body
         return cls(
             tuple(CellUse(s, tuple(ops), tuple(nodes), count) for s, ops, nodes, count in uses),
             tuple(removed),
             batch,
             by,
             tuple(warnings),
+            whole=whole,
         )
 
 
@@ -186,4 +190,6 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     removed += [place[name] for name in network.folded]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)
+    return Partition(
+        uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, sign(network).hash
+    )

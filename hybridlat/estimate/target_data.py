@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import StoreError
+from hybridlat.estimate import machine, wandering
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import (
     model_folders,
@@ -17,6 +19,8 @@ from hybridlat.estimate.model_folders import (
     read_target,
     readable,
 )
+from hybridlat.estimate.wandering import Wandering
+from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
+_MACHINE_FORMAT = 1
+_MOST_NETWORKS = 200
 T = TypeVar("T")
 
 
@@ -37,6 +43,8 @@ class TargetData:
         self.target, self.store = target, store
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
+        self._whole: dict[str, WholeLatency | None] = {}
+        self._used: tuple[Composition, Wandering] | None = None
         self.warnings: list[str] = []
         """What of this target's own model could not be used, and what to do about it."""
 
@@ -66,6 +74,15 @@ class TargetData:
         for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
+        self._whole.clear()
+        self._used = None
+
+    def whole(self, signature: str) -> WholeLatency | None:
+        """What is recorded of a whole network; None where it was not measured."""
+        if signature not in self._whole:
+            found = whole_latency(self.target, signature, self.store, self._packs)
+            self._whole[signature] = found if signature else None
+        return self._whole[signature]
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -96,19 +113,69 @@ class TargetData:
 
     @property
     def composition(self) -> Composition:
-        """The target's composition, else one borrowed, else the plain sum and its entry cost.
+        """The target's composition, else what its whole networks say beside one that is borrowed.
 
-        The entry cost of a machine is known from its first measurement on: ask again after one.
+        The machine's own wandering is in it. Both are known from its first measurement on: ask
+        again after one.
         """
-        if self._own_composition is not None:
-            return self._own_composition
-        plain = Composition(overhead_us=self.entry_cost_us)
-        if self.borrowed is None:
-            return plain
-        lent = self.borrowed[1]
-        return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
-                       quantiles=lent.quantiles, levels=lent.levels,
-                       confidence=lent.confidence)  # fmt: skip
+        return self._in_use[0]
+
+    @property
+    def wandering(self) -> Wandering:
+        """How the machine's own pace wanders, as its newest records tell it."""
+        return self._in_use[1]
+
+    @property
+    def _in_use(self) -> tuple[Composition, Wandering]:
+        if self._used is None:
+            found = self._machine_in_use()
+            own = self._own_composition
+            composition = found[0] if own is None else own
+            if found[1].processes:
+                composition = replace(composition, wander_share=found[1].share)
+            self._used = composition, found[1]
+        return self._used
+
+    def _machine_in_use(self) -> tuple[Composition, Wandering]:
+        """What the store's records say, worked out once for each state of the store."""
+        lent = None if self.borrowed is None else self.borrowed[1]
+        count, last = self.store.revision(self.target)
+        if not count and not self._packs:
+            return machine.machine_composition([], 0.0, lent), Wandering()
+        key = f"machine/{_MACHINE_FORMAT}/{self.target}/{count}-{last}"
+        kept = self.store.cache_get(key) if count else None
+        if kept is not None:
+            composition, paces = json.loads(kept)
+            return Composition.from_json(composition), wandering.from_json(paces)
+        paces = wandering.wandering_of(wandering.paces_of(self.store.recent(self.target)))
+        networks = [] if self.has_composition else self.summed_networks()
+        composition = machine.machine_composition(networks, self.entry_cost_us, lent)
+        if count:
+            body = [composition.to_json(), wandering.to_json(paces)]
+            self.store.cache_put(key, json.dumps(body))
+        return composition, paces
+
+    def summed_networks(self) -> list[machine.SummedNetwork]:
+        """Networks in the store that were measured whole and with every cell, 200 at most."""
+        breakdowns = {b.signature: b for b in self.store.breakdowns(self.target)}
+        whole = self.store.latencies(self.target, breakdowns, "network")
+        chosen = [breakdowns[h] for h in sorted(whole) if whole[h].latency_us is not None]
+        cells = self.known({h for b in chosen[:_MOST_NETWORKS] for h, _ in b.cells})
+        found = []
+        for breakdown in chosen[:_MOST_NETWORKS]:
+            uses = [(cells[h].latency_us, n) for h, n in breakdown.cells if h in cells]
+            latency = self.whole(breakdown.signature)
+            if latency is None or not latency.is_exact or len(uses) < len(breakdown.cells):
+                continue
+            if all(us is not None for us, _ in uses):
+                sum_us = sum((us or 0.0) * n for us, n in uses)
+                found.append(machine.SummedNetwork(latency.latency_us, sum_us))
+        return found
+
+    @property
+    def is_calibrating(self) -> bool:
+        """Whether whole networks are wanted: the machine has too few to compose by its own."""
+        return not self.has_composition and self.composition.networks < machine.CALIBRATING
 
     @cached_property
     def _own_composition(self) -> Composition | None:

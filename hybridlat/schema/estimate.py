@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 ESTIMATE_FORMAT = 1
 Source = Literal["measured", "predicted", "unsupported"]
+NetworkSource = Literal["measured", "composed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Estimate:
     ``removed`` names the operators of the file that the engine does not run, and ``constants`` of
     them only make constants; every other one is in exactly one cell. ``to_measure`` are the
     signatures that the gate would measure next, to come within ``tolerance``.
+
+    ``source`` is ``measured`` where the latency is that of the network itself, measured whole, and
+    ``reason`` says when; then all of the time counts as measured, and the cells are as they must
+    be to sum up to it. It is ``composed`` where the latency is made of the cells.
+    ``network_measured_now`` says that the whole network was measured to answer this call.
     """
 
     network: str
@@ -61,6 +67,9 @@ class Estimate:
     to_measure: tuple[str, ...] = ()
     tolerance: float | None = None
     warnings: tuple[str, ...] = ()
+    source: NetworkSource = "composed"
+    reason: str = ""
+    network_measured_now: bool = False
 
     @property
     def supported(self) -> bool:
@@ -71,8 +80,11 @@ class Estimate:
     def trusted(self) -> bool:
         """True when every cell has a latency, and they are measured or the interval suffices.
 
-        With every cell measured there is nothing left to do about an interval that is wide.
+        With every cell measured there is nothing left to do about an interval that is wide; so it
+        is with a network that was measured whole.
         """
+        if self.source == "measured":
+            return True
         if self.latency_us is None or not self.supported:
             return False
         measured = all(cell.source == "measured" for cell in self.cells)

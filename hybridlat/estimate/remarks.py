@@ -1,0 +1,101 @@
+"""What a reader must know of an estimate besides its numbers: one sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hybridlat.engines import registry
+from hybridlat.estimate.composition import NetworkInterval
+from hybridlat.schema.estimate import CellEstimate
+
+if TYPE_CHECKING:
+    from hybridlat.estimate.network_estimate import Request
+    from hybridlat.estimate.target_data import TargetData
+    from hybridlat.onnx_io import OnnxFile
+
+NAMED = 5
+"""Operators that a warning names; the estimate's ``removed`` has all."""
+ENOUGH_NETWORKS = 10
+"""With as many of its own a machine's interval no longer says whose it is."""
+
+
+def about_cells(
+    request: Request,
+    rows: Sequence[CellEstimate],
+    interval: NetworkInterval,
+    within: bool,
+    engine: str,
+) -> list[str]:
+    """What keeps the estimate from its tolerance, and what its latency leaves out.
+
+    ``engine`` would have to measure cells; empty where none would help.
+    """
+    missing = sum(row.source == "unsupported" for row in rows)
+    found = []
+    if engine:
+        found.append(f"nothing was measured: {request.why_not}")
+        if engine in registry.backends():
+            found.append(
+                "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
+            )
+    if not within and request.measure is not None and not missing:
+        found.append(
+            f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
+            f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
+        )
+    if missing:
+        have = "cell has" if missing == 1 else "cells have"
+        found.append(f"{missing} {have} no latency: the latency given is that of the others")
+    return found
+
+
+def about_interval(data: TargetData) -> list[str]:
+    """Where the interval comes from, unless it is from whole networks of this target."""
+    if data.has_composition:
+        return []
+    own = data.composition.networks
+    if own >= ENOUGH_NETWORKS:
+        return []
+    lender = "" if data.borrowed is None else f" that of {data.borrowed[0]}, widened,"
+    if own:
+        networks = "network says" if own == 1 else "networks say"
+        return [
+            f"the interval is{lender or ' a first guess,'} and what {own} whole {networks} that "
+            f"{'was' if own == 1 else 'were'} measured on {data.target}"
+        ]
+    if lender:
+        return [f"the interval is{lender} as whole networks were not measured on {data.target} yet"]
+    return ["the interval is not calibrated on whole networks of this target yet"]
+
+
+def about_origins(rows: Sequence[CellEstimate]) -> list[str]:
+    """What predictions rest on that are not the target's own model's, and how many they are."""
+    others = Counter(r.reason for r in rows if r.source == "predicted" and r.trusted and r.reason)
+    return [
+        f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
+        for reason, count in others.items()
+    ]
+
+
+def about_wandering(data: TargetData) -> list[str]:
+    """Where the machine's pace wanders much: by how much, and which pace the latency is for."""
+    return [data.wandering.sentence()] if data.wandering.is_large else []
+
+
+def about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
+    """A count of constants, and the first few of the other operators that do not run."""
+    others = [i for i in removed if i not in file.constant_nodes]
+    found = []
+    if others:
+        names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
+        if len(others) > NAMED:
+            names.append(f"{len(others) - NAMED} more")
+        found.append(f"the engine runs no kernel for {', '.join(names)}")
+    if constants := len(removed) - len(others):
+        only = "operator that only makes constants is" if constants == 1 else (
+            "operators that only make constants are"
+        )  # fmt: skip
+        found.append(f"{constants} {only} folded")
+    return ["; ".join(found)] if found else []

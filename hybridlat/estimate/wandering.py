@@ -1,0 +1,109 @@
+"""How much a machine's own pace wanders: from the reference network that runs around every visit.
+
+Latencies are told at one pace of the machine: that at which its reference network takes what it
+took when the machine was first measured, on the quick side of that run. Every visit's ``drift``
+says how much slower or quicker the machine was then. Within a process drift is divided out; what
+somebody meets who runs the network at another time is one process among those seen.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hybridlat.schema.measurement import Measurement
+
+LARGE_SHARE = 0.03
+"""From here on an answer says that the machine wanders."""
+LEAST_VISITS = 2
+"""A process with fewer visits in a run says more of single visits than of the machine."""
+_USUAL_SHARE = 0.02  # what is taken for likely before a machine's processes say so
+_USUAL_PROCESSES = 2
+_FAR_OUT = 3.0
+_LEAST_USUAL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Wandering:
+    """How far processes were from the pace that latencies are told at.
+
+    ``share`` is the root mean square of ln(pace) over ``processes`` of measuring, those far out
+    drawn in to three times the usual distance, pooled with two processes of 2 %; ``slowest`` and
+    ``quickest`` are the extremes (1.05: 5 % slower) and ``latest`` the last. Without any process
+    nothing is known, and ``share`` is 0.
+    """
+
+    share: float = 0.0
+    processes: int = 0
+    quickest: float = 1.0
+    slowest: float = 1.0
+    latest: float = 1.0
+
+    @property
+    def is_large(self) -> bool:
+        return self.share > LARGE_SHARE
+
+    def sentence(self) -> str:
+        """What a reader must know of it."""
+        return (
+            f"this machine's own pace wanders by ±{100 * self.share:.0f} % from one time to "
+            f"another (in {self.processes} measuring processes the same work took "
+            f"{100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} %), which the "
+            "interval holds; the latency is that at the pace at which the machine was first "
+            f"measured, and at the last measurement it ran {_slower(self.latest)}"
+        )
+
+
+def _slower(pace: float) -> str:
+    percent = 100 * (pace - 1)
+    if abs(percent) < 1:
+        return "at that pace"
+    return f"{abs(percent):.0f} % {'slower' if percent > 0 else 'quicker'}"
+
+
+def paces_of(records: Iterable[Measurement]) -> list[tuple[str, int, float]]:
+    """(when, visits, pace) of every measuring process in the records, oldest first.
+
+    Records of one run bear the time at which it ended, so a process is told by that time, to the
+    minute, and its number.
+    """
+    drifts: dict[tuple[str, int], list[float]] = {}
+    for record in records:
+        if record.failure is not None or record.labels.get("role"):
+            continue
+        for visit in record.visits:
+            key = record.measured_at[:16], visit.process
+            drifts.setdefault(key, []).append(math.log(visit.drift))
+    return [
+        (when, len(found), math.exp(statistics.median(found)))
+        for (when, _), found in sorted(drifts.items())
+        if len(found) >= LEAST_VISITS
+    ]
+
+
+def wandering_of(paces: Sequence[tuple[str, int, float]]) -> Wandering:
+    """The wandering that the paces of processes show."""
+    if not paces:
+        return Wandering()
+    values = [pace for _, _, pace in paces]
+    sizes = [abs(math.log(pace)) for pace in values]
+    most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
+    squares = math.fsum(min(size, most) ** 2 for size in sizes)
+    squares += _USUAL_PROCESSES * _USUAL_SHARE**2
+    share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
+    return Wandering(share, len(values), min(values), max(values), values[-1])
+
+
+def to_json(found: Wandering) -> Mapping[str, float]:
+    """For a cache."""
+    return {
+        "share": found.share, "processes": found.processes, "quickest": found.quickest,
+        "slowest": found.slowest, "latest": found.latest,
+    }  # fmt: skip
+
+
+def from_json(body: Mapping[str, float]) -> Wandering:
+    """Read ``to_json``."""
+    return Wandering(**{**body, "processes": int(body["processes"])})  # type: ignore[arg-type]
