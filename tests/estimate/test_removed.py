@@ -9,7 +9,7 @@ import pytest
 
 from hybridlat import onnx_io
 from hybridlat.api import predict
-from hybridlat.estimate.network_estimate import NAMED
+from hybridlat.estimate.remarks import NAMED
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 L4 = "l4/tensorrt/fp16"

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,11 +49,11 @@ def fake(store: str) -> Iterator[Predictor]:
         yield predictor
 
 
-def keep(store: Store, data: bytes, latency_us: float | None = 500.0, **changes: object) -> None:
+def keep(store: Store, data: bytes, **changes: Any) -> None:
     """A record of the whole network, as an import makes it."""
     hash_ = sign(load(data).network(None, None)).hash
-    record = Measurement(TARGET, hash_, "network", latency_us, 0.01)
-    store.add([replace(record, **changes)])  # type: ignore[arg-type]
+    record = Measurement(TARGET, hash_, "network", 500.0, 0.01)
+    store.add([replace(record, **changes)])
 
 
 def asked(store: str, data: bytes, batch: int | None = None) -> Estimate:
@@ -95,7 +96,7 @@ def test_only_the_same_structure_shapes_and_batch_are_answered(store: str) -> No
     ],
 )
 def test_doubtful_records_and_other_versions_do_not_count(
-    store: str, changes: dict[str, object]
+    store: str, changes: dict[str, Any]
 ) -> None:
     data = to_onnx(network_of(), seed=1)
     with Store(store) as opened:
