@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from hybridlat.estimate.composition import (
-    Composition,
-    fit_constants,
-    leave_one_out,
-    student_quantile,
-)
+from hybridlat.estimate.composition import Composition, student_quantile
 
 CALIBRATING = 5
 """So many whole networks are measured beside their cells even where they are not asked for."""
 BORROWING_SHARE = 0.05
 """What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
 shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
-machines say this, no more; experiments/16_new_machine.py plays one of them."""
-LENT_NETWORKS = 4
-"""As many networks as what was lent is worth against the machine's own."""
-_LONE_RESIDUAL_SHARE = 0.05  # where no machine lends
-_CAP = 3.0
+machines say this, no more; experiments/16_new_machine.py plays one of them and tries others."""
+MACHINES = 2.0
+"""Degrees of freedom of what was lent: as many machines as say how machines differ."""
+_LONE_SHARE = 0.05  # scatter of networks where no machine lends
+_LEAST_DEGREES = 4.0  # of Student's quantile, below which its series is no good
+_HUBER = 1.5
+_FAR_OUT = 3.0
+_ROUNDS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +42,49 @@ class SummedNetwork:
 def machine_composition(
     networks: Sequence[SummedNetwork], entry_cost_us: float, lent: Composition | None = None
 ) -> Composition:
-    """Constants and width of a machine from its own networks and from what another lends.
+    """Scale and width of a machine from its own networks and from what another lends.
 
-    The residual variance is that of networks left out of the fit, pooled with the lender's (and the
-    cost of borrowing) as four networks' worth; the interval reaches as far as Student's
-    distribution with as many degrees of freedom says (the conjugate analysis of a normal variance).
-    A network that missed by more than three times the usual counts as three times.
+    With r = ln((latency − entry cost) / sum) of each network, r scatters normally around the
+    machine's own constant. The constant is around 0 give or take the cost of borrowing; the
+    variance of the scatter is the lender's and the cost of borrowing with two degrees of freedom
+    (the conjugate analysis of a normal variance), and the interval reaches as far as Student's
+    distribution says. Networks far from the others count less in the constant (Huber's weights),
+    and as three times the usual distance in the scatter. The overhead is
+    the cost of entering the engine, which was measured by itself: a few large networks would tell
+    it badly, and small ones would bear that.
     """
     confidence = lent.confidence if lent is not None else 0.9
-    lent_share = lent.residual_share if lent is not None else _LONE_RESIDUAL_SHARE
-    prior = math.hypot(lent_share, BORROWING_SHARE)
-    count = len(networks)
-    degrees = float(count + LENT_NETWORKS)
-    reach = student_quantile(confidence, degrees)
-    base = Composition(
-        overhead_us=entry_cost_us,
-        confidence=confidence,
-        residual_share=prior,
-        networks=count,
-        quantiles=((0.0, reach), (1.0, reach)),
-    )
-    if not networks:
-        return base
-    above = np.array([max(n.latency_us - entry_cost_us, 0.5 * n.latency_us) for n in networks])
-    sums = np.array([n.sum_us for n in networks])
-    overhead, scale = fit_constants(sums, above)
-    misses = np.array(
+    prior = math.hypot(lent.residual_share, BORROWING_SHARE) if lent is not None else _LONE_SHARE
+    ratios = np.array(
         [
-            math.log(us / (o + s * x))
-            for us, x, (o, s) in zip(above, sums, leave_one_out(sums, above), strict=True)
+            math.log(max(n.latency_us - entry_cost_us, 0.5 * n.latency_us) / n.sum_us)
+            for n in networks
         ]
     )
-    usual = max(1.4826 * float(np.median(np.abs(misses))), 1e-3)
-    squares = float((np.minimum(np.abs(misses), _CAP * max(usual, prior)) ** 2).sum())
-    residual = math.sqrt((squares + LENT_NETWORKS * prior**2) / degrees)
-    return replace(base, overhead_us=entry_cost_us + overhead, scale=scale, residual_share=residual)
+    constant, scatter = 0.0, prior
+    weights = np.ones(len(ratios))
+    for _ in range(_ROUNDS):
+        pull = (scatter / BORROWING_SHARE) ** 2
+        found = float((weights * ratios).sum() / (weights.sum() + pull))
+        misses = ratios - found
+        weights = np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(misses), 1e-12))
+        # The constant was fitted to the same networks: that costs up to one degree of freedom.
+        fitted = float(weights.sum() / (weights.sum() + pull))
+        degrees = max(len(ratios) - fitted, 0.0) + MACHINES
+        sizes = np.abs(misses)
+        usual = 1.4826 * float(np.median(sizes)) if len(sizes) else 0.0
+        squares = float((np.minimum(sizes, _FAR_OUT * max(usual, prior)) ** 2).sum())
+        before, scatter = scatter, math.sqrt((squares + MACHINES * prior**2) / degrees)
+        if abs(found - constant) + abs(scatter - before) < 1e-9:
+            break
+        constant = found
+    unsure = scatter / math.sqrt(weights.sum() + (scatter / BORROWING_SHARE) ** 2)
+    reach = student_quantile(confidence, max(degrees, _LEAST_DEGREES))
+    return Composition(
+        overhead_us=entry_cost_us,
+        scale=math.exp(constant),
+        confidence=confidence,
+        residual_share=math.hypot(scatter, unsure),
+        networks=len(networks),
+        quantiles=((0.0, reach), (1.0, reach)),
+    )

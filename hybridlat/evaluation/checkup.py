@@ -55,8 +55,8 @@ def check_up(
 ) -> Checkup:
     """All that `doctor` says; ``seconds`` 0 leaves the timing out.
 
-    ``version`` is this package's; ``tell`` hears what is looked at, ``left`` the seconds that the timing still takes. What is
-    wrong becomes a problem of the answer, never an error.
+    ``version`` is this package's; ``tell`` hears what is looked at, ``left`` the seconds that the
+    timing still takes. What is wrong becomes a problem of the answer, never an error.
     """
     say = tell or (lambda _: None)
     problems: list[Problem] = []
