@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate import gate, priors, remarks
+from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
-from hybridlat.estimate.fallback import fill_in
 from hybridlat.estimate.family_prior import FamilyAnswer
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
-    from hybridlat.store import LatencyStats
 
-_LEAST_LEFT = 0.01  # of a measured network, for cells that nothing else is known of
 MeasureNow = Callable[["OnnxFile", "Partition", Sequence[str], bool], None]
 """Measures these cells of a network, and whether the network as a whole as well."""
 MOST_NETWORK_RUNS = 3
@@ -92,7 +90,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
         runs = 1
     known = data.known(hashes)
     whole = data.whole(partition.whole)
-    rows, predicted, kin = _priors(request, data, known, whole)
+    rows, predicted, kin = cell_priors(request, data, known, whole)
     composition = _composition(request, data, kin)
     failures = {
         i: known[h].failure or "it could not be measured"
@@ -146,7 +144,7 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
     network = None
     if runs_left and not state.network_runs:
         cost_s = priors.network_cost_s(composition.latency_us(state.posterior.sum_us))
-        anyway = data.is_calibrating and state.kin is None
+        anyway = state.kin is None and data.is_calibrating
         network = gate.NetworkAction(cost_s, anyway=anyway)
     return gate.next_step(
         state.posterior, composition, request.tolerance, state.failures.keys(), network
@@ -156,108 +154,8 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
 def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
     """The target's own constants and width, else those of the family that was asked."""
     if kin is not None and not data.has_composition:
-        return kin.composition()
+        return replace(kin.composition(), wander_share=data.wandering.share)
     return data.composition.at(request.confidence)
-
-
-def _priors(
-    request: Request,
-    data: TargetData,
-    known: Mapping[str, LatencyStats],
-    whole: WholeLatency | None,
-) -> tuple[list[CellPrior], dict[str, CellPrediction], FamilyAnswer | None]:
-    """What the gate starts from: records, for the rest what the model says, else the fallback.
-
-    With it what the family of the engine said, None where it was not asked.
-    """
-    partition = request.partition
-    missing = [use.signature for use in partition.uses if use.signature not in known]
-    predicted: dict[str, CellPrediction] = {}
-    texts: Mapping[str, str] = {}
-    model = data.model if missing else None
-    if model is not None:
-        # A measured cell's text matters only beside predicted ones, which it teaches about.
-        texts = data.texts(partition, [use.signature for use in partition.uses])
-        found = model.predict([texts[h] for h in missing])
-        predicted = dict(zip(missing, found, strict=True))
-    levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
-    kin: FamilyAnswer | None = None
-    exact = whole if whole is not None and whole.is_exact else None
-    if any(h not in predicted or predicted[h].latency_us is None for h in missing):
-        texts = data.texts(partition, [use.signature for use in partition.uses])
-        filled, kin = _from_elsewhere(request, data, predicted, missing)
-        predicted.update(filled)
-        if exact is not None:
-            predicted.update(_left_over(request, known, predicted, texts, exact))
-        levels.update(dict.fromkeys(predicted.keys() - levels.keys(), request.confidence))
-    rows = []
-    for use in partition.uses:
-        record, guess = known.get(use.signature), predicted.get(use.signature)
-        text = texts.get(use.signature)
-        if record is not None and record.latency_us is not None:
-            rows.append(
-                priors.measured(
-                    use.signature, text, use.count, record.latency_us, record.spread_share
-                )
-                if text is not None
-                else CellPrior(
-                    use.signature, use.count, record.latency_us, record.spread_share,
-                    source="measured",
-                )
-            )  # fmt: skip
-        elif guess is not None and text is not None:
-            level = levels[use.signature]
-            rows.append(priors.predicted(use.signature, text, use.count, guess, level))
-        else:
-            rows.append(CellPrior(use.signature, use.count, None, 1.0, trusted=False))
-    return rows, predicted, kin
-
-
-def _left_over(
-    request: Request,
-    known: Mapping[str, LatencyStats],
-    predicted: Mapping[str, CellPrediction],
-    texts: Mapping[str, str],
-    whole: WholeLatency,
-) -> dict[str, CellPrediction]:
-    """Cells of which nothing is known: what a measured network leaves for them, by their work."""
-    told: dict[str, float] = {h: s.latency_us for h, s in known.items() if s.latency_us}
-    told.update((h, p.latency_us) for h, p in predicted.items() if p.latency_us is not None)
-    uses = request.partition.uses
-    rest = [use for use in uses if use.signature not in told]
-    spoken_us = math.fsum(told[u.signature] * u.count for u in uses if u.signature in told)
-    left_us = max(whole.latency_us - spoken_us, _LEAST_LEFT * whole.latency_us)
-    works = {use.signature: priors.work_bytes(texts[use.signature]) for use in rest}
-    total = math.fsum(works[use.signature] * use.count for use in rest)
-    reason = "known only by what the measured network leaves for it"
-    return {
-        use.signature: CellPrediction(left_us * works[use.signature] / total, None, True, reason)
-        for use in rest
-    }
-
-
-def _from_elsewhere(
-    request: Request,
-    data: TargetData,
-    own: Mapping[str, CellPrediction],
-    missing: Sequence[str],
-) -> tuple[dict[str, CellPrediction], FamilyAnswer | None]:
-    """What other targets and the device's data sheet say of cells that nobody here can speak for.
-
-    On a machine that can measure them only the family speaks: a guess is not worth its doubt where
-    the cell itself can be asked.
-    """
-    fallback = data.fallback
-    if fallback is None or (request.measure is not None and fallback.family is None):
-        return {}, None
-    texts = data.texts(request.partition, [use.signature for use in request.partition.uses])
-    uses = [(u.signature, texts[u.signature], u.count) for u in request.partition.uses]
-    copied_bytes = 0.0
-    if fallback.copies:
-        network = request.network()
-        outside = (*network.inputs, *network.outputs)
-        copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
-    return fill_in(fallback, uses, own, missing, copied_bytes, request.confidence)
 
 
 def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, wandering
@@ -44,7 +44,8 @@ class TargetData:
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
-        self._used: tuple[Composition, Wandering] | None = None
+        self._composition: Composition | None = None
+        self._wandering: Wandering | None = None
         self.warnings: list[str] = []
         """What of this target's own model could not be used, and what to do about it."""
 
@@ -75,7 +76,7 @@ class TargetData:
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
         self._whole.clear()
-        self._used = None
+        self._composition = self._wandering = None
 
     def whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network; None where it was not measured."""
@@ -118,42 +119,50 @@ class TargetData:
         The machine's own wandering is in it. Both are known from its first measurement on: ask
         again after one.
         """
-        return self._in_use[0]
+        if self._composition is None:
+            found = self._own_composition or self._machine_composition()
+            if self.wandering.processes:
+                found = replace(found, wander_share=self.wandering.share)
+            self._composition = found
+        return self._composition
 
     @property
     def wandering(self) -> Wandering:
         """How the machine's own pace wanders, as its newest records tell it."""
-        return self._in_use[1]
+        if self._wandering is None:
+            self._wandering = wandering.from_json(
+                self._of_this_revision("wandering", self._newest_wandering)
+            )
+        return self._wandering
 
-    @property
-    def _in_use(self) -> tuple[Composition, Wandering]:
-        if self._used is None:
-            found = self._machine_in_use()
-            own = self._own_composition
-            composition = found[0] if own is None else own
-            if found[1].processes:
-                composition = replace(composition, wander_share=found[1].share)
-            self._used = composition, found[1]
-        return self._used
+    def _newest_wandering(self) -> Mapping[str, object]:
+        paces = wandering.paces_of(self.store.recent(self.target))
+        return wandering.to_json(wandering.wandering_of(paces))
 
-    def _machine_in_use(self) -> tuple[Composition, Wandering]:
-        """What the store's records say, worked out once for each state of the store."""
+    def _machine_composition(self) -> Composition:
         lent = None if self.borrowed is None else self.borrowed[1]
+
+        def fitted() -> Mapping[str, object]:
+            networks = self.summed_networks()
+            return machine.machine_composition(networks, self.entry_cost_us, lent).to_json()
+
+        return Composition.from_json(self._of_this_revision("composition", fitted))
+
+    def _of_this_revision(
+        self, what: str, work_out: Callable[[], Mapping[str, object]]
+    ) -> Mapping[str, Any]:
+        """What follows from the store's records, worked out once for each state of the store."""
         count, last = self.store.revision(self.target)
-        if not count and not self._packs:
-            return machine.machine_composition([], 0.0, lent), Wandering()
-        key = f"machine/{_MACHINE_FORMAT}/{self.target}/{count}-{last}"
-        kept = self.store.cache_get(key) if count else None
+        if not count:
+            return work_out()
+        key = f"{what}/{_MACHINE_FORMAT}/{self.target}/{count}-{last}"
+        kept = self.store.cache_get(key)
         if kept is not None:
-            composition, paces = json.loads(kept)
-            return Composition.from_json(composition), wandering.from_json(paces)
-        paces = wandering.wandering_of(wandering.paces_of(self.store.recent(self.target)))
-        networks = [] if self.has_composition else self.summed_networks()
-        composition = machine.machine_composition(networks, self.entry_cost_us, lent)
-        if count:
-            body = [composition.to_json(), wandering.to_json(paces)]
-            self.store.cache_put(key, json.dumps(body))
-        return composition, paces
+            body: Mapping[str, Any] = json.loads(kept)
+            return body
+        found = work_out()
+        self.store.cache_put(key, json.dumps(found))
+        return found
 
     def summed_networks(self) -> list[machine.SummedNetwork]:
         """Networks in the store that were measured whole and with every cell, 200 at most."""

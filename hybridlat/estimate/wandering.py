@@ -48,18 +48,17 @@ class Wandering:
     def sentence(self) -> str:
         """What a reader must know of it."""
         return (
-            f"this machine's own pace wanders by ±{100 * self.share:.0f} % from one time to "
-            f"another (in {self.processes} measuring processes the same work took "
-            f"{100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} %), which the "
-            "interval holds; the latency is that at the pace at which the machine was first "
-            f"measured, and at the last measurement it ran {_slower(self.latest)}"
+            f"this machine's pace wanders by ±{100 * self.share:.0f} % "
+            f"({100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} % in "
+            f"{self.processes} measuring processes), which the interval holds; the latency is for "
+            f"the pace of its first measurement, and it last ran {_slower(self.latest)}"
         )
 
 
 def _slower(pace: float) -> str:
     percent = 100 * (pace - 1)
     if abs(percent) < 1:
-        return "at that pace"
+        return "at that"
     return f"{abs(percent):.0f} % {'slower' if percent > 0 else 'quicker'}"
 
 
@@ -96,7 +95,7 @@ def wandering_of(paces: Sequence[tuple[str, int, float]]) -> Wandering:
     return Wandering(share, len(values), min(values), max(values), values[-1])
 
 
-def to_json(found: Wandering) -> Mapping[str, float]:
+def to_json(found: Wandering) -> Mapping[str, object]:
     """For a cache."""
     return {
         "share": found.share, "processes": found.processes, "quickest": found.quickest,

@@ -45,8 +45,8 @@ class Estimate:
     signatures that the gate would measure next, to come within ``tolerance``.
 
     ``source`` is ``measured`` where the latency is that of the network itself, measured whole, and
-    ``reason`` says when; then all of the time counts as measured, and the cells are as they must
-    be to sum up to it. It is ``composed`` where the latency is made of the cells.
+    ``reason`` says when; then all of the time counts as measured, and the cells are what is
+    believed of them given that sum. It is ``composed`` where the latency is made of the cells.
     ``network_measured_now`` says that the whole network was measured to answer this call.
     """
 

@@ -25,6 +25,7 @@ from hybridlat.store import Store
 from tests.networks import Builder
 
 QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0)
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 FAKE = "fake/fake-1.0/fp32/1t"
 TARGET = Target.parse(FAKE)
 TODAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -186,6 +187,34 @@ def test_a_machines_own_networks_take_over_from_what_was_lent(count: int) -> Non
     else:
         assert found.overhead_us == 2.0 and found.scale == 1.0
         assert found.residual_share > machine.BORROWING_SHARE
+
+
+@pytest.mark.parametrize("target", ["v100/tensorrt/fp16", "l4/tensorrt/fp16"])
+def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(
+    target: str, tmp_path: Path
+) -> None:
+    wanted = Target.parse(target)
+    path = NETS / "resnet18.onnx"
+    hash_ = sign(load(path).network(None, None)).hash
+    before = predicted(tmp_path / "none.db", target)
+    assert before.latency_us is not None and before.source == "composed"
+    slower_us = 1.7 * before.latency_us
+    with Store(tmp_path / "s.db") as opened:
+        opened.add([Measurement(wanted, hash_, "network", slower_us, labels={"source": "a page"})])
+    after = predicted(tmp_path / "s.db", target)
+    assert after.source == "measured" and after.latency_us == slower_us
+    assert "a page" in after.reason
+    assert {cell.source for cell in after.cells} == {"predicted"}
+    # As much as their own predictions and the unsure figure of the table leave room for.
+    assert 1.15 < after.sum_of_cells_us / before.sum_of_cells_us < 2.0
+    for old, new in zip(before.cells, after.cells, strict=True):
+        assert old.latency_us is not None and new.latency_us is not None
+        assert new.latency_us >= old.latency_us and new.interval_us is not None
+
+
+def predicted(store: Path, target: str) -> Estimate:
+    with Predictor(target, store=str(store), measure="never") as predictor:
+        return predictor.predict(NETS / "resnet18.onnx")
 
 
 def test_one_network_that_was_disturbed_does_not_decide() -> None:
