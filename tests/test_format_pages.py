@@ -12,14 +12,14 @@ import pytest
 from hybridlat.board import journal
 from hybridlat.estimate import composition, partition
 from hybridlat.evaluation.metrics import score
-from hybridlat.evaluation.results import Row
+from hybridlat.evaluation.results import ResultRow
 from hybridlat.graph import signature
 from hybridlat.measuring import network_partitions
 from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
 from hybridlat.model.family import served
 from hybridlat.report import compare
-from hybridlat.schema import estimate, measurement
+from hybridlat.schema import checkup, estimate, measurement
 from hybridlat.store import packs, tables
 from tests.report.estimates import untrusted
 
@@ -38,6 +38,7 @@ FORMATS = {
     "journal": journal.FORMAT,
     "imported partition": network_partitions._FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
+    "checkup": checkup.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
 }
 
@@ -80,7 +81,7 @@ def test_no_format_of_the_code_is_forgotten() -> None:
         ("estimate", list(untrusted().to_json())),
         ("cell", [f.name for f in dataclasses.fields(estimate.CellEstimate)]),
         ("comparison", list(compare.comparison([untrusted(), untrusted()]))),
-        ("evaluation", list(Row("t", "r", "m", score(()), None,
+        ("evaluation", list(ResultRow("t", "r", "m", score(()), None,
                                 None, 0, 0).to_json())),
         ("composition", list(composition.Composition().to_json())),
         ("tables", [table.name for table in tables.METADATA.sorted_tables]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import console, print_json, tell
+from hybridlat.cli.output import console, on_message, print_json
 from hybridlat.cli.progress import ProgressShown
 
 CANNOT = 3
@@ -24,7 +24,7 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
     """
     from hybridlat import __version__
     from hybridlat.evaluation.checkup import check_up
-    from hybridlat.measuring.progress import Progress
+    from hybridlat.schema.progress import Progress
 
     with ProgressShown() as shown:
 
@@ -32,7 +32,7 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
             done = round(seconds - seconds_left)
             shown(Progress(done, round(seconds), "timing the reference network", seconds_left))
 
-        found = check_up(__version__, store, seconds, tell(as_json), left)
+        found = check_up(__version__, store, seconds, on_message(as_json), left)
     if as_json:
         print_json(found.to_json())
     else:

@@ -115,6 +115,8 @@ threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
                        help="Threads that the engine computes with (1 unless given).")  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
+as_page = click.option("--html", type=click.Path(dir_okay=False), metavar="FILE",
+                       help="Also write a page to look at: one file, no network.")  # fmt: skip
 every_cell = click.option(
     "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."
 )

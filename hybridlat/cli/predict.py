@@ -29,8 +29,7 @@ OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 @click.option("--max-latency", type=LATENCY, metavar="8ms",
               help="End with exit code 1 if the latency is over this.")  # fmt: skip
 @options.as_json
-@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Also write a page to look at.")  # fmt: skip
+@options.as_page
 @options.every_cell
 @click.pass_context
 def predict(
@@ -64,7 +63,7 @@ def predict(
     ):  # fmt: skip
 
         def one(path: str) -> Estimate:
-            return predictor.predict(path, batch=batch, shapes=shapes)
+            return predictor.predict(path, batch=batch, shapes=shapes, describe=True)
 
         for estimate in each(networks, one, codes):
             shown.close()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hybridlat.errors import StoreError
 from hybridlat.estimate import gate, priors, remarks
 from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.whole_networks import WholeLatency
-from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
+from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
+from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Partition
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
 
+_log = logging.getLogger(__name__)
 MeasureNow = Callable[["OnnxFile", "Partition", Sequence[str], bool], None]
 """Measures these cells of a network, and whether the network as a whole as well."""
 MOST_NETWORK_RUNS = 3
@@ -32,8 +36,9 @@ class Request:
     """One network to be answered for, and what the answer has to be like.
 
     ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
-    ``anew`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at which
-    the call began; ``network`` reads the file's network, where more than its cells is asked for.
+    ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
+    which the call began; ``network`` reads the file's network, where more than its cells is asked
+    for. ``describe`` asks for what the cells are made of too.
     """
 
     file: OnnxFile
@@ -42,9 +47,10 @@ class Request:
     tolerance: float
     confidence: float
     measure: MeasureNow | None = None
-    anew: bool = False
+    remeasure: bool = False
     why_not: str = ""
     started: float = 0.0
+    describe: bool = False
 
 
 @dataclass
@@ -84,7 +90,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     hashes = [use.signature for use in partition.uses]
     fresh: set[str] = set()
     runs = 0
-    if request.anew and request.measure is not None:
+    if request.remeasure and request.measure is not None:
         request.measure(request.file, partition, hashes, bool(partition.whole))
         fresh.update(hashes)
         runs = 1
@@ -116,10 +122,10 @@ def _let_the_gate_measure(
         # The first measurement on a machine also tells what entering its engine costs.
         state.composition = _composition(request, data, state.kin)
         state.fresh.update(wanted)
-        found = data.known(wanted)
+        stats = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
         for i in step.positions:
-            record = found.get(hashes[i])
+            record = stats.get(hashes[i])
             if record is None or record.latency_us is None:
                 reason = record.failure if record else None
                 state.failures[i] = reason or "it was not measured in time"
@@ -183,15 +189,36 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
-        removed=tuple(request.file.node_names[i] for i in partition.removed),
+        removed=tuple(request.file.node_names[i] for i in _removed(request)),
         constants=len(request.file.constant_nodes.intersection(partition.removed)),
         to_measure=to_measure,
         tolerance=request.tolerance,
+        structure=_structure(request, data) if request.describe else None,
         warnings=_warnings(request, data, state, rows, interval, within, bool(to_measure)),
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"the whole network was measured {exact.basis}",
         network_measured_now=state.network_runs > 0,
     )
+
+
+def _removed(request: Request) -> list[int]:
+    """Operators that the engine does not run, those that only make constants last."""
+    constants = request.file.constant_nodes
+    return sorted(request.partition.removed, key=lambda position: position in constants)
+
+
+def _structure(request: Request, data: TargetData) -> Structure | None:
+    """What the cells are made of; None where the store has lost the text of one."""
+    from hybridlat.estimate.network_structure import network_structure
+
+    hashes = [use.signature for use in request.partition.uses]
+    try:
+        texts = data.texts(request.partition, hashes)
+        ordered = [texts[h] for h in hashes]
+        return network_structure(request.file, request.partition, ordered, data.target)
+    except (StoreError, ValueError) as error:
+        _log.warning("%s is not drawn: %s", request.file.name, error)
+        return None
 
 
 def _warnings(
@@ -211,7 +238,6 @@ def _warnings(
     if state.exact is None and (state.kin is None or data.has_composition):
         found += remarks.about_interval(data)  # a family is named as the cells' origin
     found += remarks.about_wandering(data)
-    found += remarks.about_removed(request.file, request.partition.removed)
     return tuple(found)
 
 
@@ -232,7 +258,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     rows = []
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
-        source: Source = "measured" if posterior.is_measured(i) else "predicted"
+        source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
         reason, trusted = "", True
         interval = None
         guess = state.predicted.get(use.signature)

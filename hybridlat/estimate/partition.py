@@ -16,28 +16,50 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.graph.cells import Cell, cut
+from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import sign, sign_in_order
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
-PARTITION_FORMAT = 3
+PARTITION_FORMAT = 4
 MAX_REMEMBERED = 2048
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class CellPlace:
+    """One use of a cell: the ``order``-th cell of the network's schedule, counted from 0.
+
+    ``reads`` are the orders of the cells whose results it reads, -1 for the network's inputs;
+    ``kernels`` the positions in the file that each kernel computes, in the order of the signature.
+    """
+
+    order: int
+    reads: tuple[int, ...]
+    kernels: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CellUse:
-    """One distinct cell of a network: ``nodes`` are positions in the file, of all its uses."""
+    """One distinct cell of a network: ``ops`` labels its kernels as the file lists them."""
 
     signature: str
     ops: tuple[str, ...]
-    nodes: tuple[int, ...]
-    count: int
+    places: tuple[CellPlace, ...]
+
+    @property
+    def count(self) -> int:
+        """How often the network holds the cell."""
+        return len(self.places)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Positions in the file of all operators in any of the uses."""
+        return tuple(n for place in self.places for n in sorted(sum(place.kernels, ())))
 
 
 @dataclass(frozen=True)
@@ -58,7 +80,10 @@ class Partition:
 
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""
-        uses = [[u.signature, list(u.ops), list(u.nodes), u.count] for u in self.uses]
+        uses = [
+            [u.signature, u.ops, [[p.order, p.reads, p.kernels] for p in u.places]]
+            for u in self.uses
+        ]
         body = [
             PARTITION_FORMAT,
             uses,
@@ -78,7 +103,10 @@ class Partition:
             return None
         _, uses, removed, batch, by, warnings, whole = body
         return cls(
-            tuple(CellUse(s, tuple(ops), tuple(nodes), count) for s, ops, nodes, count in uses),
+            tuple(
+                CellUse(signature, tuple(ops), tuple(_place(*place) for place in places))
+                for signature, ops, places in uses
+            ),
             tuple(removed),
             batch,
             by,
@@ -110,15 +138,15 @@ class Partitioner:
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = file.key(batch, shapes)
-        found = self._remembered.get(key)
-        if found is None:
-            found = self._recall(key) or self._ask(file, batch, shapes, key)
-            self._remembered[key] = found
+        partition = self._remembered.get(key)
+        if partition is None:
+            partition = self._recall(key) or self._ask(file, batch, shapes, key)
+            self._remembered[key] = partition
             if len(self._remembered) > MAX_REMEMBERED:
                 self._remembered.popitem(last=False)
         else:
             self._remembered.move_to_end(key)
-        return found
+        return partition
 
     def _cache_key(self, key: str) -> str:
         return f"{_scope(self._identity(self._target), self._target)}/{key}"
@@ -135,15 +163,15 @@ class Partitioner:
 
     def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)
-        found = partition_network(network, self._lower(network, self._target), file.node_names)
-        _log.debug("%s: %d distinct cells, by %s", file.label, len(found.uses), found.by)
+        partition = partition_network(network, self._lower(network, self._target), file.node_names)
+        _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if self._store is not None:
             try:
-                self._store.add_signatures(found.texts)
-                self._store.cache_put(self._cache_key(key), found.to_text())
+                self._store.add_signatures(partition.texts)
+                self._store.cache_put(self._cache_key(key), partition.to_text())
             except StoreError as error:  # the next process asks the engine again
                 _log.warning("a partition is not kept: %s", error)
-        return found
+        return partition
 
 
 def _scope(identity: str, target: Target) -> str:
@@ -168,25 +196,32 @@ def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowerin
     return word == "split"
 
 
+def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
+    return CellPlace(order, tuple(reads), tuple(map(tuple, kernels)))
+
+
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
     place = {name: i for i, name in enumerate(file_names)}
-    grouped: dict[str, list[Cell]] = {}
+    in_file = [place[node.name] for node in network.nodes]
+    ops: dict[str, tuple[str, ...]] = {}
+    places: dict[str, list[CellPlace]] = {}
     texts: dict[str, str] = {}
-    for cell in cut(lowered, network):
-        signature = sign(cell.network)
+    maker: dict[str, int] = {}
+    for order, cell in enumerate(cut(lowered, network)):
+        signature, kernels = sign_in_order(cell.network)
         texts[signature.hash] = signature.text
-        grouped.setdefault(signature.hash, []).append(cell)
-    uses = tuple(
-        CellUse(
-            hash_,
-            cells[0].ops,
-            tuple(place[network.nodes[i].name] for cell in cells for i in cell.origins),
-            len(cells),
+        ops.setdefault(signature.hash, cell.ops)
+        origins = [lowered.origins[cell.positions[kernel]] for kernel in kernels]
+        found = CellPlace(
+            order,
+            tuple(sorted({maker.get(name, -1) for name in cell.network.inputs})),
+            tuple(tuple(in_file[i] for i in each) for each in origins),
         )
-        for hash_, cells in grouped.items()
-    )
-    removed = [place[network.nodes[i].name] for i in lowered.removed]
+        places.setdefault(signature.hash, []).append(found)
+        maker.update((name, order) for node in cell.network.nodes for name in node.outputs if name)
+    uses = tuple(CellUse(hash_, ops[hash_], tuple(found)) for hash_, found in places.items())
+    removed = [in_file[i] for i in lowered.removed]
     removed += [place[name] for name in network.folded]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1

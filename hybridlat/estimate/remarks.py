@@ -13,10 +13,7 @@ from hybridlat.schema.estimate import CellEstimate
 if TYPE_CHECKING:
     from hybridlat.estimate.network_estimate import Request
     from hybridlat.estimate.target_data import TargetData
-    from hybridlat.onnx_io import OnnxFile
 
-NAMED = 5
-"""Operators that a warning names; the estimate's ``removed`` has all."""
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
 
@@ -82,20 +79,3 @@ def about_origins(rows: Sequence[CellEstimate]) -> list[str]:
 def about_wandering(data: TargetData) -> list[str]:
     """Where the machine's pace wanders much: by how much, and which pace the latency is for."""
     return [data.wandering.sentence()] if data.wandering.is_large else []
-
-
-def about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
-    """A count of constants, and the first few of the other operators that do not run."""
-    others = [i for i in removed if i not in file.constant_nodes]
-    found = []
-    if others:
-        names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
-        if len(others) > NAMED:
-            names.append(f"{len(others) - NAMED} more")
-        found.append(f"the engine runs no kernel for {', '.join(names)}")
-    if constants := len(removed) - len(others):
-        only = "operator that only makes constants is" if constants == 1 else (
-            "operators that only make constants are"
-        )  # fmt: skip
-        found.append(f"{constants} {only} folded")
-    return ["; ".join(found)] if found else []

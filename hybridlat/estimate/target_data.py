@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
-_MACHINE_FORMAT = 1
+_MACHINE_VERSION = 1
 _MOST_NETWORKS = 200
 T = TypeVar("T")
 
@@ -58,17 +58,17 @@ class TargetData:
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """What is known of each cell; those nobody has measured are left out."""
         wanted = list(dict.fromkeys(hashes))
-        found = {h: self._remembered[h] for h in wanted if h in self._remembered}
-        missing = [h for h in wanted if h not in found]
+        stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
+        missing = [h for h in wanted if h not in stats]
         sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
         for source in sources:
             new = source.latencies(self.target, missing)
-            found.update(new)
+            stats.update(new)
             missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
-        self._remembered.update(found)
-        return found
+        self._remembered.update(stats)
+        return stats
 
     def forget(self, hashes: Iterable[str]) -> None:
         """These were measured just now, and the entry cost perhaps: ask the store again."""
@@ -87,22 +87,22 @@ class TargetData:
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
-        found = {h: partition.texts[h] for h in hashes if h in partition.texts}
+        texts = {h: partition.texts[h] for h in hashes if h in partition.texts}
         sources: list[Store | PackLookup] = [self.store, *self._packs]
         for source in sources:
-            missing = [h for h in hashes if h not in found]
+            missing = [h for h in hashes if h not in texts]
             if missing:
-                found.update(source.signature_texts(missing))
+                texts.update(source.signature_texts(missing))
         for hash_ in hashes:
-            if hash_ not in found:
+            if hash_ not in texts:
                 raise StoreError(
                     f"the store has lost the text of the cell {hash_}: "
                     "run `hybridlat store check`, or use another store with --store"
                 )
-        return found
+        return texts
 
     @property
-    def entry_cost_us(self) -> float:
+    def dispatch_overhead_us(self) -> float:
         """What entering the engine costs once per inference; 0 where it was never measured."""
         if self._entry_cost_us is None:
             signature = _entry_cost_signature()
@@ -144,7 +144,7 @@ class TargetData:
 
         def fitted() -> Mapping[str, object]:
             networks = self.summed_networks()
-            return machine.machine_composition(networks, self.entry_cost_us, lent).to_json()
+            return machine.machine_composition(networks, self.dispatch_overhead_us, lent).to_json()
 
         return Composition.from_json(self._of_this_revision("composition", fitted))
 
@@ -155,7 +155,7 @@ class TargetData:
         count, last = self.store.revision(self.target)
         if not count:
             return work_out()
-        key = f"{what}/{_MACHINE_FORMAT}/{self.target}/{count}-{last}"
+        key = f"{what}/{_MACHINE_VERSION}/{self.target}/{count}-{last}"
         kept = self.store.cache_get(key)
         if kept is not None:
             body: Mapping[str, Any] = json.loads(kept)
@@ -215,9 +215,9 @@ class TargetData:
         for folder in model_folders(None):
             sibling = readable(read_target, folder)
             if sibling is not None and sibling.engine == self.target.engine:
-                found = readable(read_composition, folder)
-                if found is not None and found.networks:
-                    return str(sibling), found
+                composition = readable(read_composition, folder)
+                if composition is not None and composition.networks:
+                    return str(sibling), composition
         return None
 
     @cached_property
@@ -240,7 +240,7 @@ def _first(
 ) -> T | None:
     """What is read from the first folder that has it, those that are damaged passed over."""
     for folder in folders:
-        found = readable(read, folder, warnings)
-        if found is not None:
-            return found
+        value = readable(read, folder, warnings)
+        if value is not None:
+            return value
     return None

@@ -62,24 +62,39 @@ def _slower(pace: float) -> str:
     return f"{abs(percent):.0f} % {'slower' if percent > 0 else 'quicker'}"
 
 
-def paces_of(records: Iterable[Measurement]) -> list[tuple[str, int, float]]:
-    """(when, visits, pace) of every measuring process in the records, oldest first.
+class Paces:
+    """Collects the paces of measuring processes from records, as they come.
 
     Records of one run bear the time at which it ended, so a process is told by that time, to the
     minute, and its number.
     """
-    drifts: dict[tuple[str, int], list[float]] = {}
-    for record in records:
+
+    def __init__(self) -> None:
+        self._drifts: dict[tuple[str, int], list[float]] = {}
+
+    def add(self, record: Measurement) -> None:
+        """Take the drifts of a record's visits; those of failures say nothing."""
         if record.failure is not None or record.labels.get("role"):
-            continue
+            return
         for visit in record.visits:
             key = record.measured_at[:16], visit.process
-            drifts.setdefault(key, []).append(math.log(visit.drift))
-    return [
-        (when, len(found), math.exp(statistics.median(found)))
-        for (when, _), found in sorted(drifts.items())
-        if len(found) >= LEAST_VISITS
-    ]
+            self._drifts.setdefault(key, []).append(math.log(visit.drift))
+
+    def found(self) -> list[tuple[str, int, float]]:
+        """(when, visits, pace) of every measuring process, oldest first."""
+        return [
+            (when, len(drifts), math.exp(statistics.median(drifts)))
+            for (when, _), drifts in sorted(self._drifts.items())
+            if len(drifts) >= LEAST_VISITS
+        ]
+
+
+def paces_of(records: Iterable[Measurement]) -> list[tuple[str, int, float]]:
+    """(when, visits, pace) of every measuring process in the records, oldest first."""
+    paces = Paces()
+    for record in records:
+        paces.add(record)
+    return paces.found()
 
 
 def wandering_of(paces: Sequence[tuple[str, int, float]]) -> Wandering:

@@ -38,8 +38,14 @@ class Signature:
 
 def sign(network: Network) -> Signature:
     """The signature of a network, cell or kernel."""
-    text = _write(network)
-    return Signature(hash_of(text), text)
+    return sign_in_order(network)[0]
+
+
+def sign_in_order(network: Network) -> tuple[Signature, tuple[int, ...]]:
+    """The signature, and the positions of the nodes in the order in which its text has them."""
+    order, inputs = _canonical(network)
+    text = _write(network, order, inputs)
+    return Signature(hash_of(text), text), tuple(order)
 
 
 def hash_of(text: str) -> str:
@@ -134,7 +140,9 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> N
         if count == different or count == len(nodes) + len(inputs):
             return
         different = count
-        below = {n: sorted((nodes[i], place) for i, place in found) for n, found in uses.items()}
+        below = {
+            n: sorted((nodes[i], place) for i, place in readers) for n, readers in uses.items()
+        }
         origin = {n: (nodes[i], place) for n, (i, place) in producer.items()}
 
         def tensor(name: str) -> object:
@@ -153,8 +161,7 @@ def _shape(type_: TensorType) -> str:
     return "x".join(map(str, type_.shape))
 
 
-def _write(network: Network) -> str:
-    order, inputs = _canonical(network)
+def _write(network: Network, order: list[int], inputs: list[str]) -> str:
     number: dict[str, str] = {}
     head: list[str] = []
     for name in inputs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.reference_networks import reference_network
-from hybridlat.measuring.messages import Task
+from hybridlat.measuring.messages import VisitTask
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.statistics import level_us, usual_us
 from hybridlat.schema.checkup import Steadiness
@@ -45,7 +45,9 @@ def steadiness(
         with MeasuringProcess(place, options) as worker:
             found: list[float] = []
             while len(found) < _LEAST_VISITS or time.monotonic() < end:
-                task = Task("steadiness", reference_network(), False, VISIT_MS, 1, 1 + len(found))
+                task = VisitTask(
+                    "steadiness", reference_network(), False, VISIT_MS, 1, 1 + len(found)
+                )
                 report = worker.ask(task)
                 if report is None or report.failure is not None:
                     reason = worker.last_words() if report is None else report.failure

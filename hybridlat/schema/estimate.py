@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from hybridlat.schema.structure import Structure
+
 ESTIMATE_FORMAT = 1
-Source = Literal["measured", "predicted", "unsupported"]
+LatencySource = Literal["measured", "predicted", "unsupported"]
 NetworkSource = Literal["measured", "composed"]
 
 
@@ -28,7 +30,7 @@ class CellEstimate:
     latency_us: float | None
     interval_us: tuple[float, float] | None
     share: float
-    source: Source
+    source: LatencySource
     reason: str = ""
     trusted: bool = True
 
@@ -40,9 +42,11 @@ class Estimate:
     ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
     the true latency with probability ``confidence``. ``measured_share`` is the part of the time
     that comes from measured cells; ``measured_now`` counts cells measured to answer this call.
-    ``removed`` names the operators of the file that the engine does not run, and ``constants`` of
-    them only make constants; every other one is in exactly one cell. ``to_measure`` are the
-    signatures that the gate would measure next, to come within ``tolerance``.
+    ``removed`` names the operators of the file that the engine does not run, and the last
+    ``constants`` of them only make constants; every other one is in exactly one cell.
+    ``to_measure`` are the signatures that the gate would measure next, to come within
+    ``tolerance``. ``structure`` says what the cells are made of and where they stand, where that
+    was asked for.
 
     ``source`` is ``measured`` where the latency is that of the network itself, measured whole, and
     ``reason`` says when; then all of the time counts as measured, and the cells are what is
@@ -67,6 +71,7 @@ class Estimate:
     to_measure: tuple[str, ...] = ()
     tolerance: float | None = None
     warnings: tuple[str, ...] = ()
+    structure: Structure | None = field(default=None, compare=False, repr=False)
     source: NetworkSource = "composed"
     reason: str = ""
     network_measured_now: bool = False
@@ -92,10 +97,26 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON object of ``predict --json`` (format 1)."""
-        body = {"format": ESTIMATE_FORMAT, **asdict(self)}
-        for cell in body["cells"]:
-            if not cell["reason"]:
-                del cell["reason"]
+        body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
+        body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
+        body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
+        return body
+
+    def _cell_json(self, position: int) -> dict[str, Any]:
+        cell = self.cells[position]
+        body = asdict(cell)
+        if not cell.reason:
+            del body["reason"]
+        if self.structure is not None:
+            made_of = self.structure.cells[position]
+            found = made_of.limit(cell.latency_us)
+            body |= {
+                "paths": self.structure.paths(position),
+                "flop": made_of.flop,
+                "bytes": made_of.bytes,
+                "limit": found[0] if found else None,
+                "limit_share": found[1] if found else None,
+            }
         return body
 
 

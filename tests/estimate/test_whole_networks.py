@@ -16,7 +16,7 @@ from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.whole_networks import from_records, tells_latency
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement, Visit
@@ -24,7 +24,9 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import Builder
 
-QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0)
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 FAKE = "fake/fake-1.0/fp32/1t"
 TARGET = Target.parse(FAKE)
