@@ -108,7 +108,7 @@ def known_networks(dataset: Dataset, source: Source) -> list[Known]:
 
 
 def play(
-    networks: Sequence[Known], entry_cost_us: float, lent: Composition | None, draws: int
+    networks: Sequence[Known], dispatch_overhead_us: float, lent: Composition | None, draws: int
 ) -> list[Row]:
     """A row for each count of own networks, the mean over random draws of them."""
     rows: dict[int, list[Row]] = {count: [] for count in COUNTS}
@@ -118,15 +118,18 @@ def play(
         for count in COUNTS:
             if len(order) - count >= 1:
                 own, others = order[:count], order[max(COUNTS) :] or order[count:]
-                rows[count].append(_judged(own, others, entry_cost_us, lent))
+                rows[count].append(_judged(own, others, dispatch_overhead_us, lent))
     return [_mean(count, found) for count, found in rows.items() if found]
 
 
 def _judged(
-    own: Sequence[Known], others: Sequence[Known], entry_cost_us: float, lent: Composition | None
+    own: Sequence[Known],
+    others: Sequence[Known],
+    dispatch_overhead_us: float,
+    lent: Composition | None,
 ) -> Row:
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
-    composition = machine_composition(summed, entry_cost_us, lent).at(CONFIDENCE)
+    composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
     wander = wandering_of(paces_of([r for n in own for r in n.records])).share
     moving = replace(composition, wander_share=wander)
     errors, inside, met, halves, met_halves = [], [], [], [], []
@@ -197,8 +200,8 @@ def main() -> int:
             lender = f"lent by `{packs[0].target}`"
     networks = known_networks(load(target, [source]), source)
     entry = source.measurements(target, "cell", sign(null_network(1)).hash)
-    entry_cost_us = next((r.latency_us or 0.0 for r in entry), 0.0)
-    rows = play(networks, entry_cost_us, lent, given.draws)
+    dispatch_overhead_us = next((r.latency_us or 0.0 for r in entry), 0.0)
+    rows = play(networks, dispatch_overhead_us, lent, given.draws)
     print(table(target, lender, rows))
     if given.json is not None:
         given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

@@ -40,24 +40,24 @@ class SummedNetwork:
 
 
 def machine_composition(
-    networks: Sequence[SummedNetwork], entry_cost_us: float, lent: Composition | None = None
+    networks: Sequence[SummedNetwork], dispatch_overhead_us: float, lent: Composition | None = None
 ) -> Composition:
     """Scale and width of a machine from its own networks and from what another lends.
 
-    With r = ln((latency − entry cost) / sum) of each network, r scatters normally around the
+    With r = ln((latency − dispatch overhead) / sum) of each network, r scatters normally around the
     machine's own constant. The constant is around 0 give or take the cost of borrowing; the
     variance of the scatter is the lender's and the cost of borrowing with two degrees of freedom
     (the conjugate analysis of a normal variance), and the interval reaches as far as Student's
     distribution says. Networks far from the others count less in the constant (Huber's weights),
     and as three times the usual distance in the scatter. The overhead is
-    the cost of entering the engine, which was measured by itself: a few large networks would tell
+    the dispatch overhead, which was measured by itself: a few large networks would tell
     it badly, and small ones would bear that.
     """
     confidence = lent.confidence if lent is not None else 0.9
     prior = math.hypot(lent.residual_share, BORROWING_SHARE) if lent is not None else _LONE_SHARE
     ratios = np.array(
         [
-            math.log(max(n.latency_us - entry_cost_us, 0.5 * n.latency_us) / n.sum_us)
+            math.log(max(n.latency_us - dispatch_overhead_us, 0.5 * n.latency_us) / n.sum_us)
             for n in networks
         ]
     )
@@ -81,7 +81,7 @@ def machine_composition(
     unsure = scatter / math.sqrt(weights.sum() + (scatter / BORROWING_SHARE) ** 2)
     reach = student_quantile(confidence, max(degrees, _LEAST_DEGREES))
     return Composition(
-        overhead_us=entry_cost_us,
+        overhead_us=dispatch_overhead_us,
         scale=math.exp(constant),
         confidence=confidence,
         residual_share=math.hypot(scatter, unsure),
