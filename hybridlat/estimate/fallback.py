@@ -22,8 +22,8 @@ from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredN
 from hybridlat.estimate.model_folders import user_models_folder
 from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.family import shipped
-from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 from hybridlat.schema.target import Target

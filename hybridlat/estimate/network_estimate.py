@@ -209,13 +209,17 @@ def _removed(request: Request) -> list[int]:
 
 def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where the store has lost the text of one."""
+    from hybridlat.estimate.known_device import known_device
     from hybridlat.estimate.network_structure import network_structure
 
     hashes = [use.signature for use in request.partition.uses]
     try:
         texts = data.texts(request.partition, hashes)
         ordered = [texts[h] for h in hashes]
-        return network_structure(request.file, request.partition, ordered, data.target)
+        device = known_device(data.target, data.store)
+        return network_structure(
+            request.file, request.partition, ordered, device, data.target.precision
+        )
     except (StoreError, ValueError) as error:
         _log.warning("%s is not drawn: %s", request.file.name, error)
         return None
@@ -254,7 +258,7 @@ def _interval(state: _State) -> NetworkInterval:
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     posterior, file, why_not = state.posterior, request.file, request.why_not
     total = posterior.sum_us
-    reach = normal_quantile(request.confidence)
+    z = normal_quantile(request.confidence)
     rows = []
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
@@ -269,7 +273,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
             )  # fmt: skip
         else:
             spread = math.sqrt(max(float(posterior.covariance[i, i]), 0.0))
-            factor = math.exp(min(reach * spread, 20.0))
+            factor = math.exp(min(z * spread, 20.0))
             interval = (latency / factor, latency * factor)
             if source == "predicted" and guess is not None:
                 reason, trusted = guess.reason, guess.trusted

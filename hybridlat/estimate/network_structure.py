@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybridlat.engines import device_sheets
-from hybridlat.errors import TargetError
-from hybridlat.estimate.model_folders import model_folders
 from hybridlat.graph import signature
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.cell_model import read_device
-from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
-from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Partition
@@ -30,19 +25,22 @@ _PRECISION_OF_BYTES = {1.0: "int8", 2.0: "fp16"}
 
 
 def network_structure(
-    file: OnnxFile, partition: Partition, texts: Sequence[str], target: Target
+    file: OnnxFile,
+    partition: Partition,
+    texts: Sequence[str],
+    device: Device | None,
+    precision: str,
 ) -> Structure:
     """The structure of a network; ``texts`` are the signatures of the partition's uses, in order.
 
-    ValueError for a text that is no signature.
+    ``device`` None is one that nobody knows. ValueError for a text that is no signature.
     """
-    device = device_of(target)
     cells = tuple(
-        _cell(text, use.places[0].kernels, file.op_types, device, target.precision)
+        _cell(text, use.places[0].kernels, file.op_types, device, precision)
         for text, use in zip(texts, partition.uses, strict=True)
     )
     names, paths = file.node_names, _within(file.module_paths)
-    found = sorted(
+    in_order = sorted(
         (place.order, number, place)
         for number, use in enumerate(partition.uses)
         for place in use.places
@@ -54,18 +52,9 @@ def network_structure(
             common_path([_path(paths[n] for n in kernel) for kernel in place.kernels]),
             tuple(tuple(names[n] for n in kernel) for kernel in place.kernels),
         )
-        for _, number, place in found
+        for _, number, place in in_order
     )
-    return Structure(cells, places, Roofs.of(device, target.precision) if device else None)
-
-
-def device_of(target: Target) -> Device | None:
-    """The target's device, from its data sheet, else as its model knows it; None if unknown."""
-    try:
-        return device_sheets.load(target.device)
-    except TargetError:
-        found = (read_device(folder) for folder in model_folders(target))
-        return next((device for device in found if device is not None), None)
+    return Structure(cells, places, Roofs.of(device, precision) if device else None)
 
 
 def _within(paths: Sequence[str]) -> list[str]:
@@ -139,23 +128,35 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
-    found = []
+    kernels = []
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
-        found.append(
+        attributes = dict(node.attributes)
+        last = bool(attributes.get("channels_last"))
+        taps = attributes.get("kernel_shape")
+        window = (k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None
+        if isinstance(taps, tuple) and len(taps) == 2:
+            window = (int(taps[0]), int(taps[1]))
+        made = next(network.types[name].shape for name in node.outputs if name)
+        kernels.append(
             Kernel(
                 op=node.op,
                 reads=tuple(sorted({maker.get(name, -1) for name in read})),
-                input_shape=network.types[read[0]].shape if read else (),
-                output_shape=next(network.types[name].shape for name in node.outputs if name),
-                window=(k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None,
+                input_shape=_channels_first(network.types[read[0]].shape if read else (), last),
+                output_shape=_channels_first(made, last),
+                window=window,
                 stride=stride[i],
                 groups=groups[i],
                 contracts=kind[i] <= KINDS["matmul"],
                 work=Work(0.0, 0.0),
             )
         )
-    return tuple(found)
+    return tuple(kernels)
+
+
+def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Sizes as people say them, whatever layout the engine keeps an image in."""
+    return (shape[0], shape[-1], *shape[1:-1]) if channels_last and len(shape) == 4 else shape
 
 
 def _works(text: str, device: Device | None, precision: str) -> list[Work]:

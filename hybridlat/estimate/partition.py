@@ -141,12 +141,21 @@ class Partitioner:
         partition = self._remembered.get(key)
         if partition is None:
             partition = self._recall(key) or self._ask(file, batch, shapes, key)
-            self._remembered[key] = partition
-            if len(self._remembered) > MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
+            self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
         return partition
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over what another process was answered for the structure ``key``."""
+        if key not in self._remembered:
+            self._keep(key, partition)
+            self._remember(key, partition)
+
+    def _remember(self, key: str, partition: Partition) -> None:
+        self._remembered[key] = partition
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
 
     def _cache_key(self, key: str) -> str:
         return f"{_scope(self._identity(self._target), self._target)}/{key}"
@@ -165,13 +174,18 @@ class Partitioner:
         network = file.network(batch, shapes)
         partition = partition_network(network, self._lower(network, self._target), file.node_names)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        if self._store is not None:
-            try:
-                self._store.add_signatures(partition.texts)
-                self._store.cache_put(self._cache_key(key), partition.to_text())
-            except StoreError as error:  # the next process asks the engine again
-                _log.warning("a partition is not kept: %s", error)
+        self._keep(key, partition)
         return partition
+
+    def _keep(self, key: str, partition: Partition) -> None:
+        """For the next process, with the texts of its cells where they are at hand."""
+        if self._store is None or not partition.texts:
+            return
+        try:
+            self._store.add_signatures(partition.texts)
+            self._store.cache_put(self._cache_key(key), partition.to_text())
+        except StoreError as error:  # the next process asks the engine again
+            _log.warning("a partition is not kept: %s", error)
 
 
 def _scope(identity: str, target: Target) -> str:
@@ -202,8 +216,8 @@ def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
-    place = {name: i for i, name in enumerate(file_names)}
-    in_file = [place[node.name] for node in network.nodes]
+    position_of = {name: i for i, name in enumerate(file_names)}
+    in_file = [position_of[node.name] for node in network.nodes]
     ops: dict[str, tuple[str, ...]] = {}
     places: dict[str, list[CellPlace]] = {}
     texts: dict[str, str] = {}
@@ -213,16 +227,18 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
         texts[signature.hash] = signature.text
         ops.setdefault(signature.hash, cell.ops)
         origins = [lowered.origins[cell.positions[kernel]] for kernel in kernels]
-        found = CellPlace(
+        cell_place = CellPlace(
             order,
             tuple(sorted({maker.get(name, -1) for name in cell.network.inputs})),
             tuple(tuple(in_file[i] for i in each) for each in origins),
         )
-        places.setdefault(signature.hash, []).append(found)
+        places.setdefault(signature.hash, []).append(cell_place)
         maker.update((name, order) for node in cell.network.nodes for name in node.outputs if name)
-    uses = tuple(CellUse(hash_, ops[hash_], tuple(found)) for hash_, found in places.items())
+    uses = tuple(
+        CellUse(hash_, ops[hash_], tuple(cell_place)) for hash_, cell_place in places.items()
+    )
     removed = [in_file[i] for i in lowered.removed]
-    removed += [place[name] for name in network.folded]
+    removed += [position_of[name] for name in network.folded]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     return Partition(

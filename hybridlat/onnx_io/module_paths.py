@@ -29,7 +29,7 @@ def module_paths(model: ModelProto) -> tuple[str, ...]:
         path = _from_scopes(node) or _from_name(node.name)
         named = [weights[name] for name in node.input if name in weights]
         if not path:
-            path = next((found for found in map(_from_weight, named) if found), "")
+            path = next((module for module in map(_from_weight, named) if module), "")
         if node.op_type in ("ConstantOfShape", "Constant"):
             weights.update((out, out) for out in node.output)
         elif named and len(named) == sum(bool(name) for name in node.input):
@@ -63,7 +63,7 @@ def _from_name(name: str) -> str:
 
 def _from_weight(name: str) -> str:
     """``layer1.0.conv1`` of ``layer1.0.conv1.weight``; nothing of ``onnx::Conv_205``."""
-    path, found = _PARAMETER.subn("", name)
-    if not found or _NUMBERED.match(path):
+    path, replaced = _PARAMETER.subn("", name)
+    if not replaced or _NUMBERED.match(path):
         return ""
     return path.strip("/.").replace("/", ".")

@@ -20,19 +20,19 @@ class BatchCurve:
 
 def curves_of(estimates: Sequence[Estimate]) -> list[BatchCurve]:
     """A curve for every network and target that was asked at two batches or more."""
-    found: dict[tuple[str, str], dict[int, Estimate]] = {}
+    by_network: dict[tuple[str, str], dict[int, Estimate]] = {}
     for estimate in estimates:
-        found.setdefault((estimate.network, estimate.target), {})[estimate.batch] = estimate
+        by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = estimate
     return [
         BatchCurve(tuple(by_batch[batch] for batch in sorted(by_batch)))
-        for by_batch in found.values()
+        for by_batch in by_network.values()
         if len(by_batch) > 1
     ]
 
 
 def throughput_per_s(estimate: Estimate) -> float | None:
     """Inputs a second when one inference follows another; None without a latency."""
-    return 1e6 * estimate.batch / estimate.latency_us if estimate.latency_us else None
+    return estimate.throughput_per_s
 
 
 def throughput_text(per_s: float | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from hybridlat.schema.structure import CellStructure, Kernel, Limit
 
+QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -40,13 +41,13 @@ def _one_number_apart(paths: Sequence[str]) -> str:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """``0–4,7`` for sorted whole numbers."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
         else:
-            found.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in found)
+            ranges.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in ranges)
 
 
 def what_text(cell: CellStructure) -> str:
@@ -56,19 +57,20 @@ def what_text(cell: CellStructure) -> str:
     kernels goes by its convolutions, the ends giving the channels and the widest the window, else
     by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``.
     """
-    if not cell.kernels:
+    kernels = [cell.kernels[i] for i in cell.running]
+    if not kernels:
         return ""
-    heavy = max(cell.kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
-    if len(cell.kernels) == 1:
+    heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
+    if len(kernels) == 1:
         return kernel_text(heavy)
-    windows = [kernel for kernel in cell.kernels if kernel.contracts and kernel.window]
-    first = next((k for k in cell.kernels if len(k.input_shape) == 4), None)
-    last = cell.kernels[-1].output_shape
+    windows = [kernel for kernel in kernels if kernel.contracts and kernel.window]
+    first = next((k for k in kernels if len(k.input_shape) == 4), None)
+    last = kernels[-1].output_shape
     if heavy.window and windows and first is not None and len(last) == 4:
         stride = max(round(first.input_shape[2] / max(last[2], 1)), 1)
         widest = max(windows, key=lambda kernel: (math.prod(kernel.window or ()), kernel.work.flop))
         return _image_text(first.input_shape[1], last[1], _window(widest, stride), last)
-    return f"{kernel_text(heavy)} +{len(cell.kernels) - 1}"
+    return f"{kernel_text(heavy)} +{len(kernels) - 1}"
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -76,7 +78,9 @@ def kernel_text(kernel: Kernel) -> str:
     text = kernel_sizes(kernel)
     if kernel.contracts and kernel.window:
         return text
-    return f"{kernel.op.partition('+')[0]} {text}".strip()
+    names = kernel.op.split("+")
+    name = next((name for name in names if name not in QUANTISING), names[0])
+    return f"{name} {text}".strip()
 
 
 def kernel_sizes(kernel: Kernel) -> str:
@@ -94,9 +98,9 @@ def kernel_sizes(kernel: Kernel) -> str:
     return _size(shape)
 
 
-def limit_text(found: tuple[Limit, float] | None) -> str:
+def limit_text(limit: tuple[Limit, float] | None) -> str:
     """``compute 76 %``: the limit, and how much of the time it explains; empty where unknown."""
-    return "" if found is None else f"{found[0]} {100 * min(found[1], 1.0):.0f} %"
+    return "" if limit is None else f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %"
 
 
 def _image_text(c_in: int, c_out: int, window: str, shape: Sequence[int]) -> str:

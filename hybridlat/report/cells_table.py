@@ -130,17 +130,17 @@ def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
         where_width = min(where_width, left) if left >= least else 0
         left -= where_width + _GAP
         cell_width = left if left >= _LEAST_CELL else 0
-    found = []
+    table_texts = []
     if where_width:
         shown = [where_text(row.paths, where_width) or first_and_more(row.nodes) for row in rows]
-        found.append(_Texts("where", shown, where_width, "" if what_width else "dim"))
+        table_texts.append(_Texts("where", shown, where_width, "" if what_width else "dim"))
     if what_width:
-        found.append(_Texts("what", [w or _label(row, what_width) for w, row in
+        table_texts.append(_Texts("what", [w or _label(row, what_width) for w, row in
                                      zip(whats, rows, strict=True)], what_width))  # fmt: skip
     if cell_width:
         texts = [_label(row, cell_width) for row in rows]
-        found.append(_Texts("cell", texts, cell_width, "dim" if what_width else ""))
-    return found
+        table_texts.append(_Texts("cell", texts, cell_width, "dim" if what_width else ""))
+    return table_texts
 
 
 def _label(row: Row, width: int) -> str:

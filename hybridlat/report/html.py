@@ -61,10 +61,10 @@ def _asset(name: str) -> str:
 @cache
 def _libraries() -> str:
     """The libraries as they were published, each after its licence."""
-    found = []
+    scripts = []
     for name in _LIBRARIES:
         code = _asset(f"vendor/{name}.min.js")
         lines = [line for line in code.splitlines() if not line.startswith("//# sourceMappingURL")]
         licence = _asset(f"vendor/{name}.LICENSE").strip()
-        found.append(f"<script>\n/* {name}\n{licence}\n*/\n" + "\n".join(lines) + "\n</script>\n")
-    return "".join(found)
+        scripts.append(f"<script>\n/* {name}\n{licence}\n*/\n" + "\n".join(lines) + "\n</script>\n")
+    return "".join(scripts)

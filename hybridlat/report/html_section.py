@@ -111,7 +111,7 @@ def _graph(estimate: Estimate) -> str:
         'aria-label="Search the cells"><output class="found" aria-live="polite"></output>'
         f'<label>Colour <select data-do="colour">{colours}</select></label>{buttons}</div>\n'
         '<div class="graph-body"><div class="graph-panel"></div>'
-        '<aside aria-live="polite" aria-label="The chosen cell"></aside></div>\n'
+        '<aside aria-label="The chosen cell"></aside></div>\n'
         '<div class="legend"></div>\n'
         '<p class="hint">Click a cell, or press Enter on it, to open its kernels; drag to move, '
         "Ctrl and the wheel to zoom. Keys: arrows walk, + − 0 zoom, / searches.</p>\n</div>"
@@ -190,7 +190,7 @@ def _opened(row: Row) -> str:
     names = ", ".join(name for name in cell.nodes if name)
     reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
     return (
-        f"<details><summary>{escape(chain(cell.ops))}</summary><p>{escape(names)}</p>"
+        f"<details><summary>{escape(chain(row.ops))}</summary><p>{escape(names)}</p>"
         f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from hybridlat.report.cell_texts import kernel_sizes, what_text, where_text
 from hybridlat.report.compare import letter_of
-from hybridlat.report.labels import chain, short_chain
+from hybridlat.report.labels import abbreviated, chain, short_chain
+from hybridlat.report.rows import running_ops
 from hybridlat.report.units import (
     RESOLUTION_US,
     cell_half_width_share,
@@ -44,9 +45,12 @@ def _network(estimate: Estimate, letter: str) -> dict[str, Any]:
         "interval_us": estimate.interval_us,
         "cells": [_cell(estimate, position) for position in range(len(estimate.cells))],
         "places": [
-            {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
-            for p in (structure.places if structure else ())
-        ],
+            {
+                "cell": p.cell, "reads": p.reads, "path": p.path,
+                "names": [p.names[i] for i in structure.cells[p.cell].running],
+            }
+            for p in structure.places
+        ] if structure else [],
         "roofs": {
             "title": structure.roofs.title,
             "peak_flop_per_s": structure.roofs.peak_flop_per_s,
@@ -58,10 +62,12 @@ def _network(estimate: Estimate, letter: str) -> dict[str, Any]:
 
 def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
     cell = estimate.cells[position]
+    structure = estimate.structure
+    ops = running_ops(cell, structure.cells[position]) if structure else cell.ops
     half_width = cell_half_width_share(cell.latency_us, cell.interval_us)
     body: dict[str, Any] = {
-        "label": short_chain(cell.ops, _LABEL),
-        "ops": chain(cell.ops),
+        "label": short_chain(ops, _LABEL),
+        "ops": chain(ops),
         "count": cell.count,
         "latency_us": cell.latency_us,
         "latency": latency_or_less(cell.latency_us),
@@ -75,34 +81,34 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
     }
     if estimate.structure is not None:
         made_of = estimate.structure.cells[position]
-        found = made_of.limit(cell.latency_us)
+        limit = made_of.limit(cell.latency_us)
         body |= {
             "where": where_text(estimate.structure.paths(position)),
             "what": what_text(made_of),
             "flop": made_of.flop,
             "bytes": made_of.bytes,
-            "limit": found[0] if found else None,
-            "limit_share": found[1] if found else None,
+            "limit": limit[0] if limit else None,
+            "limit_share": limit[1] if limit else None,
             "kernels": _kernels(made_of),
+            "constants": len(made_of.kernels) - len(made_of.running),
         }
     return body
 
 
 def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
-    found = []
-    for kernel in cell.kernels:
-        bound = kernel.work.bound()
-        found.append(
+    """The kernels that compute something of the input, as they read each other."""
+    place = {kernel: i for i, kernel in enumerate(cell.running)}
+    kernels = []
+    for position in cell.running:
+        kernel = cell.kernels[position]
+        kernels.append(
             {
-                "op": kernel.op,
+                "op": abbreviated(kernel.op),
                 "what": kernel_sizes(kernel),
-                "reads": [i for i in kernel.reads if i >= 0],
-                "flop": kernel.work.flop,
-                "bytes": kernel.work.bytes,
-                "bound_us": bound[1] if bound else None,
+                "reads": [place[i] for i in kernel.reads if i in place],
             }
         )
-    return found
+    return kernels
 
 
 def latency_or_less(latency_us: float | None) -> str:

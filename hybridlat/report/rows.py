@@ -9,6 +9,7 @@ from hybridlat.report.cell_texts import limit_text, what_text
 from hybridlat.report.labels import chain
 from hybridlat.report.units import cell_half_width_share
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
+from hybridlat.schema.structure import CellStructure
 
 ALIKE = 1.25
 """Cells whose latencies are further apart than this factor are not folded into one row."""
@@ -23,13 +24,10 @@ class Row:
     """
 
     cells: tuple[CellEstimate, ...]
-    paths: tuple[str, ...]
-    what: str
-    limit: str
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        return self.cells[0].ops
+    ops: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    what: str = ""
+    limit: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -72,16 +70,25 @@ def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
     rows = []
     for position, cell in enumerate(estimate.cells):
         if structure is None:
-            rows.append(Row((cell,), (), "", ""))
+            rows.append(Row((cell,), cell.ops))
             continue
         made_of = structure.cells[position]
+        ops = running_ops(cell, made_of)
         limit = limit_text(made_of.limit(cell.latency_us))
-        rows.append(Row((cell,), structure.paths(position), what_text(made_of), limit))
+        rows.append(Row((cell,), ops, structure.paths(position), what_text(made_of), limit))
     rows.sort(key=lambda row: (row.latency_us is not None, -row.share))
     if fold:
         rows = _folded(rows)
         rows.sort(key=lambda row: (row.latency_us is not None, -row.share))
     return rows
+
+
+def running_ops(cell: CellEstimate, made_of: CellStructure) -> tuple[str, ...]:
+    """The labels of a cell's kernels without those that only make constants."""
+    running = made_of.running
+    if len(running) == len(made_of.kernels):
+        return cell.ops
+    return tuple(made_of.kernels[i].op for i in running)
 
 
 def share_of(rows: Iterable[Row]) -> float:
@@ -90,19 +97,19 @@ def share_of(rows: Iterable[Row]) -> float:
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    folded: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        alike = found.setdefault((row.what, chain(row.ops), row.source), [])
+        alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
         for place, other in enumerate(alike):
             if _close(row, other):
                 alike[place] = Row(
-                    other.cells + row.cells, other.paths + row.paths, row.what,
+                    other.cells + row.cells, other.ops, other.paths + row.paths, row.what,
                     other.limit if other.limit == row.limit else _kind(other.limit, row.limit),
                 )  # fmt: skip
                 break
         else:
             alike.append(row)
-    return [row for alike in found.values() for row in alike]
+    return [row for alike in folded.values() for row in alike]
 
 
 def _close(row: Row, other: Row) -> bool:

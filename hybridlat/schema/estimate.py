@@ -95,11 +95,26 @@ class Estimate:
         measured = all(cell.source == "measured" for cell in self.cells)
         return self.within_tolerance or measured
 
+    @property
+    def throughput_per_s(self) -> float | None:
+        """Items a second, one batch after another; None where there is no latency."""
+        return self.batch * 1e6 / self.latency_us if self.latency_us else None
+
+    @property
+    def throughput_interval_per_s(self) -> tuple[float, float] | None:
+        """What ``interval_us`` says of the items a second."""
+        if self.interval_us is None or not self.interval_us[0] > 0:
+            return None
+        low_us, high_us = self.interval_us
+        return self.batch * 1e6 / high_us, self.batch * 1e6 / low_us
+
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON object of ``predict --json`` (format 1)."""
         body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
         body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
+        body["throughput_per_s"] = self.throughput_per_s
+        body["throughput_interval_per_s"] = self.throughput_interval_per_s
         return body
 
     def _cell_json(self, position: int) -> dict[str, Any]:
@@ -109,13 +124,13 @@ class Estimate:
             del body["reason"]
         if self.structure is not None:
             made_of = self.structure.cells[position]
-            found = made_of.limit(cell.latency_us)
+            limit = made_of.limit(cell.latency_us)
             body |= {
                 "paths": self.structure.paths(position),
                 "flop": made_of.flop,
                 "bytes": made_of.bytes,
-                "limit": found[0] if found else None,
-                "limit_share": found[1] if found else None,
+                "limit": limit[0] if limit else None,
+                "limit_share": limit[1] if limit else None,
             }
         return body
 

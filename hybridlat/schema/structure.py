@@ -71,6 +71,18 @@ class CellStructure:
     kernels: tuple[Kernel, ...]
 
     @property
+    def running(self) -> tuple[int, ...]:
+        """Positions of the kernels that compute something of the input: the rest makes constants.
+
+        All of them where none does.
+        """
+        found: set[int] = set()
+        for i, kernel in enumerate(self.kernels):
+            if any(j < 0 or j in found for j in kernel.reads):
+                found.add(i)
+        return tuple(sorted(found)) or tuple(range(len(self.kernels)))
+
+    @property
     def flop(self) -> float:
         return sum(kernel.work.flop for kernel in self.kernels)
 
@@ -89,9 +101,9 @@ class CellStructure:
         if not latency_us or not bounds or None in bounds:
             return None
         sums = dict.fromkeys(LIMITS, 0.0)
-        for found in bounds:
-            assert found is not None
-            sums[found[0]] += found[1]
+        for bound in bounds:
+            assert bound is not None
+            sums[bound[0]] += bound[1]
         share = sum(sums.values()) / latency_us
         if not LEAST_SHARE <= share <= MOST_SHARE:
             return None

@@ -167,10 +167,10 @@ def test_differences_hold_every_cell_once_the_largest_first() -> None:
 
 
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
-    found = comparison([residual(), untrusted(), residual()])
-    assert found["format"] == 1
-    assert found["speed_up"] == [1.0, pytest.approx(8123.4 / 61.0), 1.0]
-    assert found["distinguishable"] == [False, True, False]
-    json.loads(document(found))
+    text = comparison([residual(), untrusted(), residual()])
+    assert text["format"] == 1
+    assert text["speed_up"] == [1.0, pytest.approx(8123.4 / 61.0), 1.0]
+    assert text["distinguishable"] == [False, True, False]
+    json.loads(document(text))
     assert speed_up(untrusted(), residual()) == pytest.approx(61.0 / 8123.4)
     assert not distinguishable(residual(), residual())

@@ -120,9 +120,9 @@ class CellGraph {
     const cell = this.net.cells[place.cell];
     const inside = this.open.has(i) ? this.boxes[i].inside : null;
     const holder = group.select("g.kernels").attr("transform",
-      inside ? `translate(${(inside.width - innerWidthOf(inside)) / 2},${CELL.head})` : null);
-    holder.selectAll("path").data(inside ? inside.routes : []).join("path").attr("class", "link")
-      .attr("d", routePath);
+      inside ? `translate(${(inside.width - inside.inner) / 2},${CELL.head})` : null);
+    holder.selectAll("path").data(inside ? inside.paths : []).join("path").attr("class", "link")
+      .attr("d", (path) => path).attr("transform", inside ? `translate(0,${inside.bottom})` : null);
     const made = holder.selectAll("g.kernel").data(inside ? cell.kernels : []).join((enter) => {
       const g = enter.append("g").attr("class", "kernel");
       g.append("title");
@@ -207,11 +207,23 @@ class CellGraph {
     if (this.open.has(i)) this.open.delete(i); else this.open.add(i);
     this.current = i;
     this.draw();
+    if (this.open.has(i)) this.approach(i);
+    else if (!this.open.size) this.svg.call(this.zoom.transform, d3.zoomIdentity);
     this.select(i, { focus });
   }
-}
 
-const innerWidthOf = (inside) => Math.max(...inside.corners.map((c) => c.x + KERNEL.width));
+  // An open cell whose words would be too small to read is brought near.
+  approach(i) {
+    const view = this.svg.node().viewBox.baseVal;
+    const scale = Math.min(this.panel.clientWidth / view.width, this.panel.clientHeight / view.height);
+    const box = this.boxes[i];
+    const near = Math.min(view.width / (box.width + 40), view.height / (box.height + 40), 1 / scale);
+    if (scale > 0.75 || near < 1.05) return;
+    this.svg.call(this.zoom.transform, d3.zoomIdentity
+      .translate(view.x + view.width / 2, view.y + view.height / 2).scale(near)
+      .translate(-box.x - box.width / 2, -box.y - box.height / 2));
+  }
+}
 
 const legendOf = (mode, top) => {
   const ramp = (low, high) => [html("span", {}, low), html("i", { class: "ramp" }), html("span", {}, high)];

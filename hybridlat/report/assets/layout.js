@@ -18,15 +18,24 @@ const dagreOf = (nodes, edges, options) => {
   return { corners, routes };
 };
 
-// An open cell: its kernels' corners within it, and the size that it takes.
+// An open cell: its kernels' corners within it, the ways between them, and the size that it takes.
 const insideOf = (cell) => {
   const edges = [];
   cell.kernels.forEach((kernel, i) => kernel.reads.forEach((j) => edges.push([j, i])));
   const { corners, routes } = dagreOf(
     cell.kernels.map(() => KERNEL), edges, { ranksep: 18, nodesep: 12 });
-  const width = Math.max(...corners.map((c) => c.x + KERNEL.width)) + 2 * CELL.pad;
-  const height = Math.max(...corners.map((c) => c.y + KERNEL.height)) + CELL.head + CELL.pad;
-  return { corners, routes, width: Math.max(width, CELL.width), height };
+  const boxes = corners.map((corner) => ({ ...corner, ...KERNEL, column: 0 }));
+  // Dozens of kernels under one another would be a thread: as wide as high reads better.
+  if (Math.max(...boxes.map((b) => b.y)) > 900) foldIntoColumns(boxes, 1.2);
+  const folded = boxes.some((b) => b.column > 0);
+  const paths = edges.map(([from, to], i) =>
+    folded ? linkPath(boxes[from], boxes[to]) : routePath(routes[i]));
+  const inner = Math.max(...boxes.map((b) => b.x + KERNEL.width));
+  const bottom = folded ? 14 : 0;
+  const height = Math.max(...boxes.map((b) => b.y + KERNEL.height)) + CELL.head + CELL.pad
+    + 2 * bottom;
+  return { corners: boxes.map((b) => ({ x: b.x, y: b.y + bottom })), paths, bottom, inner,
+    width: Math.max(inner + 2 * CELL.pad, CELL.width), height };
 };
 
 // Boxes of all places, links between them, and the size of the whole for a panel of that aspect.

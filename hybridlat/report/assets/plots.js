@@ -39,7 +39,7 @@ const drawRoofline = (panel, net, choose) => {
   const across = d3.extent([...points.map((p) => p.intensity), ridge]);
   const x = d3.scaleLog([across[0] / 1.6, across[1] * 2.5], frame.x);
   const up = d3.extent([...points.map((p) => p.reached), roofs.peak_flop_per_s]);
-  const y = d3.scaleLog([up[0] / 1.6, up[1] * 1.8], frame.y);
+  const y = d3.scaleLog([up[0] / 1.6, up[1] * 2.6], frame.y);
   axisBelow(frame, x, "FLOP for each byte that is moved", logTicks("~g"));
   axisLeft(frame, y, "FLOP/s", logTicks("~s"));
   const roof = (v) => Math.min(roofs.peak_flop_per_s, v * roofs.bandwidth_bytes_per_s);
@@ -49,7 +49,7 @@ const drawRoofline = (panel, net, choose) => {
   frame.svg.append("path").attr("class", "roof").attr("d", d3.line()(line));
   const name = (text, at, anchor, lift) => frame.svg.append("text").attr("class", "roof-name")
     .attr("x", at[0]).attr("y", at[1] - lift).attr("text-anchor", anchor).text(text);
-  name(`${quantity(roofs.peak_flop_per_s, "FLOP/s")}`, line[2], "end", 6);
+  name(`${quantity(roofs.peak_flop_per_s, "FLOP/s")}`, line[2], "end", 20);
   if (start < ridge) {
     const slope = Math.atan2(line[1][1] - line[0][1], line[1][0] - line[0][0]) * 180 / Math.PI;
     const at = [(line[0][0] + line[1][0]) / 2, (line[0][1] + line[1][1]) / 2];
