@@ -198,6 +198,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"the whole network was measured {exact.basis}",
         network_measured_now=state.network_runs > 0,
+        pace_share=state.composition.measured_half_width_share(0.0),
     )
 
 

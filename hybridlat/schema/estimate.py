@@ -52,6 +52,8 @@ class Estimate:
     ``reason`` says when; then all of the time counts as measured, and the cells are what is
     believed of them given that sum. It is ``composed`` where the latency is made of the cells.
     ``network_measured_now`` says that the whole network was measured to answer this call.
+    ``pace_share`` is how far the interval would reach if nothing but the machine's own pace were
+    unsure: what all latencies on it share, so that it tells no two of them apart.
     """
 
     network: str
@@ -75,6 +77,7 @@ class Estimate:
     source: NetworkSource = "composed"
     reason: str = ""
     network_measured_now: bool = False
+    pace_share: float = 0.0
 
     @property
     def supported(self) -> bool:

@@ -174,3 +174,15 @@ def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
     json.loads(document(text))
     assert speed_up(untrusted(), residual()) == pytest.approx(61.0 / 8123.4)
     assert not distinguishable(residual(), residual())
+
+
+def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
+    one = dataclasses.replace(residual(), latency_us=100.0, interval_us=(100 / 1.1, 110.0))
+    other = dataclasses.replace(one, latency_us=112.0, interval_us=(112 / 1.1, 112 * 1.1))
+    assert not distinguishable(one, other)
+    # Nearly all of the width is the machine's own pace: the same for both.
+    paced = [dataclasses.replace(each, pace_share=0.095) for each in (one, other)]
+    assert distinguishable(*paced)
+    assert not distinguishable(
+        paced[0], dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
+    )
