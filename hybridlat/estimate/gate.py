@@ -131,9 +131,9 @@ def next_step(
 
     ``network`` None: it cannot be measured whole, or was. Where every cell has a latency, it is
     measured instead of cells when that costs no more than the cells that would be needed, or when
-    no cells would do and it brings the interval further. Cells of which nothing is known are
-    measured in any case, and where they are most of the network's work it is measured with them,
-    since that costs little more.
+    no cells would do and it brings the interval further, or at least off predictions. Cells of
+    which nothing is known are measured in any case, and where they are most of the network's work
+    it is measured with them, since that costs little more.
     """
     cells = choose(posterior, composition, tolerance, refused)
     if network is None:
@@ -151,7 +151,8 @@ def next_step(
     if found.half_width_share <= tolerance:
         instead = enough and network.cost_s <= found.cost_s
     else:
-        instead = nearer
+        # Where no cell would help either, the answer should at least not rest on a guess.
+        instead = nearer or (not cells and bool(posterior.unmeasured))
     return Step((), True) if instead else Step(cells, network.anyway)
 
 

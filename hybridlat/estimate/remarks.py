@@ -37,10 +37,12 @@ def about_cells(
             found.append(
                 "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
             )
+    everything = all(row.source == "measured" for row in rows)
     if not within and request.measure is not None and not missing:
         found.append(
-            f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
-            f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
+            f"the interval stays at ±{100 * interval.half_width_share:.1f} % "
+            f"{'with every cell measured' if everything else 'whatever else is measured'}, wider "
+            f"than the tolerance of {100 * request.tolerance:.1f} %"
         )
     if missing:
         have = "cell has" if missing == 1 else "cells have"

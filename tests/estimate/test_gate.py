@@ -247,3 +247,7 @@ def test_wandering_of_the_machine_is_no_reason_to_measure() -> None:
     known = moving.start(network.cells).observe(network.truth(range(10)))
     action = gate.NetworkAction(1.0, 0.01)
     assert not gate.next_step(known, moving, 0.05, network=action)
+    # What rests on predictions is measured once all the same: no cell would help, the network does.
+    some = moving.start(network.cells).observe(network.truth(range(9)))
+    assert gate.next_step(some, moving, 0.05, network=action) == gate.Step((), True)
+    assert not gate.next_step(some, moving, 0.05)
