@@ -196,7 +196,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         structure=_structure(request, data) if request.describe else None,
         warnings=_warnings(request, data, state, rows, interval, within, bool(to_measure)),
         source="composed" if exact is None else "measured",
-        reason="" if exact is None else f"the whole network was measured {exact.basis}",
+        reason="" if exact is None else f"measured whole {exact.basis}",
         network_measured_now=state.network_runs > 0,
         pace_share=state.composition.measured_half_width_share(0.0),
     )

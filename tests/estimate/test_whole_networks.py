@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hybridlat.api import Predictor
+from hybridlat.errors import StoreError
 from hybridlat.estimate import machine
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.whole_networks import from_records, tells_latency
@@ -224,3 +225,17 @@ def test_one_network_that_was_disturbed_does_not_decide() -> None:
     found = machine.machine_composition([*networks, machine.SummedNetwork(900.0, 300.0)], 0.0)
     assert found.scale == pytest.approx(1.02, abs=0.06)
     assert found.residual_share < 0.2
+
+
+def test_a_store_that_takes_nothing_answers_all_the_same(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Store(store) as opened:
+        keep(opened, data)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Store, "cache_put", full)
+    assert asked(store, data).latency_us == 500.0
