@@ -83,9 +83,13 @@ class TargetData:
 
     def whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network; None where it was not measured."""
+        if not signature:
+            return None
         if signature not in self._whole:
             found = whole_latency(self.target, signature, self.store, self._packs)
-            self._whole[signature] = found if signature else None
+            if len(self._whole) > MAX_REMEMBERED:
+                self._whole.clear()
+            self._whole[signature] = found
         return self._whole[signature]
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
