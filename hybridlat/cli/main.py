@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Entry] = {
     "evaluate": Entry("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
     "targets": Entry("targets", "targets", "List the targets, and what is known of each."),
     "store": Entry("store", "store", "Manage the measurements that are kept."),
+    "doctor": Entry("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
     "plan": Entry("plan", "plan", "Write a plan that measures on another device."),
     "import": Entry("plan", "import_", "Import what a plan measured."),
     "lower": Entry("lower", "lower", "Show the kernels that an engine makes of a network."),
