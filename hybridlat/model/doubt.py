@@ -144,6 +144,15 @@ class Doubt:
         carried = np.einsum("ij,jk,ik->i", points.vectors, self.covariance, points.vectors)
         return np.asarray(SPREAD_SHARE * np.sqrt(np.maximum(carried + points.fresh, 0.0)))
 
+    def lesson(self, known: CellPoints, noise_shares: Array, values: Array) -> Array:
+        """What measurements say: weights over the inducing kernels, to multiply vectors with.
+
+        ``values`` are ln(measured / expected before) of ``known``, the cells that this doubt is
+        after, less their common level.
+        """
+        noise = _noise(known.fresh, noise_shares)
+        return np.asarray(self.covariance @ ((known.vectors / noise[:, None]).T @ values))
+
     def worth(self, group: CellPoints, wanted: Array, noise_share: float) -> float:
         """Fall of the mean variance over what is ``wanted`` if a group were measured together."""
         reach = group.vectors @ self.covariance

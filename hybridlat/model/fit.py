@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 
 LEAST_ROWS = 20
+MODEL_SHARE = 0.1
+"""What a model gets wrong of a cell by itself: noise well below it does not matter."""
 _FOLDS = 5
 _POINTS = 448  # inducing points of the surface: its cost in the served model
 _FOREST_LIMIT = 24_000  # rows; boosting is as good beyond, and its file smaller
@@ -36,7 +38,7 @@ def fit_model(
     precision: str = "fp32",
     priors: Sequence[CellModel] = (),
     confidence: float = 0.9,
-    aim: Literal["cell", "network"] | None = None,
+    noise_shares: Sequence[float] | NDArray[np.float64] | None = None,
 ) -> CellModel:
     """A model of one target from measured cells; the same input gives the same model.
 
@@ -44,8 +46,10 @@ def fit_model(
     each was met in (any constant or unique name where there is none): folds of the inner
     cross-validation never share a group. ``priors`` are models of other targets: the one that
     explains these rows best is taken as a start, if it helps.
-    ``aim`` says whose relative error is to be small: that of single cells, or that of networks that
-    cells are added up to; by itself it is networks where groups hold several rows.
+    ``noise_shares`` are the relative standard errors of the latencies: rows measured once weigh less
+    than rows measured often, as far as that is more than what the model itself gets wrong.
+    Where groups hold several rows, cells are to add up to networks, and the relative error of sums
+    is to be small; else that of single cells.
     Raises InputError when fewer than 20 usable rows are given.
     """
     truth = np.asarray(latencies_us, float)
@@ -59,14 +63,20 @@ def fit_model(
     truth = truth[usable]
     folds = make_folds([groups[i] for i in usable], seed)
     problem = _Problem.make(cells, truth, folds, device, precision, seed)
+    if noise_shares is not None:
+        problem.trust = trust_of(np.asarray(noise_shares, float)[usable])
     blank = problem.blank_model(confidence)
     prior, line = choose_prior(cells, truth, problem.base, priors)
     fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
     names = [groups[i] for i in usable]
     several = 1 < len(set(names)) < len(names)
-    return fitted.model(
-        records_hash(texts, latencies_us), (aim or ("network" if several else "cell")) == "cell"
-    )
+    return fitted.model(records_hash(texts, latencies_us), lean=not several)
+
+
+def trust_of(noise_shares: Array) -> Array:
+    """Weight of rows by their noise, 1 for an exact one: what is left of what a model misses."""
+    noise = np.maximum(np.nan_to_num(noise_shares, nan=math.inf), 0.0)
+    return np.asarray(MODEL_SHARE**2 / (MODEL_SHARE**2 + noise**2))
 
 
 def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) -> str:
@@ -117,6 +127,7 @@ class _Problem:
     ops: tuple[str, ...]
     codes: NDArray[np.intp]
     seed: int
+    trust: Array | None = None
 
     @classmethod
     def make(
@@ -195,6 +206,8 @@ class _Fit:
         rows, prior = start.rows(cells, problem.codes, problem.view, problem.base)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         weights = 1.0 / kernels[cells.cell]
+        if problem.trust is not None:
+            weights *= problem.trust[cells.cell]
         kernel_us = problem.shared_out(problem.base * np.exp(prior))
         columns = [
             i for i, name in enumerate(feature_names(problem.ops))

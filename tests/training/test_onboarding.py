@@ -32,7 +32,7 @@ def nets(tmp_path: Path) -> Path:
 
 def run(backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int) -> onboarding.Onboarded:
     return onboarding.onboard_target(
-        backend, {}, 60.0, store=str(tmp_path / "s.db"), nets=nets, out=tmp_path / "models",
+        backend, {}, 900.0, store=str(tmp_path / "s.db"), nets=nets, out=tmp_path / "models",
         device=DEVICE, track=False, settings=QUICK, most_kernels=kernels,
     )  # fmt: skip
 
