@@ -20,8 +20,7 @@ import math
 import random
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,20 +30,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hybridlat.estimate.composition import fit_constants
-
-from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork, load
-from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.splits import even_folds
-from hybridlat.measuring.statistics import combine, SINGLE_VISIT_SPREAD
+from hybridlat.measuring.statistics import SINGLE_VISIT_SPREAD, combine
 from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.model.doubt import KernelSpace
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
 from hybridlat.schema.device import Device
-from hybridlat.schema.measurement import Visit
 from hybridlat.store.packs import PackLookup
-from hybridlat.training.candidate import Candidate
 from hybridlat.training.curriculum import Curriculum, Ground, Outline, Portion, portion_s
 from hybridlat.training.visit_costs import cell_visit_s
 
@@ -104,9 +98,7 @@ def read_world(half: str) -> World:
     )
     device = read_device(MODEL)
     assert device is not None
-    return World(
-        dataset, visits, whole, device, costs_of(dataset), judged, others, kernels
-    )
+    return World(dataset, visits, whole, device, costs_of(dataset), judged, others, kernels)
 
 
 def costs_of(dataset: Dataset) -> dict[str, float]:
@@ -130,6 +122,8 @@ class Played:
 
 @dataclass(frozen=True)
 class Arm:
+    """One way to spend a budget."""
+
     name: str
     chosen: bool
     transfer: bool
@@ -251,7 +245,9 @@ def measure_cells(
     """Visit cells; the seconds that takes. ``into`` keeps what no model may learn from."""
     seconds = 0.0
     for h in cells:
-        (played.cells if into is None else into)[h] = statistics.median(rng.choices(world.visits[h], k=played.repeats))
+        (played.cells if into is None else into)[h] = statistics.median(
+            rng.choices(world.visits[h], k=played.repeats)
+        )
         seconds += played.repeats * world.cost_s[h]
     return seconds
 
@@ -333,6 +329,7 @@ def read_prior(folder: Path, world: World, seed: int) -> CellModel:
 
 
 def main() -> None:
+    """Play every arm, and print the curve as a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--prior", type=Path, required=True)
     parser.add_argument("--half", choices=("choose", "report"), default="report")
@@ -345,7 +342,8 @@ def main() -> None:
           f"{len(world.kernels)} kernels of the sweep")  # fmt: skip
     prior = read_prior(given.prior, world, 0) if given.prior.exists() else None
     arms = [a for a in ARMS if not given.arms or a.name.startswith(tuple(given.arms))]
-    print("| minutes | arm | networks, RMSPE % | cells, RMSPE % | cells, median % | networks | cells |")
+    head = "minutes", "arm", "networks, RMSPE %", "cells, RMSPE %", "cells, median %"
+    print("| " + " | ".join((*head, "networks", "cells measured")) + " |")
     print("|---|---|---|---|---|---|---|")
     for minutes in given.minutes:
         for arm in arms:
@@ -356,11 +354,12 @@ def main() -> None:
                 found.append(judge(world, played, priors, seed))
             mean = {k: statistics.fmean(f[k] for f in found) for k in found[0]}
             spread = " ".join(f"{f['networks']:.1f}" for f in found)
-            print(
-                f"| {minutes:g} | {arm.name} | {mean['networks']:.1f} ({spread}) | {mean['cells']:.1f} | "
-                f"{mean['cells_median']:.1f} | {mean['measured_networks']:.0f} | "
-                f"{mean['measured_cells']:.0f} | {mean['answered']:.0f} {mean['bias']:.1f}", flush=True,
-            )
+            row = (
+                f"{minutes:g}", arm.name, f"{mean['networks']:.1f} ({spread})",
+                f"{mean['cells']:.1f}", f"{mean['cells_median']:.1f}",
+                f"{mean['measured_networks']:.0f}", f"{mean['measured_cells']:.0f}",
+            )  # fmt: skip
+            print("| " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

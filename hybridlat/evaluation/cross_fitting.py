@@ -67,6 +67,7 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
         precision=config.precision,
         priors=config.priors,
         confidence=config.confidence,
+        noise_shares=[dataset.cells[h].spread_share for h in chosen],
     )
 
 

@@ -46,8 +46,8 @@ def fit_model(
     each was met in (any constant or unique name where there is none): folds of the inner
     cross-validation never share a group. ``priors`` are models of other targets: the one that
     explains these rows best is taken as a start, if it helps.
-    ``noise_shares`` are the relative standard errors of the latencies: rows measured once weigh less
-    than rows measured often, as far as that is more than what the model itself gets wrong.
+    ``noise_shares`` are the relative standard errors of the latencies: rows measured once weigh
+    less than rows measured often, as far as noise is more than what the model itself gets wrong.
     Where groups hold several rows, cells are to add up to networks, and the relative error of sums
     is to be small; else that of single cells.
     Raises InputError when fewer than 20 usable rows are given.
@@ -75,7 +75,7 @@ def fit_model(
 
 def trust_of(noise_shares: Array) -> Array:
     """Weight of rows by their noise, 1 for an exact one: what is left of what a model misses."""
-    noise = np.maximum(np.nan_to_num(noise_shares, nan=math.inf), 0.0)
+    noise = np.maximum(np.nan_to_num(noise_shares, nan=math.inf, posinf=math.inf), 0.0)
     return np.asarray(MODEL_SHARE**2 / (MODEL_SHARE**2 + noise**2))
 
 

@@ -41,7 +41,10 @@ class Outline:
 
 @dataclass(frozen=True)
 class Portion:
-    """What is measured in one go; ``expected_s`` is what it is expected to take, ``networks_s`` its networks."""
+    """What is measured in one go.
+
+    ``expected_s`` is what it is expected to take, ``networks_s`` its networks alone.
+    """
 
     networks: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
@@ -130,9 +133,7 @@ class Curriculum:
         networks_s, rest = spent, portion_s - spent
         if chosen and rest > 0:
             costs = np.array([self.costs_s[h] for h in chosen])
-            picks = doubt.choose(
-                self.ground.of(chosen), wanted, costs, rest, SINGLE_VISIT_SPREAD
-            )
+            picks = doubt.choose(self.ground.of(chosen), wanted, costs, rest, SINGLE_VISIT_SPREAD)
             chosen = [chosen[i] for i in picks]
             spent += float(costs[picks].sum())
         else:

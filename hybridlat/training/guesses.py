@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.measuring.schedule import Settings
 from hybridlat.model.cell_model import CellModel
@@ -63,8 +62,10 @@ class Guesses:
             values = np.log([known[h][0] / self.started_us[h] for h in taught])
             level = float(np.median(values))
             values = np.clip(values - level, -_MOST_LOG, _MOST_LOG)
-            log_us = log_us + level + self.ground.of(hashes).vectors @ doubt.lesson(
-                points, noise, values
+            log_us = (
+                log_us
+                + level
+                + self.ground.of(hashes).vectors @ doubt.lesson(points, noise, values)
             )
         self.said_us = dict(zip(hashes, np.exp(log_us).tolist(), strict=True))
         stated = doubt.spread_shares(self.ground.of(hashes))
@@ -99,6 +100,3 @@ class Guesses:
                                for use in lesson.partition.uses)  # fmt: skip
         whole_s = network_visits_s(lesson.network.weight_bytes, latency_us, settings)
         return Outline(lesson.name, lesson.cells, pace * whole_s)
-
-
-Array = NDArray[np.float64]

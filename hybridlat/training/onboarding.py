@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.evaluation.cross_fitting import device_of
@@ -157,6 +155,8 @@ class _Work:
         space = KernelSpace.over(texts, sheet, self.target.precision, lessons.seed)
         guesses = Guesses(Ground(space), kin, sheet, self.target.precision)
         spent_s = (0.0, 0.0)
+        # However slow reading was: one portion is measured.
+        end = max(end, time.monotonic() + span_s)
         while (left_s := end - time.monotonic()) > 0:
             room = max(min(DRAWN_FOR_EACH * int(span_s / 0.1), 3 * most), 0)
             if self.kernels_measured < most:
@@ -201,9 +201,7 @@ class _Work:
         return Curriculum(guesses.ground, outlines, guesses.costs_s(self._pace))
 
     def _open_kernels(self) -> list[str]:
-        return [
-            h for h in self.lessons.kernels if h not in self._known and h not in self._refused
-        ]
+        return [h for h in self.lessons.kernels if h not in self._known and h not in self._refused]
 
     def _look_up(self, hashes: Mapping[str, str]) -> None:
         """Read what the store knows of cells and networks that are not known here yet."""
