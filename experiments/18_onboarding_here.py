@@ -1,4 +1,4 @@
-"""A machine that no pack knows, learned in ten minutes for real, and judged on networks it never met.
+"""A machine that no pack knows, learned in ten minutes for real, and judged on other networks.
 
     python experiments/18_onboarding_here.py prepare --to DIR     # minutes of fitting, no measuring
     python experiments/18_onboarding_here.py onboard --to DIR [--budget 600]

@@ -22,6 +22,7 @@ LEAST_PORTION_S, MOST_PORTION_S = 6.0, 40.0
 PORTIONS = 12
 """How many portions a budget falls into, within those limits: the doubt is new after each."""
 _TYPICAL_SHARE = 0.5
+_FEW_CELLS = 20
 _OVER = 1.5  # how far networks may go over their share of a portion
 
 
@@ -144,12 +145,17 @@ class Curriculum:
         """What measuring a network and those of its cells takes that are not known."""
         return network.whole_s + sum(self.costs_s[h] for h in network.cells if h not in known)
 
-    def expected_share(self, known: Mapping[str, float]) -> float:
-        """Standard error (share) that the process expects of a typical cell of a network."""
-        doubt = Doubt.after(self.ground.of(known), np.array(list(known.values())))
+    def expected_share(self, known: Mapping[str, float], kernels: Sequence[str] = ()) -> float:
+        """Standard error (share) that the process expects of a typical cell that is not known.
+
+        Of the networks' cells, and of ``kernels`` where hardly any of those is left.
+        """
         cells = sorted({h for n in self.networks for h in n.cells if h not in known})
+        if len(cells) < _FEW_CELLS:
+            cells += [h for h in kernels if h not in known]
         if not cells:
             return 0.0
+        doubt = Doubt.after(self.ground.of(known), np.array(list(known.values())))
         return float(np.sqrt(np.mean(doubt.spread_shares(self.ground.of(cells)) ** 2)))
 
     def _wanted(self) -> np.ndarray:

@@ -175,7 +175,7 @@ class _Work:
             )
             if portion.is_empty:
                 break
-            self._say(portion, guesses, curriculum.expected_share(known))
+            self._say(portion, guesses, curriculum.expected_share(known, kernels))
             took = self._measure(portion, end, most - self.kernels_measured)
             spent_s = (spent_s[0] + took[0], spent_s[1] + took[1])
             guesses.compare({h: self._known[h][0] for h in self._known})
