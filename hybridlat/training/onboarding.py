@@ -46,6 +46,7 @@ DRAWING_SHARE = 0.15
 """Part of a portion's time that drawing kernels to choose from may take."""
 DRAWN_FOR_EACH = 3
 """Kernels drawn for each that there is time to measure."""
+_STARTING_S = 3.0  # a measuring process: what is left of a budget must be more than that
 _TRAINING_S = 60.0
 _LEAST_CELLS = 60
 
@@ -132,6 +133,7 @@ class _Work:
         self._known: dict[str, tuple[float, float]] = {}
         self._refused: set[str] = set()
         self._done: set[str] = set()
+        self._given_up: set[str] = set()
         self._notes: list[str] = []
         self._pace = 1.0
 
@@ -157,7 +159,7 @@ class _Work:
         spent_s = (0.0, 0.0)
         # However slow reading was: one portion is measured.
         end = max(end, time.monotonic() + span_s)
-        while (left_s := end - time.monotonic()) > 0:
+        while (left_s := end - time.monotonic()) > (_STARTING_S if self._known else 0.0):
             room = max(min(DRAWN_FOR_EACH * int(span_s / 0.1), 3 * most), 0)
             if self.kernels_measured < most:
                 lessons.draw(
@@ -171,7 +173,11 @@ class _Work:
             kernels = self._open_kernels() if self.kernels_measured < most else []
             known = {h: noise for h, (_, noise) in self._known.items() if h in guesses.ground.row}
             portion = curriculum.portion(
-                known, self._done, kernels, spent_s, min(span_s, end - time.monotonic())
+                known,
+                self._done | self._given_up,
+                kernels,
+                spent_s,
+                min(span_s, end - time.monotonic()),
             )
             if portion.is_empty:
                 break
@@ -186,7 +192,7 @@ class _Work:
 
     def all_notes(self) -> list[str]:
         """What was left out, and why."""
-        left = len(self.lessons.networks) - len(self._done) + self.lessons.unread
+        left = len(self.lessons.networks) - len(self._done | self._given_up) + self.lessons.unread
         notes = [*self.lessons.notes, *self._notes]
         if left > 0:
             notes.append(f"{left} networks did not fit into the budget")
@@ -242,9 +248,8 @@ class _Work:
         took_s = time.monotonic() - began
         if got and portion.expected_s > 0 and time.monotonic() < end:
             self._pace *= math.sqrt(max(0.2, min(5.0, took_s / portion.expected_s)))
-        self._done |= {
-            lesson.name for lesson in chosen if not got
-        }  # what cannot be measured is not tried again
+        if not got:  # what cannot be measured is not tried again
+            self._given_up.update(lesson.name for lesson in chosen)
         share = portion.networks_s / portion.expected_s if portion.expected_s else 0.0
         return share * took_s, (1 - share) * took_s
 
@@ -263,6 +268,7 @@ class _Work:
                 return sum(self._run([request], end) for request in requests)
             self._notes.append(f"{requests[0].name} was not measured: {error}")
             self._refused.update(requests[0].cells)
+            self._given_up.add(requests[0].name)
             return 0
         return sum(record.latency_us is not None for record in records)
 
