@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 NETS = ROOT / "data" / "nets"
 PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
-TIMED_S = 1.2
+TIMED_S = 0.8
 LEAST_RUNS = 7
 TOLERANCE = 0.05
 
@@ -112,12 +112,13 @@ def timed_us(path: Path) -> float:
     return statistics.median(taken)
 
 
-def judge(folder: Path, gated: int) -> None:
+def judge(folder: Path, count: int, gated: int) -> None:
     """Time, predict, time again, let the gate measure; figures to DIR/judged.json."""
     import hybridlat
 
     names = judges()
     random.Random(5).shuffle(names)
+    names = names[:count]
     first = {name: timed_us(NETS / f"{name}.onnx") for name in names}
     rows: dict[str, dict[str, float | None]] = {}
     for name in names:
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("step", choices=("prepare", "onboard", "judge", "show"))
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=600.0)
+    parser.add_argument("--count", type=int, default=30, help="networks that judge")
     parser.add_argument("--gated", type=int, default=20)
     given = parser.parse_args()
     folder = given.to.resolve()
@@ -203,7 +205,7 @@ def main() -> None:
     elif given.step == "onboard":
         onboard(folder, given.budget)
     elif given.step == "judge":
-        judge(folder, given.gated)
+        judge(folder, given.count, given.gated)
     else:
         show(json.loads((folder / "judged.json").read_text()))
 

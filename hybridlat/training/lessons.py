@@ -21,6 +21,8 @@ from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import EVERY, as_read, draw, sweep
 
 LEAST_READ = 4
+HEAVY_BYTES = 100_000_000
+"""Weights from which on a network is read last."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +66,31 @@ class Lessons:
     _sweep: Iterator[tuple[str, MeasureRequest, Mapping[str, str]]] | None = None
 
     def read(self, files: Sequence[Path], end: float) -> None:
-        """Read and lower networks until ``end`` (of the monotonic clock), at least a few.
+        """Read networks, and lower them until ``end`` (of the monotonic clock), at least a few.
 
-        The order is drawn, always the same for the same files: a cut-off run reads the same first.
+        The order is drawn, always the same for the same files: a cut-off run takes the same first.
+        Those with large weights come last: everything about them takes long.
         """
-        order = sorted(files)
-        random.Random(f"hybridlat networks {self.seed}").shuffle(order)
-        for place, path in enumerate(order):
-            if time.monotonic() >= end and place >= LEAST_READ:
-                self.unread = len(order) - place
-                return
+        found: list[tuple[bool, Network]] = []
+        for path in sorted(files):
             try:
                 network = onnx_io.read_network(path, name=path.stem)
-                found = self._partition(network)
             except HybridlatError as error:
                 self.notes.append(f"{path.name} is left out: {error}")
                 continue
-            self.networks[path.stem] = NetworkLesson(path.stem, network, found)
+            found.append((network.weight_bytes > HEAVY_BYTES, network))
+        random.Random(f"hybridlat networks {self.seed}").shuffle(found)
+        found.sort(key=lambda item: item[0])
+        for place, (_, network) in enumerate(found):
+            if time.monotonic() >= end and place >= LEAST_READ:
+                self.unread = len(found) - place
+                return
+            try:
+                partition = self._partition(network)
+            except HybridlatError as error:
+                self.notes.append(f"{network.name} is left out: {error}")
+                continue
+            self.networks[network.name] = NetworkLesson(network.name, network, partition)
 
     def draw(self, count: int, end: float) -> None:
         """Draw up to ``count`` more kernels, until ``end``."""

@@ -73,7 +73,7 @@ def test_what_is_learned_is_told_and_what_is_refused_is_a_note(nets: Path, tmp_p
         settings=QUICK, most_kernels=5, tell=told.append,
     )  # fmt: skip
     assert found.networks == 2 and found.kernels == 5
-    assert any("classifier.onnx is left out" in note for note in found.notes)
+    assert any("classifier is left out" in note for note in found.notes)
     assert any("expected to be off by" in line and "conv" in line for line in told)
     with Store(str(tmp_path / "s.db")) as store:
         visits = [
