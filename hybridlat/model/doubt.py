@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model import features
+from hybridlat.model.gaussian_process import Array, Floats, matern
 from hybridlat.model.geometry import Geometry, geometry
-from hybridlat.model.parts import Array, Floats, matern
 from hybridlat.schema.device import Device
 
 NEAR: tuple[str, ...] = (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.parts import Array
+from hybridlat.model.gaussian_process import Array
 
 START_SCALE = 4.0
 START_NOISE = 0.05

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.doubt import Doubt
 from hybridlat.model.geometry import geometry, problem_of
@@ -94,7 +94,7 @@ class Guesses:
         """Seconds of one visit of each cell, at the machine's pace (1: as foretold)."""
         return {h: pace * s for h, s in self._visit_s.items()}
 
-    def outline(self, lesson: NetworkLesson, settings: Settings, pace: float) -> Outline:
+    def outline(self, lesson: NetworkLesson, settings: MeasurementConfig, pace: float) -> Outline:
         """A network with what measuring it whole is thought to take."""
         latency_us = math.fsum(use.count * self.said_us[use.signature]
                                for use in lesson.partition.uses)  # fmt: skip

@@ -20,11 +20,11 @@ from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.measuring.measurer import MeasureRequest, measurer_of
-from hybridlat.measuring.progress import Progress
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.doubt import KernelSpace
 from hybridlat.model.geometry import problem_of
 from hybridlat.schema.device import Device
+from hybridlat.schema.progress import OnMessage, Progress, silent
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -35,7 +35,7 @@ from hybridlat.training.train import Trained, TrainingOptions, train_target
 from hybridlat.training.transfer import kin_of
 from hybridlat.training.visit_costs import VISIT_MS
 
-ONBOARDING = Settings(
+ONBOARDING = MeasurementConfig(
     rounds=1, processes=1, max_processes=1, visit_ms=VISIT_MS, network_visit_ms=100.0,
     network_visits=2, differential_rounds=1,
 )  # fmt: skip
@@ -81,9 +81,9 @@ def onboard_target(
     device: Device | None = None,
     seed: int = 0,
     track: bool = True,
-    settings: Settings | None = None,
+    settings: MeasurementConfig | None = None,
     progress: Callable[[Progress], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: OnMessage = silent,
     most_kernels: int = 100_000,
 ) -> Onboarded:
     """Measure on ``backend`` (``options`` start it anew) for about ``budget_s`` seconds and train.
@@ -93,10 +93,9 @@ def onboard_target(
     """
     if not budget_s > 0:
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
-    say = tell or (lambda _: None)
     began = time.monotonic()
     with Store(store) as opened:
-        work = _Work(backend, options, opened, settings or ONBOARDING, progress, say, seed)
+        work = _Work(backend, options, opened, settings or ONBOARDING, progress, on_message, seed)
         folder = nets or networks_folder()
         files = sorted(folder.glob("*.onnx")) if folder is not None else []
         end = began + max(budget_s - _TRAINING_S, 0.5 * budget_s)
@@ -106,9 +105,9 @@ def onboard_target(
         url = opened.url
     trained = None
     if known >= _LEAST_CELLS:
-        say(f"{backend.target}: training on {known} cells")
+        on_message(f"{backend.target}: training on {known} cells")
         chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
-        trained = train_target(backend.target, chosen, store=url, tell=say)
+        trained = train_target(backend.target, chosen, store=url, on_message=on_message)
     else:
         notes.append(
             f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
@@ -122,12 +121,12 @@ class _Work:
     """Measures portion after portion, and keeps what it measured."""
 
     def __init__(
-        self, backend: Backend, options: Mapping[str, int | str], store: Store, settings: Settings,
-        progress: Callable[[Progress], None] | None, tell: Callable[[str], None], seed: int,
+        self, backend: Backend, options: Mapping[str, int | str], store: Store,
+        settings: MeasurementConfig, progress: Callable[[Progress], None] | None, on_message: OnMessage, seed: int,
     ) -> None:  # fmt: skip
         self.backend, self.store, self.target = backend, store, backend.target
         self.measurer = measurer_of(backend, options)
-        self.settings, self.progress, self.tell = settings, progress, tell
+        self.settings, self.progress, self.on_message = settings, progress, on_message
         self.lessons = Lessons(backend, store, self.measurer.needs_network, seed)
         self.kernels_measured = 0
         self._known: dict[str, tuple[float, float]] = {}
@@ -145,7 +144,7 @@ class _Work:
         found = kin_of(self.target)
         kin = found[1] if found is not None else None
         if found is not None:
-            self.tell(f"{self.target}: starting from the model of {found[0]}")
+            self.on_message(f"{self.target}: starting from the model of {found[0]}")
         lessons = self.lessons
         lessons.read(files, began + READING_SHARE * (end - began))
         span_s = portion_s(end - began)
@@ -283,4 +282,4 @@ class _Work:
             what.append(f"{len(portion.kernels)} kernels")
         known = f"{len(self._known)} cells known"
         doubt = f"an unseen cell is expected to be off by {100 * guesses.honest(expected):.0f} %"
-        self.tell(f"{self.target}: {known}, {doubt}; now {' and '.join(what)}")
+        self.on_message(f"{self.target}: {known}, {doubt}; now {' and '.join(what)}")

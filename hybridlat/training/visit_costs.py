@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.measuring.schedule import HEAVY_BYTES, REPLICAS, Settings
+from hybridlat.measuring.schedule import HEAVY_BYTES, REPLICAS, MeasurementConfig
 from hybridlat.model.geometry import CONTEXTS, Geometry
 
 VISIT_MS = 10.0
@@ -40,7 +40,7 @@ def cell_visit_s(cells: Geometry, latencies_us: Array, visit_ms: float = VISIT_M
     return np.asarray(_FIXED_S + copies * (_REPLICA_S + _BYTE_S * weight_bytes) + running_s)
 
 
-def network_visits_s(weight_bytes: float, latency_us: float, settings: Settings) -> float:
+def network_visits_s(weight_bytes: float, latency_us: float, settings: MeasurementConfig) -> float:
     """Seconds that measuring a network whole takes, its cells not counted."""
     once_s = latency_us * 1e-6
     running_s = once_s + max(settings.network_visit_ms / 1e3, 3 * once_s)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridlat.model.fit import MODEL_SHARE, fit_model, trust_of
+from hybridlat.model.fit import fit_model
+from hybridlat.model.training_problem import MODEL_SHARE, trust_of
 from tests.model.rows import DEVICE, latencies_us, texts
 
 

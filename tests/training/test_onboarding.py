@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import InputError, MeasurementError
-from hybridlat.measuring.isolated import Settings
+from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
-from hybridlat.measuring.progress import OnProgress
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.progress import OnProgress
 from hybridlat.store import Store
 from hybridlat.training import onboarding
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
 from tests.networks import classifier, conv_relu, residual_block
 
-QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0)
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
+)
 DEVICE = Device("fake", "cpu", {"fp32": 1e11}, 1e10, 1, 0.0, (32768, 1 << 20), "made up", "fake")
 
 
@@ -70,7 +72,7 @@ def test_what_is_learned_is_told_and_what_is_refused_is_a_note(nets: Path, tmp_p
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
     found = onboarding.onboard_target(
         backend, {}, 900.0, store=str(tmp_path / "s.db"), nets=nets, device=DEVICE, track=False,
-        settings=QUICK, most_kernels=5, tell=told.append,
+        settings=QUICK, most_kernels=5, on_message=told.append,
     )  # fmt: skip
     assert found.networks == 2 and found.kernels == 5
     assert any("classifier is left out" in note for note in found.notes)
@@ -93,7 +95,7 @@ class Refusing:
         return self.real.needs_network
 
     def measure(
-        self, requests: Sequence[MeasureRequest], store: Store, settings: Settings,
+        self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:  # fmt: skip
         self.runs += 1

@@ -163,7 +163,7 @@ def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]
     except Exception as error:
         words = _words(error)
         raise MeasurementError(f"ONNX Runtime cannot reload {path.name}: {words}") from error
-    found: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
     for info in (*session.get_inputs(), *session.get_outputs()):
         match = re.fullmatch(r"tensor\((\w+)\)", info.type)
         if match is None or not all(isinstance(size, int) for size in info.shape):
@@ -171,8 +171,8 @@ def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]
                 f"ONNX Runtime does not say the shape of {info.name!r}: {info.type} {info.shape}"
             )
         dtype = _ORT_DTYPES.get(match[1], match[1])
-        found[info.name] = TensorType(dtype, tuple(info.shape))
-    return found
+        types[info.name] = TensorType(dtype, tuple(info.shape))
+    return types
 
 
 def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
@@ -208,14 +208,14 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
 
 
 def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
-    found = [producer[out] for out in node.outputs if out in producer]
-    if not found:
+    anchors = [producer[out] for out in node.outputs if out in producer]
+    if not anchors:
         match = _NCHWC_NAME.match(node.name)
         if match and match[1] in producer:
-            found = [producer[match[1]]]
+            anchors = [producer[match[1]]]
         elif node.name in by_name:
-            found = [by_name[node.name]]
-    return found
+            anchors = [by_name[node.name]]
+    return anchors
 
 
 def _absorbed(
@@ -235,7 +235,7 @@ def _absorbed(
     activation = node.attribute("activation")
     if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
         wanted.append(ACTIVATIONS)
-    found: set[int] = set()
+    absorbed: set[int] = set()
     here = starts[0] if starts else None
     for kinds in wanted:
         if here is None:
@@ -245,5 +245,5 @@ def _absorbed(
         if len(fitting) != 1:
             break
         here = fitting[0]
-        found.add(here)
-    return found
+        absorbed.add(here)
+    return absorbed
