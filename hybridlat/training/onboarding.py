@@ -122,7 +122,8 @@ class _Work:
 
     def __init__(
         self, backend: Backend, options: Mapping[str, int | str], store: Store,
-        settings: MeasurementConfig, progress: Callable[[Progress], None] | None, on_message: OnMessage, seed: int,
+        settings: MeasurementConfig, progress: Callable[[Progress], None] | None,
+        on_message: OnMessage, seed: int,
     ) -> None:  # fmt: skip
         self.backend, self.store, self.target = backend, store, backend.target
         self.measurer = measurer_of(backend, options)
