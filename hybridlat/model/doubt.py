@@ -114,7 +114,8 @@ class KernelSpace:
         vectors = np.zeros((cells.cells, len(self.inducing)))
         np.add.at(vectors, cells.cell, kernels * share[:, None])
         left = np.maximum(1.0 - np.square(kernels).sum(axis=1), 0.0)
-        return CellPoints(vectors, np.bincount(cells.cell, left * share**2, cells.cells))
+        fresh = np.bincount(cells.cell, left * share**2, cells.cells)
+        return CellPoints(vectors, np.asarray(fresh, np.float64))
 
 
 def _near(view: features.View) -> Floats:
@@ -137,7 +138,7 @@ class Doubt:
         size = known.vectors.shape[1]
         noise = _noise(known.fresh, noise_shares)
         precision = np.eye(size) + (known.vectors / noise[:, None]).T @ known.vectors
-        return cls(np.linalg.inv(precision))
+        return cls(np.asarray(np.linalg.inv(precision), np.float64))
 
     def spread_shares(self, points: CellPoints) -> Array:
         """Standard error of ln(latency) of cells, as the process sees it."""

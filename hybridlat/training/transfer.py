@@ -46,7 +46,8 @@ def start_us(
     """What cells are taken to last before any was measured: the kin's word, else the roofline's."""
     cells = geometry(texts)
     view = features.View(cells, device, precision)
-    plain = np.bincount(cells.cell, view.roofline_us + _LAUNCH_US, cells.cells)
+    total = np.bincount(cells.cell, view.roofline_us + _LAUNCH_US, cells.cells)
+    plain = np.asarray(total, np.float64)
     if kin is None:
         return plain
     said = kin.predict_geometry(cells).latency_us
