@@ -20,6 +20,7 @@ import os
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -72,13 +73,9 @@ def prepare(folder: Path) -> None:
 
 def onboard(folder: Path, budget_s: float) -> None:
     """The product, on the networks that do not judge."""
-    from hybridlat.cli.main import main as cli
-
-    cli(
-        ["onboard", "--budget", f"{budget_s:g}s", "--nets", str(folder / "nets"), "--no-track",
-         "--store", store_of(folder)],
-        standalone_mode=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "hybridlat", "onboard", "--budget", f"{budget_s:g}s", "--nets",
+               str(folder / "nets"), "--no-track", "--store", store_of(folder)]  # fmt: skip
+    subprocess.run(command, check=False, cwd=ROOT)
 
 
 def store_of(folder: Path) -> str:
