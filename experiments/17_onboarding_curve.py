@@ -37,6 +37,7 @@ from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.model.doubt import KernelSpace
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.store.packs import PackLookup
 from hybridlat.training.curriculum import Curriculum, Ground, Outline, Portion, portion_s
@@ -278,8 +279,8 @@ def judge(
         [known.cells[h].text for h in hashes],
         np.array([known.cells[h].latency_us for h in hashes]),
         [groups[h] for h in hashes],
-        world.device, seed, priors=priors,
-        noise_shares=[known.cells[h].spread_share for h in hashes],
+        FitConfig(world.device, seed=seed, priors=priors),
+        [known.cells[h].spread_share for h in hashes],
     )  # fmt: skip
     whole = known.networks
     measured = {**played.aside, **played.cells}
@@ -324,8 +325,9 @@ def read_prior(folder: Path, world: World, seed: int) -> CellModel:
         [dataset.cells[h].text for h in hashes],
         np.array([dataset.cells[h].latency_us for h in hashes]),
         [groups[h] for h in hashes],
-        world.device, seed,
-    )  # fmt: skip
+        FitConfig(world.device, seed=seed),
+        [dataset.cells[h].spread_share for h in hashes],
+    )
 
 
 def main() -> None:

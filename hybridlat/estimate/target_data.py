@@ -33,8 +33,10 @@ T = TypeVar("T")
 class TargetData:
     """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
 
-    def __init__(self, target: Target, store: Store) -> None:
+    def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
+        """``models`` are folders to take the target's model from, else those installed."""
         self.target, self.store = target, store
+        self._models = models
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self.warnings: list[str] = []
@@ -110,9 +112,13 @@ class TargetData:
                        quantiles=lent.quantiles, levels=lent.levels,
                        confidence=lent.confidence)  # fmt: skip
 
+    @property
+    def _folders(self) -> Sequence[Path]:
+        return model_folders(self.target) if self._models is None else self._models
+
     @cached_property
     def _own_composition(self) -> Composition | None:
-        return _first(read_composition, model_folders(self.target), self.warnings)
+        return _first(read_composition, self._folders, self.warnings)
 
     @property
     def has_composition(self) -> bool:
@@ -147,7 +153,7 @@ class TargetData:
     @cached_property
     def model(self) -> CellModel | None:
         """The target's model of unseen cells, the user's own before the one shipped."""
-        return _first(read_model, model_folders(self.target), self.warnings)
+        return _first(read_model, self._folders, self.warnings)
 
 
 @cache

@@ -34,6 +34,7 @@ from hybridlat.model.geometry import geometry, problem_of
 from hybridlat.model.training_problem import (
     FOLDS,
     LEAST_ROWS,
+    FitConfig,
     TrainingProblem,
     choose_prior,
     divided,
@@ -42,7 +43,6 @@ from hybridlat.model.training_problem import (
     trust_of,
 )
 from hybridlat.model.xgboost_runtime import Booster
-from hybridlat.schema.device import Device
 
 _POINTS = 448  # inducing points of the Gaussian process: its cost in the served model
 _FOREST_LIMIT = 24_000  # rows; boosting is as good beyond, and its file smaller
@@ -52,24 +52,17 @@ def fit_model(
     texts: Sequence[str],
     latencies_us: Sequence[float] | NDArray[np.float64],
     groups: Sequence[str],
-    device: Device,
-    seed: int = 0,
-    *,
-    precision: str = "fp32",
-    priors: Sequence[CellModel] = (),
-    confidence: float = 0.9,
+    config: FitConfig,
     noise_shares: Sequence[float] | NDArray[np.float64] | None = None,
 ) -> CellModel:
     """A model of one target from measured cells; the same input gives the same model.
 
     ``texts`` are signature texts, ``latencies_us`` their measured latencies, ``groups`` the network
     each was met in (any constant or unique name where there is none): folds of the inner
-    cross-validation never share a group. ``priors`` are models of other targets: the one that
-    explains these rows best is taken as a start, if it helps.
+    cross-validation never share a group. Where groups hold several rows, cells are to add up to
+    networks, and the relative error of sums is to be small; else that of single cells.
     ``noise_shares`` are the relative standard errors of the latencies: rows measured once weigh
     less than rows measured often, as far as noise is more than what the model itself gets wrong.
-    Where groups hold several rows, cells are to add up to networks, and the relative error of sums
-    is to be small; else that of single cells.
     Raises InputError when fewer than 20 usable rows are given.
     """
     truth = np.asarray(latencies_us, float)
@@ -81,16 +74,16 @@ def fit_model(
         )
     cells = geometry([texts[i] for i in usable])
     truth = truth[usable]
-    folds = make_folds([groups[i] for i in usable], seed)
-    problem = TrainingProblem.make(cells, truth, folds, device, precision, seed)
+    folds = make_folds([groups[i] for i in usable], config.seed)
+    problem = TrainingProblem.make(cells, truth, folds, config)
     if noise_shares is not None:
         problem.trust = trust_of(np.asarray(noise_shares, float)[usable])
-    blank = problem.blank_model(confidence)
-    prior, line = choose_prior(cells, truth, problem.base, priors)
+    blank = problem.blank_model(config.confidence)
+    prior, line = choose_prior(cells, truth, problem.base, config.priors)
     fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
     names = [groups[i] for i in usable]
     several = 1 < len(set(names)) < len(names)
-    return fitted.model(records_hash(texts, latencies_us), not several)
+    return fitted.model(records_hash(texts, latencies_us), for_cells=not several)
 
 
 @dataclass
@@ -186,9 +179,9 @@ class _Fit:
         smooth[inside & ~inner] = self._gp_mean(inner).predict(self.rows[inside & ~inner])
         smooth[outside] = self._gp_mean(inside).predict(self.rows[outside])
         errors = []
-        for told in (smooth, np.zeros(len(self.rows))):
+        for smooth_column in (smooth, np.zeros(len(self.rows))):
             rows = self.rows.copy()
-            rows[:, -1] = told
+            rows[:, -1] = smooth_column
             made = self._served(self._boosted(rows, inside)).predict(rows[outside])
             errors.append(float(np.mean(np.abs(made - self.values[outside]))))
         return errors[0] < errors[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridlat.model.fit import fit_model
-from hybridlat.model.training_problem import MODEL_SHARE, trust_of
+from hybridlat.model.training_problem import MODEL_SHARE, FitConfig, trust_of
 from tests.model.rows import DEVICE, latencies_us, texts
 
 
@@ -24,7 +24,7 @@ def test_noisy_rows_pull_less() -> None:
     truth = latencies_us(unseen, noise=0.0)
 
     def error(noise_shares: np.ndarray | None) -> float:
-        model = fit_model(cells, measured, cells, DEVICE, noise_shares=noise_shares)
+        model = fit_model(cells, measured, cells, FitConfig(DEVICE), noise_shares)
         said = np.array([p.latency_us for p in model.predict(unseen)], float)
         return float(np.median(np.abs(np.log(said / truth))))
 
