@@ -45,6 +45,7 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
         np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
         config,
+        [dataset.cells[h].spread_share for h in chosen],
     )
 
 
