@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from hybridlat.report.basis import basis_text, measured_now_text
 from hybridlat.report.cell_texts import where_text
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.labels import chain, first_and_more
@@ -54,8 +55,8 @@ def _header(estimate: Estimate, heading: str) -> str:
     facts = {
         "target": estimate.target,
         "batch": str(estimate.batch),
-        "time from measured cells": percent_text(estimate.measured_share, 0),
-        "measured just now": str(estimate.measured_now),
+        "rests on": basis_text(estimate),
+        "measured just now": measured_now_text(estimate) or "nothing",
         "sum of cells": latency_text(estimate.sum_of_cells_us),
         "answered in": latency_text(estimate.elapsed_s * 1e6),
     }
@@ -163,10 +164,10 @@ def _table(estimate: Estimate) -> str:
         if limits:
             shown.append(f'<td class="word tight">{row.limit}</td>')
         if words:
-            place = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
+            location = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
             shown.append(
                 f'<td class="word tight"><button type="button" class="show" '
-                f'title="show in the graph">{place}</button></td>'
+                f'title="show in the graph">{location}</button></td>'
             )
             shown.append(f'<td class="word tight">{escape(row.what)}</td>')
         shown.append(f'<td class="word ops">{_opened(row)}</td>')

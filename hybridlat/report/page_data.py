@@ -112,7 +112,7 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
 
 def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
     """The kernels that compute something of the input, as they read each other."""
-    place = {kernel: i for i, kernel in enumerate(cell.running)}
+    index_of = {kernel: i for i, kernel in enumerate(cell.running)}
     kernels = []
     for position in cell.running:
         kernel = cell.kernels[position]
@@ -120,7 +120,7 @@ def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
             {
                 "op": abbreviated(kernel.op),
                 "what": kernel_sizes(kernel),
-                "reads": [place[i] for i in kernel.reads if i in place],
+                "reads": [index_of[i] for i in kernel.reads if i in index_of],
             }
         )
     return kernels

@@ -187,3 +187,15 @@ def test_what_tells_estimates_apart_stands_in_their_headings() -> None:
     # Networks at different batches are not faster or slower than one another.
     assert "against A" in page([one, other])
     assert "against A" not in page([one, dataclasses.replace(other, batch=4)])
+
+
+def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
+    one = dataclasses.replace(residual(), latency_us=100.0, interval_us=(100 / 1.1, 110.0))
+    other = dataclasses.replace(one, latency_us=112.0, interval_us=(112 / 1.1, 112 * 1.1))
+    assert not distinguishable(one, other)
+    # Nearly all of the width is the machine's own pace: the same for both.
+    paced = [dataclasses.replace(each, pace_share=0.095) for each in (one, other)]
+    assert distinguishable(*paced)
+    assert not distinguishable(
+        paced[0], dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
+    )
