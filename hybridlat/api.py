@@ -6,17 +6,20 @@ predict             the same for one network, with everything at its default
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat import onnx_io
+from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
 from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
@@ -83,13 +86,31 @@ class Predictor:
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
-        engine = resolve(target, threads)
+        self._at_precision: dict[str, Predictor] = {}
+        self._aim(resolve(target, threads))
+        self._asked = None if target is None else self.target
+
+    def _aim(self, engine: ResolvedEngine) -> None:
+        """Answer for this target from now on."""
         self.backend, self.options, self.target = engine.backend, engine.options, engine.target
-        if measure == "always" and self.backend is None:
+        if self.mode == "always" and self.backend is None:
             raise BackendUnavailable(engine.why_not)
         self._why_not = engine.why_not
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
+
+    def _for(self, file: OnnxFile) -> Predictor:
+        """What answers for the file: this, or the same engine at the precision of the file."""
+        target = registry.at_precision(self.target, file.precision.name)
+        if target == self.target:
+            return self
+        found = self._at_precision.get(target.precision)
+        if found is None:
+            found = copy.copy(self)
+            found._at_precision = {self.target.precision: self}
+            found._aim(resolve(target))
+            self._at_precision[target.precision] = found
+        return found
 
     def __enter__(self) -> Predictor:
         return self
@@ -100,8 +121,9 @@ class Predictor:
     def close(self) -> None:
         """Let go of the store, and of what the backend has started."""
         self.store.close()
-        if self.backend is not None:
-            self.backend.close()
+        for one in (self, *self._at_precision.values()):
+            if one.backend is not None:
+                one.backend.close()
 
     def predict(
         self,
@@ -119,6 +141,14 @@ class Predictor:
         """
         started = time.perf_counter()
         file = onnx_io.load(source, name)
+        estimate = self._for(file)._predict(file, batch, shapes, started)
+        answered = Target.parse(estimate.target)
+        notes = precision_notes(self._asked or answered, file.precision.name, str(file.precision))
+        return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate
+
+    def _predict(
+        self, file: OnnxFile, batch: int | None, shapes: Shapes | None, started: float
+    ) -> Estimate:
         partition = self._partition(file, batch, shapes)
         request = Request(
             file,
@@ -184,6 +214,10 @@ class Predictor:
             raise BackendUnavailable(self._why_not)
         started = time.perf_counter()
         file = onnx_io.load(source)
+        if (right := self._for(file)) is not self:
+            return right.measure(
+                source, what=what, batch=batch, shapes=shapes, remeasure=remeasure
+            )
         network = file.network(batch, shapes)
         partition = self._partition(file, batch, shapes)
         missing: list[str] = []

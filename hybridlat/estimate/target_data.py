@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import (
@@ -35,6 +36,9 @@ class TargetData:
 
     def __init__(self, target: Target, store: Store) -> None:
         self.target, self.store = target, store
+        self.kin = registry.kin(target)
+        """Targets that share this one's cells: the same machine and engine, files of another
+        precision."""
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self.warnings: list[str] = []
@@ -44,7 +48,7 @@ class TargetData:
     def _packs(self) -> list[PackLookup]:
         from hybridlat.store import packs
 
-        return packs.packs_for(self.target)
+        return [pack for target in (self.target, *self.kin) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """What is known of each cell; those nobody has measured are left out."""
@@ -52,10 +56,11 @@ class TargetData:
         found = {h: self._remembered[h] for h in wanted if h in self._remembered}
         missing = [h for h in wanted if h not in found]
         sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
-        for source in sources:
-            new = source.latencies(self.target, missing)
-            found.update(new)
-            missing = [h for h in missing if h not in new]
+        for target in (self.target, *self.kin):
+            for source in sources if missing else []:
+                new = source.latencies(target, missing)
+                found.update(new)
+                missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered.update(found)
@@ -105,7 +110,9 @@ class TargetData:
         plain = Composition(overhead_us=self.entry_cost_us)
         if self.borrowed is None:
             return plain
-        lent = self.borrowed[1]
+        lender, lent = self.borrowed
+        if lender in map(str, self.kin):
+            return lent
         return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
                        quantiles=lent.quantiles, levels=lent.levels,
                        confidence=lent.confidence)  # fmt: skip
@@ -132,10 +139,14 @@ class TargetData:
 
         How far the sum of measured cells is from the network depends on the engine and on how
         cells are measured more than on the device, so a sibling's error is the best guess there
-        is. Its constants are not taken over.
+        is. Its constants are taken over from files of another precision on the same machine only.
         """
         if self._own_composition is not None:
             return None
+        for target in self.kin:
+            found = _first(read_composition, model_folders(target), self.warnings)
+            if found is not None and found.networks:
+                return str(target), found
         for folder in model_folders(None):
             sibling = readable(read_target, folder)
             if sibling is not None and sibling.engine == self.target.engine:
@@ -146,8 +157,16 @@ class TargetData:
 
     @cached_property
     def model(self) -> CellModel | None:
-        """The target's model of unseen cells, the user's own before the one shipped."""
-        return _first(read_model, model_folders(self.target), self.warnings)
+        """The target's model of unseen cells, the user's own before the one shipped.
+
+        Where it has none, that of files of another precision: it knows the cells that both have,
+        and says of the others that it has never seen such operators.
+        """
+        for target in (self.target, *self.kin):
+            found = _first(read_model, model_folders(target), self.warnings)
+            if found is not None:
+                return found
+        return None
 
 
 @cache

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
+    from hybridlat.onnx_io.precision import FilePrecision
+
 Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -71,6 +73,14 @@ class OnnxFile:
                 found.add(position)
                 fixed.update(node.output)
         return frozenset(found)
+
+    @cached_property
+    def precision(self) -> FilePrecision:
+        """The precision that the file's convolutions and products compute in."""
+        from hybridlat.onnx_io.precision import precision_of
+
+        with _text_of(self.name):
+            return precision_of(self.model)
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
