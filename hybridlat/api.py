@@ -215,9 +215,7 @@ class Predictor:
         started = time.perf_counter()
         file = onnx_io.load(source)
         if (right := self._for(file)) is not self:
-            return right.measure(
-                source, what=what, batch=batch, shapes=shapes, remeasure=remeasure
-            )
+            return right.measure(source, what=what, batch=batch, shapes=shapes, remeasure=remeasure)
         network = file.network(batch, shapes)
         partition = self._partition(file, batch, shapes)
         missing: list[str] = []

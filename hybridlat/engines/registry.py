@@ -7,6 +7,7 @@ one under the entry point group ``hybridlat.engines``.
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
@@ -118,7 +119,21 @@ def lower(network: Network, target: Target) -> Lowered:
     decide. Raises TargetError for an engine that nobody has said how it fuses, MissingExtra and
     MeasurementError as the engine's own lowering does.
     """
-    return _lowering(target).lower(network, target)
+    lowered = _lowering(target).lower(network, target)
+    return replace(lowered, warnings=(*lowered.warnings, *_about_left_out(network)))
+
+
+def _about_left_out(network: Network) -> tuple[str, ...]:
+    if not network.left_out:
+        return ()
+    (name, op), *others = network.left_out
+    behind = f" and the {len(others)} operators behind it are" if others else " is"
+    counts = Counter(op for _, op in others).most_common(3)
+    told = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
+    return (
+        f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the latency"
+        f"{told}",
+    )
 
 
 def lowering_identity(target: Target) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
-PARTITION_FORMAT = 2
+PARTITION_FORMAT = 3
 MAX_REMEMBERED = 2048
 _log = logging.getLogger(__name__)
 
@@ -184,6 +184,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     )
     removed = [place[network.nodes[i].name] for i in lowered.removed]
     removed += [place[name] for name in network.folded]
+    removed += [place[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)

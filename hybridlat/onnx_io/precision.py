@@ -80,9 +80,7 @@ def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[
     return "fp32"
 
 
-def _is_dequantised(
-    name: str, makers: Mapping[str, NodeProto], types: Mapping[str, str]
-) -> bool:
+def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> bool:
     """Whether a tensor was whole numbers of 8 bits just before; those of 16 save nothing."""
     node = makers.get(name)
     while node is not None and node.op_type in _KEEP_TYPE:
@@ -112,4 +110,3 @@ def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
         return types.get(node.input[1], "float32") if len(node.input) > 1 else "float32"
     known = (types.get(name) for name in node.input if name)
     return next((found for found in known if found in _OF_TYPE), "")
-

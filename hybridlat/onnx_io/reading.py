@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
@@ -12,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
-from hybridlat.onnx_io.inference import settle
+from hybridlat.onnx_io.inference import DATA_DEPENDENT, settle
 from hybridlat.onnx_io.values import (
     attributes_of,
     constant_of,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
-# What these give has a size that only the data tell.
-DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
 
@@ -172,8 +171,9 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
             imported.domain = ""
     _sort(model, file.name)
     _bind(model, file.name, batch, shapes)
-    types, folded = settle(model, file.name)
-    network = assemble(model, file.name, folded, types)
+    settled = settle(model, file.name)
+    network = assemble(model, file.name, settled.folded, settled.types)
+    network = replace(network, left_out=settled.left_out)
     check_network(network)
     return network
 

@@ -188,7 +188,11 @@ class _Work:
             yield MeasureRequest(f"kernel {place}", network, self._cells(partition))
 
     def _partition(self, network: Network) -> Partition:
-        names = (*(node.name for node in network.nodes), *network.folded)
+        names = (
+            *(node.name for node in network.nodes),
+            *network.folded,
+            *(n for n, _ in network.left_out),
+        )
         found = partition_network(network, self.backend.lower(network), names)
         self.store.add_signatures(found.texts)
         return found

@@ -114,7 +114,6 @@ _copied_for_a_norm = all_of(made_by(*CONV.split()), read_by("InstanceNormalizati
 RULES: tuple[Rule, ...] = (
     # name, upper operators or kinds, lower ones, reason, condition, kind that it makes
     gone("inference", "Identity Dropout", "do nothing at inference"),
-    gone("quantised", "QuantizeLinear DequantizeLinear", "the kernels between them compute in whole numbers"),
     gone("own type", "Cast", "changes nothing", keeps_type),
     gone("single concat", "Concat", "nothing to put together", reads_one),
     gone("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(pads_zeros, only_convolutions_read), since="10"),
