@@ -1,4 +1,4 @@
-"""What people really bring: are files of others' exporters read, lowered, and the sum of their cells?
+"""What people really bring: are files of others' exporters read, lowered, right as a sum of cells?
 
     python experiments/18_models_people_bring.py read    FOLDER ... --journal FILE
     python experiments/18_models_people_bring.py measure FOLDER ... --journal FILE [--budget 300]
@@ -110,7 +110,7 @@ def measure(paths: Sequence[Path], budget_s: float) -> Iterator[Row]:
 
 
 def in_turn(rows: Iterable[Row]) -> list[str]:
-    """Names of files that were lowered: of each exporter the smallest first, one after the other."""
+    """Names of files that were lowered: the smallest of each exporter first, in turn."""
     by: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda r: r.get("kernels", 0)):
         if not row["refused"]:
@@ -128,11 +128,13 @@ def kind_of(row: Row) -> str:
 
 
 def kept(journal: Path) -> list[Row]:
+    """The rows of the journal."""
     lines = journal.read_text().splitlines() if journal.exists() else []
     return [json.loads(line) for line in lines]
 
 
 def keep(journal: Path, row: Row) -> None:
+    """One more row, told on the way."""
     with journal.open("a") as lines:
         lines.write(json.dumps(row) + "\n")
     print(json.dumps(row)[:300], file=sys.stderr, flush=True)
@@ -193,14 +195,15 @@ def page(rows: Sequence[Row]) -> str:
 INTRODUCTION = """# What people really bring
 
 Files written by others' exporters from others' models, with random weights: read, lowered by ONNX
-Runtime {engine} and measured, one thread, on `{device}`. *Whole* and *sum of cells* are of one run of
-`python experiments/18_models_people_bring.py` on a shared virtual machine: one process, two rounds,
+Runtime {engine} and measured, one thread, on `{device}`. *Whole* and *sum of cells* are of one run
+of `python experiments/18_models_people_bring.py` on a shared virtual machine: one process, two rounds,
 so single rows carry its noise. Nothing is fitted.
 
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Read, measure or report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

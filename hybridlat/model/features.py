@@ -74,7 +74,7 @@ class View:
 
     @cached_property
     def peak_flops(self) -> Array:
-        """FLOP per second: at the target's precision, of kernels of whole numbers at that of 8 bits.
+        """FLOP per second: at the target's precision, of kernels of bytes at that of 8 bits.
 
         A quantised file says so itself, by the types of its tensors.
         """

@@ -244,7 +244,7 @@ def _ask_engine(
         words = objections[0] if objections else _last_line(doubt)
         if "bfloat16" in words:
             raise NetworkError(
-                f"{label} is in BF16, which ONNX does not define for all of its operators ({words}): "
+                f"{label} is in BF16, which ONNX does not define for all its operators ({words}): "
                 "export the model in FP32 (model.float()) and ask for a target in bf16"
             ) from doubt
         raise NetworkError(

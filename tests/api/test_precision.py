@@ -42,9 +42,11 @@ def test_cells_measured_under_another_precision_are_known(predictor: Predictor) 
     with predictor:
         first = predictor.predict(model(QDQ, WEIGHTS))
         usual = predictor.target
-        old = [replace(r, target=usual) for r in predictor.store.measurements(Target.parse(first.target))]  # fmt: skip
+        made = list(predictor.store.measurements(Target.parse(first.target)))
+        old = [replace(record, target=usual) for record in made]
         with Predictor(str(usual), store=f"{predictor.store.url}-old", settings=QUICK) as other:
-            other.store.add_signatures(dict(predictor.store.signature_texts([r.signature for r in old])))  # fmt: skip
+            texts = predictor.store.signature_texts([record.signature for record in old])
+            other.store.add_signatures(dict(texts))
             other.store.add(old)
             again = other.predict(model(QDQ, WEIGHTS))
     assert old and first.measured_now
