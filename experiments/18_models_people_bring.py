@@ -83,12 +83,12 @@ def read(path: Path) -> Row:
     return row
 
 
-def measure(paths: Sequence[Path], budget_s: float) -> Iterator[Row]:
+def measure(paths: Sequence[Path], budget_s: float, store: str | None) -> Iterator[Row]:
     """Cells and whole of the networks, in turn, until the time is over."""
     ends = time.monotonic() + budget_s
     with (
         tempfile.TemporaryDirectory() as folder,
-        Predictor(store=f"sqlite:///{folder}/store.db", settings=QUICK) as predictor,
+        Predictor(store=store or f"sqlite:///{folder}/store.db", settings=QUICK) as predictor,
     ):
         for path in paths:
             if time.monotonic() > ends:
@@ -196,7 +196,7 @@ INTRODUCTION = """# What people really bring
 
 Files written by others' exporters from others' models, with random weights: read, lowered by ONNX
 Runtime {engine} and measured, one thread, on `{device}`. *Whole* and *sum of cells* are of one run
-of `python experiments/18_models_people_bring.py` on a shared virtual machine: one process, two rounds,
+of `python experiments/18_models_people_bring.py` on a shared virtual machine, in two rounds,
 so single rows carry its noise. Nothing is fitted.
 
 """
@@ -211,6 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=300.0, help="seconds")
+    parser.add_argument("--store", help="keeps the records; by default nothing does")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args(arguments)
     rows = kept(given.journal)
@@ -223,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif given.command == "measure":
         names = in_turn(row for row in rows if row["what"] == "read")
         wanted = [paths[n] for n in names if n in paths and ("measured", n) not in done]
-        for row in measure(wanted, given.budget):
+        for row in measure(wanted, given.budget, given.store):
             keep(given.journal, row)
     else:
         text = page(rows)

@@ -3,13 +3,13 @@
     python experiments/19_engines_own_tool.py measure --journal FILE [--seconds 1.5]
     python experiments/19_engines_own_tool.py report  --journal FILE [--write]
 
-Every fifth network of ``data/nets`` by name, twelve of them, with random weights. For each, one after
-the other in one run: a plain loop around ``InferenceSession.run`` of ONNX Runtime (one thread, its
-defaults otherwise, ten runs to warm up, the median of all runs of ``--seconds``), in a process of
-its own; ``hybridlat measure NET --network``; ``hybridlat predict NET`` from a store of its own; and
-the plain loop again. The loop knows nothing of this package: it is the text ``LOOP`` below. Wheels
-of ONNX Runtime bring no ``onnxruntime_perf_test``; where one is on the path, it is run too.
-``report`` prints ratios; ``--write`` makes ``experiments/engines_own_tool.md`` of them.
+Every fifth network of ``data/nets`` by name, twelve of them, with random weights. For each, one
+after the other in one run: a plain loop around ``InferenceSession.run`` of ONNX Runtime (one
+thread, its defaults otherwise, ten runs to warm up, the median of all runs of ``--seconds``), in a
+process of its own; ``hybridlat measure NET --network``; ``hybridlat predict NET`` from a store of
+its own; and the plain loop again. The loop knows nothing of this package: it is the text ``LOOP``
+below. Wheels of ONNX Runtime bring no ``onnxruntime_perf_test``; where one is on the path, it is
+run too. ``report`` prints ratios; ``--write`` makes ``experiments/engines_own_tool.md`` of them.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _errors(ratios: Sequence[float]) -> str:
 def page(rows: Sequence[Row]) -> str:
     """The table, with ratios to the mean of the two loops."""
     lines = [
-        "| network | loop [ms] | loop again | `measure --network` | `predict` | inside the interval |",
+        "| network | loop [ms] | loop again | `measure --network` | `predict` | inside |",
         "|---|--:|--:|--:|--:|:-:|",
     ]
     again, measured, predicted, inside = [], [], [], 0
@@ -156,9 +156,9 @@ def page(rows: Sequence[Row]) -> str:
 
 INTRODUCTION = """# The engine's own means, side by side
 
-Made by `python experiments/19_engines_own_tool.py`, which says what is done, on `{device}` (a shared
-virtual machine, two cores), ONNX Runtime {engine}, one thread, in one run. Figures of a network are
-ratios to the mean of the plain loop before and after it.
+Made by `python experiments/19_engines_own_tool.py`, which says what is done, on `{device}` (a
+shared virtual machine, two cores), ONNX Runtime {engine}, one thread, in one run. Figures of a
+network are ratios to the mean of the plain loop before and after it.
 
 """
 

@@ -37,6 +37,8 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 
 MODEL_FORMAT = 2
+UNKNOWN_FACTOR = 3.0
+"""By which the interval of a cell is wider, both ways, that holds an operator without training."""
 """1 knew no combinations of sizes and no lean; it is still read."""
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
@@ -98,12 +100,13 @@ class CellModel:
         ]
         why = self._reasons(cells.take(unsure)) if len(unsure) else []
         for place, reason in zip(unsure.tolist(), why, strict=True):
-            us = answers[place].latency_us
-            answers[place] = (
-                CellPrediction(None, None, False, reason or "it holds no kernel")
-                if us is None or math.isnan(us)
-                else CellPrediction(us, answers[place].interval_us, False, reason)
-            )
+            us, interval = answers[place].latency_us, answers[place].interval_us
+            if us is None or interval is None or math.isnan(us):
+                answers[place] = CellPrediction(None, None, False, reason or "it holds no kernel")
+                continue
+            if math.isinf(made.novelty[place]):
+                interval = interval[0] / UNKNOWN_FACTOR, interval[1] * UNKNOWN_FACTOR
+            answers[place] = CellPrediction(us, interval, False, reason)
         if len(unique) == len(texts):
             return answers
         by_text = dict(zip(unique, answers, strict=True))

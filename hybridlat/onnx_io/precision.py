@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto
 
+from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.values import dtype_name
 
 _OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+_LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
 
 
@@ -52,10 +54,10 @@ class FilePrecision:
 def precision_of(model: ModelProto) -> FilePrecision:
     """The precision of every convolution and product of a model, counted."""
     makers = {out: node for node in model.graph.node for out in node.output if out}
-    types = {t.name: dtype_name(t.data_type) for t in model.graph.initializer}
+    types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
     for info in model.graph.input:
         if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type:
-            types.setdefault(info.name, dtype_name(info.type.tensor_type.elem_type))
+            types.setdefault(info.name, _dtype(info.type.tensor_type.elem_type))
     for node in model.graph.node:  # in topological order in all but odd files
         found = _made_type(node, types)
         if found:
@@ -82,12 +84,16 @@ def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[
 
 def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> bool:
     """Whether a tensor was whole numbers of 8 bits just before; those of 16 save nothing."""
-    node = makers.get(name)
-    while node is not None and node.op_type in _KEEP_TYPE:
-        node = makers.get(node.input[0])
-    if node is None or node.op_type != "DequantizeLinear":
-        return False
-    return types.get(node.input[0], "int8") in ("int8", "uint8", "int4", "uint4")
+    for _ in range(_LONGEST_CHAIN):
+        node = makers.get(name)
+        if node is None or not node.input:
+            return False
+        name = node.input[0]
+        if node.op_type == "DequantizeLinear":
+            return types.get(name, "int8") in ("int8", "uint8", "int4", "uint4")
+        if node.op_type not in _KEEP_TYPE:
+            return False
+    return False
 
 
 def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
@@ -95,14 +101,14 @@ def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
     if node.op_type in ("Cast", "Constant", "ConstantOfShape"):
         for attribute in node.attribute:
             if attribute.name == "to":
-                return dtype_name(attribute.i)
+                return _dtype(attribute.i)
             if attribute.HasField("t"):
-                return dtype_name(attribute.t.data_type)
+                return _dtype(attribute.t.data_type)
         return "float32"
     if node.op_type == "QuantizeLinear":
         for attribute in node.attribute:
             if attribute.name == "output_dtype" and attribute.i:
-                return dtype_name(attribute.i)
+                return _dtype(attribute.i)
         return types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
     if node.op_type == "DynamicQuantizeLinear":
         return "uint8"
@@ -110,3 +116,11 @@ def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
         return types.get(node.input[1], "float32") if len(node.input) > 1 else "float32"
     known = (types.get(name) for name in node.input if name)
     return next((found for found in known if found in _OF_TYPE), "")
+
+
+def _dtype(data_type: int) -> str:
+    """Name of an element type; empty where there is none: what reads the file says so."""
+    try:
+        return dtype_name(data_type)
+    except NetworkError:
+        return ""
