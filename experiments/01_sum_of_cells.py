@@ -36,7 +36,7 @@ from hybridlat.engines.registry import open_backend
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, Progress, Settings, measure
+from hybridlat.measuring.isolated import Job, MeasurementConfig, Progress, measure
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import RARER, sweep
@@ -49,10 +49,10 @@ SWEEP_BATCH = 400
 NAS_NETWORKS = 60
 NAS_SEED = 2024
 BATCH = 10
-TRUTH = Settings(rounds=2, processes=2, max_processes=3)
-REPEAT = Settings(rounds=2, processes=1, max_processes=1)
-BASELINE = Settings(rounds=1, processes=1, max_processes=1, visit_ms=15.0)
-SWEEP = Settings(rounds=1, processes=2, max_processes=2, visit_ms=15.0)
+TRUTH = MeasurementConfig(rounds=2, processes=2, max_processes=3)
+REPEAT = MeasurementConfig(rounds=2, processes=1, max_processes=1)
+BASELINE = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=15.0)
+SWEEP = MeasurementConfig(rounds=1, processes=2, max_processes=2, visit_ms=15.0)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def write_pack(store: Store, folder: Path) -> Path:
 
 
 def _measure(
-    backend: Backend, store: Store, jobs: Sequence[Job], settings: Settings, label: str
+    backend: Backend, store: Store, jobs: Sequence[Job], settings: MeasurementConfig, label: str
 ) -> None:
     unique = {(job.kind, job.signature): job for job in reversed(jobs)}
     missing: list[Job] = []

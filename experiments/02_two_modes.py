@@ -40,7 +40,7 @@ from two_modes_series import (
 from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
 from hybridlat.model.fit import fit_model
-from hybridlat.model.fit_parts import fit_boosted, fit_forest
+from hybridlat.model.fit_trees import fit_boosted, fit_forest
 from hybridlat.model.geometry import geometry
 from hybridlat.store.packs import PackLookup
 
@@ -98,7 +98,7 @@ def _predictions(rows: Rows, train: Array, test: Array, seed: int) -> Iterator[t
     for name in ("flops_linear", "roofline", "wave_model", "kernel_forest"):
         baseline = baselines.load(name)(device, precision, seed)
         pairs = zip(known, rows.latencies_us[train].tolist(), strict=True)
-        baseline.fit([baselines.Row(text, us, text) for text, us in pairs])
+        baseline.fit([baselines.TrainingRow(text, us, text) for text, us in pairs])
         yield name, baseline.predict(asked)
     yield "trees without modes", trees(rows, train, test, modes=False, seed=seed)
     yield "trees with modes", trees(rows, train, test, modes=True, seed=seed)

@@ -28,7 +28,7 @@ from hybridlat.errors import HybridlatError
 PAGE = ROOT / "experiments" / "blackbox_fusion.md"
 
 
-def section(backend: Backend, findings: Sequence[blackbox.Finding]) -> list[str]:
+def section(backend: Backend, findings: Sequence[blackbox.FusionTest]) -> list[str]:
     """An engine's chains, its score, and the rules that follow, as Markdown."""
     lines = [
         f"## {backend.target} ({backend.environment()['engine']})",

@@ -38,7 +38,7 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import (
     Differential,
-    Effort,
+    DifferentialConfig,
     Part,
     isolated_parts,
     parts_of,
@@ -126,10 +126,10 @@ def runs(
     The sums of parts timed alone are tens of per cent off: one round shows that.
     """
     efforts = {
-        "cells": Effort(rounds, rounds + 2),
-        "again": Effort(rounds, rounds + 2, seed=1),
-        "layers": Effort(1, 1, session_ms=5.0),
-        "alone": Effort(1, 1, session_ms=5.0),
+        "cells": DifferentialConfig(rounds, rounds + 2),
+        "again": DifferentialConfig(rounds, rounds + 2, seed=1),
+        "layers": DifferentialConfig(1, 1, session_ms=5.0),
+        "alone": DifferentialConfig(1, 1, session_ms=5.0),
     }
     cells = [p for plan in plans for p in (plan.whole, *(q for q, _ in plan.parts[DIFFERENTIAL]))]
     layers = [q for plan in plans for q, _ in plan.parts[METHODS[0]]]

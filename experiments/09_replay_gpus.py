@@ -71,7 +71,7 @@ def judge(url: str, what: Judged, seeds: int) -> Rows:
         packs_folder=Path("no packs"),
     )  # fmt: skip
     return evaluate.evaluate_targets(
-        [what.target], options, store=url, tell=lambda line: print(line, file=sys.stderr)
+        [what.target], options, store=url, on_message=lambda line: print(line, file=sys.stderr)
     ).to_json()
 
 

@@ -40,7 +40,7 @@ def judge(targets: Sequence[str]) -> dict[str, dict[str, Any]]:
         targets,
         EvaluationOptions(baselines=(), track=False),
         store="sqlite://",
-        tell=lambda sentence: print(sentence, file=sys.stderr),
+        on_message=lambda sentence: print(sentence, file=sys.stderr),
     )
     kept: dict[str, dict[str, Any]] = {}
     for report in found.reports:

@@ -35,12 +35,14 @@ from hybridlat.engines import registry
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import cut
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import OnnxFile, load
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "experiments" / "models_people_bring.md"
-QUICK = Settings(rounds=2, processes=1, max_processes=1, visit_ms=15.0, network_visit_ms=120.0)
+QUICK = MeasurementConfig(
+    rounds=2, processes=1, max_processes=1, visit_ms=15.0, network_visit_ms=120.0
+)
 IMAGE, OTHER = 224, 32
 Row = dict[str, Any]
 
@@ -176,14 +178,14 @@ def page(rows: Sequence[Row]) -> str:
         "| precision of the file | networks | RMSPE of the sum | bias | within 10 % |",
         "|---|--:|--:|--:|--:|",
     ]
-    everything = [e for found in errors.values() for e in found]
-    for precision, found in [*sorted(errors.items()), ("all", everything)]:
-        if found:
-            rmspe = 100 * math.sqrt(sum(e * e for e in found) / len(found))
-            near = 100 * sum(abs(e) <= 0.1 for e in found) / len(found)
-            bias = 100 * sum(found) / len(found)
+    everything = [e for one in errors.values() for e in one]
+    for precision, offs in [*sorted(errors.items()), ("all", everything)]:
+        if offs:
+            rmspe = 100 * math.sqrt(sum(e * e for e in offs) / len(offs))
+            near = 100 * sum(abs(e) <= 0.1 for e in offs) / len(offs)
+            bias = 100 * sum(offs) / len(offs)
             head.append(
-                f"| {precision} | {len(found)} | {rmspe:.1f} % | {bias:+.1f} % | {near:.0f} % |"
+                f"| {precision} | {len(offs)} | {rmspe:.1f} % | {bias:+.1f} % | {near:.0f} % |"
             )
     told = ["", "## Refused", ""]
     told += [f"- `{row['name']}` ({kind_of(row)}): {row['refused']}" for row in refused]

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.engines.base import Backend, Session
-from hybridlat.engines.fusion.rewriter import Rule, Scene, join
+from hybridlat.engines.fusion.rewriter import FusionState, Rule, fuse
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.network import AttributeValue, Lowered, Network
@@ -69,7 +69,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FusionTest:
     """Times of a chain without its last operator, of that alone, and of both, net of the frame.
 
     Each is a sum over the case's maps.
@@ -163,7 +163,7 @@ class _Frame:
 
 def find(
     backend: Backend, cases: Sequence[Case] | None = None, alpha: float = ALPHA
-) -> list[Finding]:
+) -> list[FusionTest]:
     """Time every case on ``backend``; cases that it refuses are left out.
 
     The four networks of a case run in turn, so that a change of the machine's speed meets all; the
@@ -178,7 +178,7 @@ def find(
     return found
 
 
-def _time(backend: Backend, case: Case, alpha: float) -> Finding:
+def _time(backend: Backend, case: Case, alpha: float) -> FusionTest:
     total = [0.0, 0.0, 0.0]
     for channels, size in case.maps:
         chains = ((), case.ops[:-1], case.ops[-1:], case.ops)
@@ -195,7 +195,7 @@ def _time(backend: Backend, case: Case, alpha: float) -> Finding:
                     session.close()
         total = [t + (us - best[0]) / LINKS for t, us in zip(total, best[1:], strict=True)]
     first, second, together = total
-    return Finding(case, first, second, together, alpha)
+    return FusionTest(case, first, second, together, alpha)
 
 
 def _levels(sessions: list[Session]) -> list[float]:
@@ -210,10 +210,10 @@ def _levels(sessions: list[Session]) -> list[float]:
     return [level_us(found) for found in times]
 
 
-def table(findings: Sequence[Finding]) -> tuple[Rule, ...]:
+def table(findings: Sequence[FusionTest]) -> tuple[Rule, ...]:
     """Rules that join what was found fused; a group's kind names all that it holds."""
     return tuple(
-        join(
+        fuse(
             f"found: {finding.case.label}",
             "+".join(finding.case.ops[:-1]),
             finding.case.ops[-1],
@@ -226,8 +226,8 @@ def table(findings: Sequence[Finding]) -> tuple[Rule, ...]:
     )
 
 
-def _only_reader(scene: Scene, upper: int, lower: int) -> bool:
-    return scene.between_only(upper, lower)
+def _only_reader(state: FusionState, producer: int, consumer: int) -> bool:
+    return state.between_only(producer, consumer)
 
 
 def truth(lower: Callable[[Network], Lowered], case: Case) -> bool | None:
@@ -239,7 +239,7 @@ def truth(lower: Callable[[Network], Lowered], case: Case) -> bool | None:
     lowered = lower(network)
     end = len(network.nodes) - 2  # the frame's last pooling follows
     chain = range(end - len(case.ops) + 1, end + 1)
-    place = {i: k for k, origin in enumerate(lowered.origins) for i in origin}
-    if len({place.get(i) for i in chain[:-1] if i in place}) > 1:
+    kernel_of = {i: k for k, origin in enumerate(lowered.origins) for i in origin}
+    if len({kernel_of.get(i) for i in chain[:-1] if i in kernel_of}) > 1:
         return None
-    return end in lowered.removed or place[end] in {place.get(i) for i in chain[:-1]}
+    return end in lowered.removed or kernel_of[end] in {kernel_of.get(i) for i in chain[:-1]}

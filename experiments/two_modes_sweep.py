@@ -21,10 +21,10 @@ from pathlib import Path
 from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, Progress, Settings, measure
+from hybridlat.measuring.isolated import Job, MeasurementConfig, Progress, measure
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
-from hybridlat.training.kernel_families import Builder
+from hybridlat.training.kernel_families import KernelBuilder
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "experiments" / "two_modes_sweep"
@@ -56,7 +56,7 @@ def shapes() -> Iterator[Shape]:
 
 def job(shape: Shape) -> Job:
     """A file with this convolution and nothing else."""
-    builder = Builder()
+    builder = KernelBuilder()
     image = builder.image(shape.c_in, shape.size)
     drawn = builder.finish("fine sweep", builder.conv(image, shape.c_out, shape.kernel))
     network = onnx_io.read_network(onnx_io.to_onnx(drawn, None), name="fine sweep")
@@ -87,7 +87,7 @@ def main() -> None:
         if progress.done % 100 == 0:
             print(f"{progress.done}/{progress.total}, {progress.seconds_left:.0f} s left")
 
-    settings = Settings(
+    settings = MeasurementConfig(
         rounds=2, processes=2, max_processes=2, network_visit_ms=15, network_visits=1,
         budget_s=arguments.budget,
     )  # fmt: skip

@@ -25,21 +25,21 @@ from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
-from hybridlat.measuring.progress import Progress
 from hybridlat.measuring.report import MeasureReport, What
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.graph.network import Network
     from hybridlat.measuring.measurer import MeasureRequest
-    from hybridlat.onnx_io import OnnxFile, Shapes, Source
+    from hybridlat.onnx_io import ModelSource, OnnxFile, Shapes
     from hybridlat.schema.measurement import Measurement
 
 # Somebody waits for the answer: one visit in each of two processes.
-ON_DEMAND = Settings(rounds=1, processes=2, max_processes=2, differential_rounds=1)
+ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Predictor:
         tolerance: float = 0.05,
         confidence: float = 0.9,
         progress: Callable[[Progress], None] | None = None,
-        settings: Settings | None = None,
+        settings: MeasurementConfig | None = None,
         device: str | Path | Device | None = None,
     ) -> None:
         from hybridlat.store import Store
@@ -127,7 +127,7 @@ class Predictor:
 
     def predict(
         self,
-        source: Source,
+        source: ModelSource,
         *,
         batch: int | None = None,
         shapes: Shapes | None = None,
@@ -156,7 +156,7 @@ class Predictor:
             tolerance=self.tolerance,
             confidence=self.confidence,
             measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
-            anew=self.mode == "always",
+            remeasure=self.mode == "always",
             why_not=self._why_not if self.mode != "never" else "measuring is switched off",
             started=started,
             network=partial(file.network, batch, shapes),
@@ -181,7 +181,11 @@ class Predictor:
         return self.mode != "never" and self.backend is not None
 
     def predict_many(
-        self, sources: Iterable[Source], *, batch: int | None = None, shapes: Shapes | None = None
+        self,
+        sources: Iterable[ModelSource],
+        *,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
     ) -> Iterator[Estimate]:
         """One estimate per source, in order, as they come; memory does not grow with the count."""
         for place, source in enumerate(sources):
@@ -193,7 +197,7 @@ class Predictor:
 
     def measure(
         self,
-        source: Source,
+        source: ModelSource,
         *,
         what: What = "both",
         batch: int | None = None,
@@ -227,7 +231,7 @@ class Predictor:
             missing = [h for h in hashes if h not in have]
         whole = what in ("network", "both")
         request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
-        records = self._measure(request, self.settings or Settings())
+        records = self._measure(request, self.settings or MeasurementConfig())
         cells = tuple((use.signature, use.count) for use in partition.uses)
         labels = {"network": file.label}
         breakdown = Breakdown(self.target, file.label, sign(network).hash, cells, labels=labels)
@@ -265,7 +269,7 @@ class Predictor:
         self._measure(request, self.settings or ON_DEMAND)
         self._data.forget(hashes)
 
-    def _measure(self, request: MeasureRequest, settings: Settings) -> list[Measurement]:
+    def _measure(self, request: MeasureRequest, settings: MeasurementConfig) -> list[Measurement]:
         from hybridlat.measuring.measurer import measurer_of
 
         assert self.backend is not None
@@ -278,7 +282,7 @@ def _rounded(latency_us: float | None) -> str:
 
 
 def predict(
-    source: Source,
+    source: ModelSource,
     target: str | Target | None = None,
     *,
     batch: int | None = None,
@@ -290,7 +294,7 @@ def predict(
     store: str | None = None,
     threads: int | None = None,
     progress: Callable[[Progress], None] | None = None,
-    settings: Settings | None = None,
+    settings: MeasurementConfig | None = None,
     device: str | Path | Device | None = None,
 ) -> Estimate:
     """The latency of one network: ``Predictor(...).predict(...)``, with their keywords."""

@@ -12,7 +12,7 @@ import pytest
 from hybridlat.board import journal
 from hybridlat.estimate import composition, partition
 from hybridlat.evaluation.metrics import score
-from hybridlat.evaluation.results import Row
+from hybridlat.evaluation.results import ResultRow
 from hybridlat.graph import signature
 from hybridlat.measuring import network_partitions
 from hybridlat.measuring.plans import builder
@@ -80,7 +80,7 @@ def test_no_format_of_the_code_is_forgotten() -> None:
         ("estimate", list(untrusted().to_json())),
         ("cell", [f.name for f in dataclasses.fields(estimate.CellEstimate)]),
         ("comparison", list(compare.comparison([untrusted(), untrusted()]))),
-        ("evaluation", list(Row("t", "r", "m", score(()), None,
+        ("evaluation", list(ResultRow("t", "r", "m", score(()), None,
                                 None, 0, 0).to_json())),
         ("composition", list(composition.Composition().to_json())),
         ("tables", [table.name for table in tables.METADATA.sorted_tables]),

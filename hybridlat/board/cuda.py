@@ -178,12 +178,12 @@ class CtypesCuda(Cuda):
         if during is not None:
             during()
         self._call("cuEventSynchronize", events[-1])
-        found = []
+        times_us = []
         milliseconds = ctypes.c_float()
         for before, after in zip(events, events[1:]):
             self._call("cuEventElapsedTime", ctypes.byref(milliseconds), before, after)
-            found.append(float(milliseconds.value) * 1e3)
-        return found
+            times_us.append(float(milliseconds.value) * 1e3)
+        return times_us
 
     def release(self) -> None:
         self._lib.cuCtxSynchronize()

@@ -116,12 +116,12 @@ class CudaPython(Cuda):
         if during is not None:
             during()
         self._call("cuEventSynchronize", events[-1])
-        found = [
+        times_us = [
             float(self._call("cuEventElapsedTime", a, b)) * 1e3 for a, b in zip(events, events[1:])
         ]
         for event in events:
             self._call("cuEventDestroy", event)
-        return found
+        return times_us
 
     def release(self) -> None:
         for executable in self._graphs:

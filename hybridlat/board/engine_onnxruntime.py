@@ -64,16 +64,16 @@ class OnnxRuntimeEngine(Engine):
         self, key: str, count: int, during: Optional[Callable[[], None]] = None
     ) -> List[float]:
         sessions = self._models[key]
-        found = []
+        times_us = []
         for _ in range(count):
             session, feeds = sessions[self._turn % len(sessions)]
             self._turn += 1
             begin = time.perf_counter()
             session.run(None, feeds)
-            found.append((time.perf_counter() - begin) * 1e6)
+            times_us.append((time.perf_counter() - begin) * 1e6)
         if during is not None:
             during()
-        return found
+        return times_us
 
     def drop(self, key: str) -> None:
         self._models.pop(key, None)

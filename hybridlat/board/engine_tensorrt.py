@@ -9,7 +9,7 @@ from .cuda_adapters import open_cuda
 from .engines import Engine, Request
 from .errors import DeviceLost, EngineError
 from .nvml import Reading, Sensors
-from .trt_builder import Builder
+from .trt_builder import EngineBuilder
 from .trt_loaded import Loaded
 
 _SHORT_US = 100.0  # a graph shorter than this is timed by how fast the CPU launches it
@@ -29,7 +29,7 @@ class TensorRtEngine(Engine):
     name = "tensorrt"
 
     def __init__(self, timing_cache: str = "", cuda: str = "", level: str = "") -> None:
-        self._builder = Builder(timing_cache, level)
+        self._builder = EngineBuilder(timing_cache, level)
         self._cuda_choice = cuda or None
         self.version = self._builder.version
         if self._builder.rtx:
@@ -43,9 +43,9 @@ class TensorRtEngine(Engine):
         return self._builder.settings()
 
     def board(self) -> Dict[str, str]:
-        found = dict(self._about)
-        found.update(self._sensors.describe())
-        return found
+        facts = dict(self._about)
+        facts.update(self._sensors.describe())
+        return facts
 
     def read_sensors(self) -> Reading:
         return self._sensors.read()

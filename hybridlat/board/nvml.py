@@ -55,53 +55,53 @@ class Sensors(object):
 
     def read(self) -> Reading:
         """``sm_mhz``, ``temperature_c``, ``power_w``: those that can be read now."""
-        found: Reading = {}
+        reading: Reading = {}
         if self._lib is not None:
             clock = self._number("nvmlDeviceGetClockInfo", ctypes.c_int(_SM_CLOCK))
             heat = self._number("nvmlDeviceGetTemperature", ctypes.c_int(_GPU_TEMPERATURE))
             power = self._number("nvmlDeviceGetPowerUsage")
             if clock is not None:
-                found["sm_mhz"] = float(clock)
+                reading["sm_mhz"] = float(clock)
             if heat is not None:
-                found["temperature_c"] = float(heat)
+                reading["temperature_c"] = float(heat)
             if power is not None:
-                found["power_w"] = power / 1e3
-            return found
+                reading["power_w"] = power / 1e3
+            return reading
         clock = _integer(self._clock_file)
         heat = _integer(self._heat_file)
         if clock is not None:
-            found["sm_mhz"] = clock / 1e6
+            reading["sm_mhz"] = clock / 1e6
         if heat is not None:
-            found["temperature_c"] = heat / 1e3
-        return found
+            reading["temperature_c"] = heat / 1e3
+        return reading
 
     def describe(self) -> Dict[str, str]:
         """Driver, serial text of the device and limits; empty where there is no NVML."""
         if self._lib is None:
             return {}
-        found = {
+        facts = {
             "driver": self._text("nvmlSystemGetDriverVersion"),
             "uuid": self._text("nvmlDeviceGetUUID"),
         }
         limit = self._number("nvmlDeviceGetEnforcedPowerLimit")
         top = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_int(_SM_CLOCK))
         if limit is not None:
-            found["power_limit_w"] = "%g" % (limit / 1e3)
+            facts["power_limit_w"] = "%g" % (limit / 1e3)
         if top is not None:
-            found["max_sm_mhz"] = str(top)
-        return found
+            facts["max_sm_mhz"] = str(top)
+        return facts
 
 
 def summary(readings: List[Reading]) -> Dict[str, float]:
     """Mean, least and most of each sensor over the readings of one visit."""
-    found: Dict[str, float] = {}
+    means: Dict[str, float] = {}
     for key in ("sm_mhz", "temperature_c", "power_w"):
         values = [reading[key] for reading in readings if key in reading]
         if values:
-            found[key] = round(sum(values) / len(values), 2)
-            found[key + "_min"] = min(values)
-            found[key + "_max"] = max(values)
-    return found
+            means[key] = round(sum(values) / len(values), 2)
+            means[key + "_min"] = min(values)
+            means[key + "_max"] = max(values)
+    return means
 
 
 def _first_file(pattern: str, names: Tuple[str, ...]) -> Optional[str]:

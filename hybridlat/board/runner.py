@@ -147,13 +147,13 @@ class Runner(object):
         for _ in range(2):  # a worker that is lost gets one more try with a fresh process
             try:
                 try:
-                    found = self._measure(task)
+                    result = self._measure(task)
                 except EngineError as error:
                     if not _is_memory(error) or set(self._loaded) <= set(task["items"]):
                         raise
                     self._drop_all()  # the models that are kept for their pairs are in the way
-                    found = self._measure(task)
-                self._journal.write(dict(about, kind="visit", **found))
+                    result = self._measure(task)
+                self._journal.write(dict(about, kind="visit", **result))
                 return "measured"
             except EngineError as error:
                 self._journal.write(
@@ -185,14 +185,14 @@ class Runner(object):
             about = self._load(item, set(task["items"]))
             if about is not None:
                 built[item] = about
-        found = {"process": self._processes, "built": built}
+        result = {"process": self._processes, "built": built}
         if self._plan.reference:
             try:
                 self._load(self._plan.reference, set(task["items"]))
             except EngineError as error:
                 _say("without its reference: %s" % error)
                 self._plan.reference = ""
-        found.update(
+        result.update(
             worker.visit(
                 list(task["items"]),
                 int(settings.get("samples", 200)),
@@ -201,7 +201,7 @@ class Runner(object):
                 self._plan.reference,
             )
         )
-        return found
+        return result
 
     def _load(self, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
@@ -272,7 +272,7 @@ def _is_memory(error: EngineError) -> bool:
 
 def _done_elsewhere(results: str, plan: str) -> "set[Any]":
     """Tasks with their round that the other results files of this plan hold."""
-    found = set()  # type: set[Any]
+    done = set()  # type: set[Any]
     folder = os.path.dirname(os.path.abspath(results))
     for path in glob.glob(os.path.join(glob.escape(folder), "results*.jsonl")):
         if os.path.abspath(path) == os.path.abspath(results):
@@ -282,8 +282,8 @@ def _done_elsewhere(results: str, plan: str) -> "set[Any]":
             continue
         for line in lines:
             if line.get("kind") == "visit":
-                found.add((str(line["task"]), int(line["round"])))
-    return found
+                done.add((str(line["task"]), int(line["round"])))
+    return done
 
 
 def _say(text: str) -> None:

@@ -53,7 +53,7 @@ def external_libraries() -> Dict[str, bool]:
     return {"CUDNN": cudnn, "CUBLAS": cublas, "CUBLAS_LT": cublas}
 
 
-class Builder(object):
+class EngineBuilder(object):
     """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``."""
 
     def __init__(self, timing_cache: str = "", level: str = "") -> None:

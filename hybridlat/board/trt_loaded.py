@@ -96,6 +96,10 @@ class Loaded(object):
         for _ in range(runs):
             self._cuda.elapsed_us([enqueue])
         return [
-            {"name": name, "median_us": sorted(found)[len(found) // 2], "runs": len(found)}
-            for name, found in times.items()
+            {
+                "name": name,
+                "median_us": sorted(layer_times)[len(layer_times) // 2],
+                "runs": len(layer_times),
+            }
+            for name, layer_times in times.items()
         ]

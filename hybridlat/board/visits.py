@@ -51,7 +51,7 @@ def visit(
             batches[key].append(len(batch) - 1)
         if time.time() > end:
             break
-    found = {
+    result = {
         "samples_us": {k: [round(t, 3) for t in taken[k]] for k in asked},
         "sensors": {k: summary(readings[k]) for k in asked},
         "clocks": {
@@ -64,8 +64,8 @@ def visit(
     }  # type: Dict[str, Any]
     if reference:
         ordered = sorted(taken[reference])
-        found["reference_us"] = round(ordered[len(ordered) // 2], 3)
-    return found
+        result["reference_us"] = round(ordered[len(ordered) // 2], 3)
+    return result
 
 
 def _warm(engine: Engine, key: str, seconds: float) -> int:

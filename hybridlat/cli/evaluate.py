@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import aside, console, print_json, tell
+from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import TOLERANCE
 
 if TYPE_CHECKING:
-    from hybridlat.evaluation.results import Row, TargetReport
+    from hybridlat.evaluation.results import ResultRow, TargetReport
 
 
 @click.command()
@@ -109,16 +109,16 @@ def evaluate(
         seed=seed,
         track=not no_track,
     )
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
 
-    def judged(new: Sequence[Row], report: TargetReport | None) -> None:
+    def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:
         rows.extend(new)
         if not as_json:
             _show(new, report)
 
     try:
         evaluation.evaluate_targets(
-            targets, chosen, store=store, tell=tell(as_json), on_judged=judged
+            targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
         )
     finally:
         # What was judged before an interruption or a failure is not lost.
@@ -128,14 +128,14 @@ def evaluate(
             print_json([row.to_json() for row in rows])
 
 
-def _markdown(rows: Sequence[Row]) -> str:
+def _markdown(rows: Sequence[ResultRow]) -> str:
     """The leaderboard as Markdown."""
     from hybridlat.evaluation import leaderboard
 
     return leaderboard.markdown(rows)
 
 
-def _show(rows: Sequence[Row], report: TargetReport | None) -> None:
+def _show(rows: Sequence[ResultRow], report: TargetReport | None) -> None:
     """One target's figures, for people."""
     from hybridlat.evaluation import leaderboard
 
@@ -159,10 +159,10 @@ def _show(rows: Sequence[Row], report: TargetReport | None) -> None:
 
 
 def _pairs(texts: Sequence[str]) -> Mapping[str, str]:
-    found = {}
+    pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise click.BadParameter(f"{text!r} is not NAME=VALUE, for example batch=1")
-        found[name.strip()] = value.strip()
-    return found
+        pairs[name.strip()] = value.strip()
+    return pairs

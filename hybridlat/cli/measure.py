@@ -101,7 +101,7 @@ def _measure_far(
     with Store(store) as opened:
         reports = measure_on_host(
             read, Target.parse(target) if target else None, opened, host, what=what,
-            remeasure=remeasure, say=lambda sentence: click.echo(sentence, err=True),
+            remeasure=remeasure, on_message=lambda sentence: click.echo(sentence, err=True),
         )  # fmt: skip
     return [replace(report, network=file.name) for report, file in zip(reports, files, strict=True)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import aside, console, print_json, tell
+from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.cli.train import REFUSED, print_trained, trained_json
@@ -61,7 +61,7 @@ def onboard(
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
     with ProgressShown() as shown:
-        found = onboard_target(
+        onboarded = onboard_target(
             engine.backend,
             engine.options,
             budget,
@@ -71,30 +71,30 @@ def onboard(
             seed=seed,
             track=not no_track,
             progress=shown,
-            tell=tell(as_json),
+            on_message=on_message(as_json),
         )
-    for note in found.notes:
+    for note in onboarded.notes:
         aside(note)
     if as_json:
-        print_json(_onboarded(found))
+        print_json(_onboarded(onboarded))
     else:
         console().print(
-            f"{found.target}: {found.networks} networks and {found.cells} cells known, "
-            f"{found.kernels} random kernels measured now, in {found.elapsed_s:.0f} s"
+            f"{onboarded.target}: {onboarded.networks} networks and {onboarded.cells} cells known, "
+            f"{onboarded.kernels} random kernels measured now, in {onboarded.elapsed_s:.0f} s"
         )
-        if found.trained is not None:
-            print_trained(found.trained)
-    ctx.exit(0 if found.trained is not None and found.trained.accepted else REFUSED)
+        if onboarded.trained is not None:
+            print_trained(onboarded.trained)
+    ctx.exit(0 if onboarded.trained is not None and onboarded.trained.accepted else REFUSED)
 
 
-def _onboarded(found: Onboarded) -> dict[str, object]:
+def _onboarded(onboarded: Onboarded) -> dict[str, object]:
     return {
         "format": 1,
-        "target": str(found.target),
-        "networks": found.networks,
-        "cells": found.cells,
-        "kernels": found.kernels,
-        "elapsed_s": found.elapsed_s,
-        "notes": list(found.notes),
-        "trained": None if found.trained is None else trained_json(found.trained),
+        "target": str(onboarded.target),
+        "networks": onboarded.networks,
+        "cells": onboarded.cells,
+        "kernels": onboarded.kernels,
+        "elapsed_s": onboarded.elapsed_s,
+        "notes": list(onboarded.notes),
+        "trained": None if onboarded.trained is None else trained_json(onboarded.trained),
     }

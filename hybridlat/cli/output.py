@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
+
+from hybridlat.schema.progress import OnMessage, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,10 +31,6 @@ def print_json(value: object) -> None:
     click.echo(document(value))
 
 
-def tell(as_json: bool) -> Callable[[str], None]:
+def on_message(as_json: bool) -> OnMessage:
     """Progress as sentences on standard error; none beside JSON."""
-    return _silent if as_json else aside
-
-
-def _silent(_: str) -> None:
-    """Progress that nobody asked for."""
+    return silent if as_json else aside

@@ -113,11 +113,11 @@ def _sum_of_times(text: str, units: dict[str, float]) -> float:
     word = text.strip().lower()
     if re.fullmatch(rf"(?:(?:{_NUMBER})\s*[a-z]+\s*)+", word) is None:
         raise ValueError(text)
-    found = re.findall(rf"({_NUMBER})\s*([a-z]+)", word)
-    names = [unit for _, unit in found]
+    terms = re.findall(rf"({_NUMBER})\s*([a-z]+)", word)
+    names = [unit for _, unit in terms]
     if not set(names) <= set(units) or len(set(names)) < len(names):
         raise ValueError(text)
-    total = sum(float(number) * units[unit] for number, unit in found)
+    total = sum(float(number) * units[unit] for number, unit in terms)
     if not 0 < total < _LONGEST:
         raise ValueError(text)
     return total

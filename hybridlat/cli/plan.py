@@ -12,7 +12,7 @@ from hybridlat.cli import options
 from hybridlat.cli.output import print_json
 
 if TYPE_CHECKING:
-    from hybridlat.measuring.plans.execution import Imported
+    from hybridlat.measuring.plans.execution import PlanImport
     from hybridlat.measuring.report import What
 
 
@@ -71,7 +71,7 @@ def plan(
             from hybridlat.measuring.ssh import run_on
 
             run_on(host, runner, limit, _say)(Path(folder))
-            _tell(import_results(Path(folder), opened), as_json)
+            _print_imported(import_results(Path(folder), opened), as_json)
             return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
@@ -97,17 +97,17 @@ def import_(folder: str, board_id: str | None, store: str | None, as_json: bool)
     from hybridlat.store import Store
 
     with Store(store) as opened:
-        _tell(import_results(Path(folder), opened, board_id), as_json)
+        _print_imported(import_results(Path(folder), opened, board_id), as_json)
 
 
-def _tell(found: Imported, as_json: bool) -> None:
+def _print_imported(imported: PlanImport, as_json: bool) -> None:
     """What came of a plan."""
-    failures = sum(record.failure is not None for record in found.records)
-    targets = [str(target) for target in found.targets]
+    failures = sum(record.failure is not None for record in imported.records)
+    targets = [str(target) for target in imported.targets]
     if as_json:
-        print_json({"targets": targets, "records": len(found.records), "new": found.new,
+        print_json({"targets": targets, "records": len(imported.records), "new": imported.new,
                     "failures": failures})  # fmt: skip
         return
     failed = f", {failures} of them failures" if failures else ""
     names = ", ".join(targets)
-    click.echo(f"{found.new} of {len(found.records)} records are new{failed}: {names}")
+    click.echo(f"{imported.new} of {len(imported.records)} records are new{failed}: {names}")

@@ -180,18 +180,18 @@ def _import_public(
     from hybridlat.store.pack_io import batches
 
     with ProgressShown() as shown:
-        found = importers.load(data_set).read(path, Pace(shown, "reading"))
-        counts = {"read": len(found.measurements), "measurements": 0, "breakdowns": 0}
-        pace, total = Pace(shown, "keeping"), len(found.measurements) + len(found.breakdowns)
-        counts["signatures"] = opened.add_signatures(found.signatures)
-        for part in batches(found.measurements, _AT_ONCE):
+        imported = importers.load(data_set).read(path, Pace(shown, "reading"))
+        counts = {"read": len(imported.measurements), "measurements": 0, "breakdowns": 0}
+        pace, total = Pace(shown, "keeping"), len(imported.measurements) + len(imported.breakdowns)
+        counts["signatures"] = opened.add_signatures(imported.signatures)
+        for part in batches(imported.measurements, _AT_ONCE):
             counts["measurements"] += opened.add(part)
             pace(pace.done + len(part), total)
-        for items in batches(found.breakdowns, _AT_ONCE):
+        for items in batches(imported.breakdowns, _AT_ONCE):
             counts["breakdowns"] += opened.add_breakdowns(items)
             pace(pace.done + len(items), total)
-    targets = sorted({str(m.target) for m in found.measurements})
-    return counts, dict(found.skipped), targets
+    targets = sorted({str(m.target) for m in imported.measurements})
+    return counts, dict(imported.skipped), targets
 
 
 class Pace:
@@ -202,7 +202,7 @@ class Pace:
         self.done = 0
 
     def __call__(self, done: int, total: int) -> None:
-        from hybridlat.measuring.progress import Progress
+        from hybridlat.schema.progress import Progress
 
         self.done = done
         spent = time.monotonic() - self._began
@@ -225,21 +225,21 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
     if packs:
         from hybridlat.store.integrity import check_pack
 
-        findings = [finding for pack in packs for finding in check_pack(pack)]
+        problems = [problem for pack in packs for problem in check_pack(pack)]
         checked = count_text(len(packs), "pack")
     else:
         with Store(store) as opened:
-            findings = opened.check()
-            records = sum(row.records for row in opened.stats()) if not findings else 0
+            problems = opened.check()
+            records = sum(row.records for row in opened.stats()) if not problems else 0
             checked = f"{count_text(records, 'record')} in {shown_url(opened.url)}"
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(problem) for problem in problems])
     else:
-        for finding in findings:
-            click.echo(str(finding))
-        if not findings:
+        for problem in problems:
+            click.echo(str(problem))
+        if not problems:
             click.echo(f"{checked}: every hash, format and range checked, nothing wrong")
-    ctx.exit(DAMAGED if findings else 0)
+    ctx.exit(DAMAGED if problems else 0)
 
 
 @store.command()

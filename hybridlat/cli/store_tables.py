@@ -47,12 +47,12 @@ def run(
     refused = list(read.refused)
     targets = set()
     for taken in tables.take(read.rows, files, opened, pace):
-        found = taken.found
-        counts["signatures"] += opened.add_signatures(found.signatures)
-        counts["measurements"] += opened.add(found.measurements)
-        counts["breakdowns"] += opened.add_breakdowns(found.breakdowns)
-        counts["read"] += len(found.measurements)
-        targets |= {record.target for record in found.measurements}
+        imported = taken.imported
+        counts["signatures"] += opened.add_signatures(imported.signatures)
+        counts["measurements"] += opened.add(imported.measurements)
+        counts["breakdowns"] += opened.add_breakdowns(imported.breakdowns)
+        counts["read"] += len(imported.measurements)
+        targets |= {record.target for record in imported.measurements}
         refused += taken.refused
     return {
         **counts,

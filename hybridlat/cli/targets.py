@@ -28,21 +28,21 @@ def targets(store: str | None, as_json: bool, every_device: bool) -> None:
     """List what is known of which targets: store, packs, models, families and this machine."""
     from hybridlat.api import list_families, list_targets
 
-    found = list_targets(store)
+    known = list_targets(store)
     if as_json:
-        named = {info.target for info in found}
+        named = {info.target for info in known}
         families = list_families() if every_device else []
-        found += [t for f in families for t in f.targets() if t.target not in named]
-        print_json([asdict(info) for info in found])
+        known += [t for f in families for t in f.targets() if t.target not in named]
+        print_json([asdict(info) for info in known])
         return
     out = console()
-    out.print(_table(found))
+    out.print(_table(known))
     for family in list_families():
         out.print()
         _print_family(out, family, every_device)
 
 
-def _table(found: Sequence[TargetInfo]) -> Table:
+def _table(known: Sequence[TargetInfo]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -53,7 +53,7 @@ def _table(found: Sequence[TargetInfo]) -> Table:
     for title in ("cells", "networks", "model", "noise", "90 % sure"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("known from")
-    for info in found:
+    for info in known:
         here = "this machine" in info.source
         table.add_row(
             Text(info.target, "bold" if here else ""),

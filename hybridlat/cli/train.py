@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import console, print_json, tell
+from hybridlat.cli.output import console, on_message, print_json
 
 if TYPE_CHECKING:
     from hybridlat.training.train import Trained
@@ -50,7 +50,7 @@ def train(
 
     chosen = TrainingOptions(out=out, seed=seed, track=not no_track)
     try:
-        found = train_target(target, chosen, store=store, tell=tell(as_json))
+        trained = train_target(target, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as reason:
         if as_json:
             print_json({"format": 1, "target": target, "accepted": False, "reason": str(reason)})
@@ -58,41 +58,41 @@ def train(
             console().print(str(reason))
         return
     if as_json:
-        print_json(trained_json(found))
+        print_json(trained_json(trained))
     else:
-        print_trained(found)
-    ctx.exit(0 if found.accepted else REFUSED)
+        print_trained(trained)
+    ctx.exit(0 if trained.accepted else REFUSED)
 
 
-def print_trained(found: Trained) -> None:
+def print_trained(trained: Trained) -> None:
     """What a training came to, for people."""
     out = console()
-    out.print(f"{found.target}: {found.reason}")
-    for regime, score in found.scores.items():
+    out.print(f"{trained.target}: {trained.reason}")
+    for regime, score in trained.scores.items():
         coverage = "" if score.coverage is None else f", coverage {100 * score.coverage:.0f} %"
         if score.rmspe is not None:
             out.print(
                 f"  {regime:14} RMSPE {score.rmspe:6.2f} %, MAPE {score.mape:6.2f} %{coverage}"
             )
-    out.print(f"  model {found.model_hash}" + (f" in {found.folder}" if found.folder else ""))
+    out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
 
 
-def trained_json(found: Trained) -> dict[str, object]:
+def trained_json(trained: Trained) -> dict[str, object]:
     """What a training came to, as ``--json`` prints it."""
     return {
         "format": 1,
-        "target": str(found.target),
-        "accepted": found.accepted,
-        "reason": found.reason,
-        "rmspe": found.error,
-        "champion_rmspe": found.champion_error,
-        "held_out": found.held_out,
+        "target": str(trained.target),
+        "accepted": trained.accepted,
+        "reason": trained.reason,
+        "rmspe": trained.error,
+        "champion_rmspe": trained.champion_error,
+        "held_out": trained.held_out,
         "scores": {
             regime: {"rmspe": s.rmspe, "mape": s.mape, "coverage": s.coverage}
-            for regime, s in found.scores.items()
+            for regime, s in trained.scores.items()
         },
-        "model_hash": found.model_hash,
-        "folder": str(found.folder) if found.folder else None,
-        "version": found.version,
-        "mlflow_run": found.mlflow_run,
+        "model_hash": trained.model_hash,
+        "folder": str(trained.folder) if trained.folder else None,
+        "version": trained.version,
+        "mlflow_run": trained.mlflow_run,
     }

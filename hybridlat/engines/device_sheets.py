@@ -39,8 +39,8 @@ def user_folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
-    found = {file.stem for folder in (user_folder(), _folder()) for file in folder.glob("*.toml")}
-    return tuple(sorted(found | {device.name for device in _given.get()}))
+    stems = {file.stem for folder in (user_folder(), _folder()) for file in folder.glob("*.toml")}
+    return tuple(sorted(stems | {device.name for device in _given.get()}))
 
 
 def load(name_or_path: str | Path) -> Device:
@@ -157,16 +157,16 @@ def _seconds(work: Any) -> float:
 
 def _caches() -> tuple[int, ...]:
     """Data caches from the nearest to the last, from Linux's /sys; common sizes elsewhere."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             if (folder / "type").read_text().strip() == "Instruction":
                 continue
             level = int((folder / "level").read_text())
             size = (folder / "size").read_text().strip()
-            found[level] = int(size.rstrip("K")) * 1024 if size.endswith("K") else int(size)
+            sizes[level] = int(size.rstrip("K")) * 1024 if size.endswith("K") else int(size)
         except (OSError, ValueError):
             continue
-    if os.name == "posix" and found:
-        return tuple(found[level] for level in sorted(found))
+    if os.name == "posix" and sizes:
+        return tuple(sizes[level] for level in sorted(sizes))
     return (32 * 1024, 1024 * 1024, 16 * 2**20)

@@ -161,14 +161,14 @@ def _sources(path: Path, sheet: Mapping[str, Any], source: str) -> dict[str, str
             named.update(dict.fromkeys(peaks, text))
         else:
             named[key] = text
-    found = places | peaks
+    sources = places | peaks
     for place, one in named.items():
-        if place not in found:
+        if place not in sources:
             _refuse(path, f"sources names {place}, which the sheet does not have")
         if not isinstance(one, str) or not one.strip():
             _refuse(path, f"the source of {place} is {one!r}, but must be a text")
-        found[place] = one
-    return found
+        sources[place] = one
+    return sources
 
 
 def _quoted(text: str) -> str:

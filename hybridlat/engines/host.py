@@ -14,15 +14,15 @@ from hybridlat.schema.device_names import cpu_name
 @functools.cache
 def _cpuinfo() -> Mapping[str, str]:
     """First processor of /proc/cpuinfo; empty where there is none (not Linux)."""
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return found
+        return facts
     for line in text.split("\n\n", 1)[0].splitlines():
         key, _, value = line.partition(":")
-        found[key.strip()] = value.strip()
-    return found
+        facts[key.strip()] = value.strip()
+    return facts
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def cpu_environment() -> Mapping[str, str]:
     """CPU, cores seen, clock now, caches, system: what a record must know of this machine."""
     info = _cpuinfo()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found = {
+    environment = {
         "cpu": info.get("model name", platform.processor()),
         "cpu_family_model": f"{info.get('cpu family', '?')}-{info.get('model', '?')}",
         "cores": str(cores),
@@ -53,12 +53,12 @@ def cpu_environment() -> Mapping[str, str]:
         "python": platform.python_version(),
     }
     if "cpu MHz" in info:
-        found["clock_mhz"] = info["cpu MHz"]
+        environment["clock_mhz"] = info["cpu MHz"]
     if "cache size" in info:
-        found["cache"] = info["cache size"]
+        environment["cache"] = info["cache size"]
     if "hypervisor" in info.get("flags", "").split():
-        found["virtual_machine"] = "yes"
-    return found
+        environment["virtual_machine"] = "yes"
+    return environment
 
 
 def pin(threads: int) -> None:

@@ -142,23 +142,23 @@ def lowering_identity(target: Target) -> str:
 
 
 def _lowering(target: Target) -> LoweringModule:
-    found = entry(target.engine)
-    if found is None or found.lowering is None:
+    engine = entry(target.engine)
+    if engine is None or engine.lowering is None:
         raise TargetError(
             f"nobody has said how {target.engine!r} fuses operators, which {target} runs: choose "
             f"one of {', '.join(lowerings())}"
         )
-    return cast(LoweringModule, importlib.import_module(found.lowering))
+    return cast(LoweringModule, importlib.import_module(engine.lowering))
 
 
 def load_backend(name: str) -> type[Backend]:
     """The class of the backend ``name``; BackendUnavailable for a name that nobody offers."""
-    found = entry(name)
-    if found is None or found.backend is None:
+    engine = entry(name)
+    if engine is None or engine.backend is None:
         raise BackendUnavailable(
             f"there is no backend {name!r}: choose one of {', '.join(backends())}"
         )
-    return backend_at(found.backend)
+    return backend_at(engine.backend)
 
 
 def backend_at(place: str) -> type[Backend]:

@@ -87,9 +87,9 @@ def tune_network_correlation(
         most = 0.95 - fitted.near - network
         kind = min(fitted.kind + (fitted.network - network) * moved, most)
         tried = replace(fitted, network=network, kind=kind)
-        found = _error_left(networks, tried)
-        if found < least - 1e-12:
-            best, least = tried, found
+        error = _error_left(networks, tried)
+        if error < least - 1e-12:
+            best, least = tried, error
     return best
 
 
@@ -182,20 +182,20 @@ def _levels(
     the interval widen at the same pace in every state of a network, without which a surer answer
     could cost less to measure, and the tail of each stage alone is known from too few networks.
     """
-    found: list[tuple[float, float]] = []
+    multipliers: list[tuple[float, float]] = []
     for level in sorted({*CALIBRATED_AT, confidence}):
         promised = math.ceil((networks + 1) * level - 1e-9) <= networks
         reach = conformal_quantile(relative, level) if promised else None
-        if reach is not None and reach > (found[-1][1] if found else 0.0):
-            found.append((level, reach))
-    return tuple(found)
+        if reach is not None and reach > (multipliers[-1][1] if multipliers else 0.0):
+            multipliers.append((level, reach))
+    return tuple(multipliers)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:
     """The conformal quantile; where there are too few scores, a normal one widened for that."""
-    found = conformal_quantile(scores, confidence)
-    if found is not None:
-        return found
+    multiplier = conformal_quantile(scores, confidence)
+    if multiplier is not None:
+        return multiplier
     count = len(scores)
     spread = math.sqrt((sum(s * s for s in scores) + 4.0) / (count + 4.0))
     return max(normal_quantile(confidence) * spread * (1.0 + 1.0 / (count + 1)), *scores)

@@ -184,10 +184,10 @@ def _number(value: object) -> float:
 
 
 def _rising(levels: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
-    found = tuple((float(level), float(reach)) for level, reach in levels)
-    if any(not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]) for a, b in itertools.pairwise(found)):
+    pairs = tuple((float(level), float(reach)) for level, reach in levels)
+    if any(not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]) for a, b in itertools.pairwise(pairs)):
         raise ValueError(f"levels {levels} do not rise")
-    return found
+    return pairs
 
 
 def normal_quantile(confidence: float) -> float:
@@ -243,11 +243,11 @@ def fit_constants(
         pull = sigma**2 / _PRIOR_SCALE_SPREAD**2
         normal = normal + np.diag([sigma**2 / overhead_spread**2, pull])
         right = right + np.array([0.0, pull])
-        found = np.linalg.solve(normal, right)
-        if found[0] < 0:  # a network cannot take less than its cells: refit the scale alone
-            found = np.array([0.0, right[1] / normal[1, 1]])
-        moved = abs(found[0] - overhead) / latencies_us.min() + abs(found[1] - scale)
-        overhead, scale = float(found[0]), float(found[1])
+        constants = np.linalg.solve(normal, right)
+        if constants[0] < 0:  # a network cannot take less than its cells: refit the scale alone
+            constants = np.array([0.0, right[1] / normal[1, 1]])
+        moved = abs(constants[0] - overhead) / latencies_us.min() + abs(constants[1] - scale)
+        overhead, scale = float(constants[0]), float(constants[1])
         if moved < 1e-10:
             break
     return overhead, max(scale, 1e-3)

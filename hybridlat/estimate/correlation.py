@@ -102,9 +102,9 @@ def fit_correlation(
                 tried = replace(best, **{name: value})
                 if tried.network + tried.kind + tried.near > _MOST_SHARED or tried == best:
                     continue
-                found = score(tried)
-                if found > reached + 1e-9:
-                    best, reached = tried, found
+                likelihood = score(tried)
+                if likelihood > reached + 1e-9:
+                    best, reached = tried, likelihood
         if best == before:
             break
     return best

@@ -117,12 +117,12 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
         doubtful = "suspect" in record.labels.get("note", "")
         if record.kind == "network" and record.latency_us is not None and not doubtful:
             latest[record.signature] = record
-    found: list[MeasuredNetwork] = []
+    measured: list[MeasuredNetwork] = []
     partitions = store.breakdowns(target) if latest else ()
     # A network imported again has two: the older one does not tell what it copies.
     for breakdown in sorted(partitions, key=lambda b: "copied_bytes" not in b.labels):
         record_of = latest.pop(breakdown.signature, None)
-        if record_of is None or record_of.latency_us is None or len(found) >= MOST_NETWORKS:
+        if record_of is None or record_of.latency_us is None or len(measured) >= MOST_NETWORKS:
             continue
         hashes = [signature for signature, _ in breakdown.cells]
         texts = store.signature_texts(hashes)
@@ -130,8 +130,8 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
             copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
             counts = tuple(count for _, count in breakdown.cells)
             cells = tuple(texts[signature] for signature in hashes)
-            found.append(MeasuredNetwork(cells, counts, copied_bytes, record_of.latency_us))
-    return found
+            measured.append(MeasuredNetwork(cells, counts, copied_bytes, record_of.latency_us))
+    return measured
 
 
 def fill_in(

@@ -135,13 +135,13 @@ class FamilyPrior:
         self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float
     ) -> tuple[KernelSet, NDArray[np.intp]]:
         """The kernels of the cells, and the cell of each."""
-        found = geometry(texts)
-        values = found.values.copy()
-        classes = class_of(found)
+        cells = geometry(texts)
+        values = cells.values.copy()
+        classes = class_of(cells)
         values[:, COLUMN["op"]] = 0.0
-        each = np.asarray(counts, np.float64)[found.cell]
+        each = np.asarray(counts, np.float64)[cells.cell]
         table = KernelTable(values, classes, each, copied_bytes)
-        return kernel_set(table, self.device, self.precision), found.cell
+        return kernel_set(table, self.device, self.precision), cells.cell
 
     def _half_width(self, spread: float, confidence: float) -> float:
         calibration = self.model.calibration

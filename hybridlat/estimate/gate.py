@@ -30,7 +30,7 @@ _CLOSE_ENOUGH = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurementPlan:
     """What the gate would measure, in the order of what it is worth.
 
     ``positions`` index the posterior's cells, ``cost_s`` is their device time, ``half_width_share``
@@ -49,7 +49,7 @@ def plan(
     composition: Composition,
     tolerance: float,
     refused: Collection[int] = (),
-) -> Plan:
+) -> MeasurementPlan:
     """The cheapest set of cells found that brings the interval within ``tolerance``.
 
     ``refused`` are positions that cannot be measured (they failed, or nothing may be). With up to
@@ -67,7 +67,7 @@ def plan(
         chosen = search(state, candidates, aim)
     positions = (*required, *_by_worth(state, chosen))
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
-    return Plan(positions, cost, state.after(chosen).half_width, everything <= tolerance)
+    return MeasurementPlan(positions, cost, state.after(chosen).half_width, everything <= tolerance)
 
 
 def choose(
@@ -87,10 +87,10 @@ def choose(
     )
     if unknown:
         return unknown
-    found = plan(posterior, composition, tolerance, refused)
-    must = sum(1 for i in found.positions if i in posterior.required)
-    rest = found.positions[must:]
-    return found.positions[:must] + rest[: max(1, math.ceil(fraction * len(rest)))]
+    best = plan(posterior, composition, tolerance, refused)
+    must = sum(1 for i in best.positions if i in posterior.required)
+    rest = best.positions[must:]
+    return best.positions[:must] + rest[: max(1, math.ceil(fraction * len(rest)))]
 
 
 def ranking(posterior: ErrorPosterior, per_cost: bool = False) -> Iterator[int]:
@@ -166,7 +166,7 @@ def _exact(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
 def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
     # Every set looked at (a prefix of an order and one cell more) is independent of the aim: that
     # is what makes the cost fall, never rise, with a wider tolerance.
-    found: tuple[float, tuple[int, ...]] | None = None
+    cheapest: tuple[float, tuple[int, ...]] | None = None
     for per_cost in (True, False):
         taken: tuple[int, ...] = ()
         now, left, spent = state, list(candidates), 0.0
@@ -175,17 +175,17 @@ def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]
             gains = now.gains(left)
             for place in np.argsort(costs, kind="stable"):
                 cost = spent + float(costs[place])
-                if found is not None and cost >= found[0]:
+                if cheapest is not None and cost >= cheapest[0]:
                     break
                 if now.width_of(now.variance - float(gains[place])) <= aim:
-                    found = (cost, (*taken, left[int(place)]))
+                    cheapest = (cost, (*taken, left[int(place)]))
                     break
-            if found is not None and spent >= found[0]:
+            if cheapest is not None and spent >= cheapest[0]:
                 break
             best = int(np.argmax(gains / costs if per_cost else gains))
             taken, spent = (*taken, left[best]), spent + float(costs[best])
             now = now.after((left.pop(best),))
-    return found[1] if found is not None else tuple(candidates)
+    return cheapest[1] if cheapest is not None else tuple(candidates)
 
 
 def _by_worth(state: _State, chosen: tuple[int, ...]) -> tuple[int, ...]:

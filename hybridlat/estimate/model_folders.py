@@ -50,12 +50,12 @@ def user_models_folder() -> Path:
 def model_folders(target: Target | None) -> list[Path]:
     """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
     pattern = target.folder if target is not None else "*"
-    found = [
+    folders = [
         folder_in_use(place)
         for root in (user_models_folder(), shipped("models"))
         for place in sorted(root.glob(pattern))
     ]
-    return [folder for folder in found if folder is not None]
+    return [folder for folder in folders if folder is not None]
 
 
 def folder_in_use(place: Path) -> Path | None:

@@ -15,7 +15,7 @@ from hybridlat.estimate.composition import Composition, NetworkInterval, normal_
 from hybridlat.estimate.fallback import fill_in
 from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
-from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, Source
+from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Partition
@@ -34,8 +34,9 @@ class Request:
     """One network to be answered for, and what the answer has to be like.
 
     ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
-    ``anew`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at which
-    the call began; ``network`` reads the file's network, where more than its cells is asked for.
+    ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
+    which the call began; ``network`` reads the file's network, where more than its cells is asked
+    for.
     """
 
     file: OnnxFile
@@ -44,7 +45,7 @@ class Request:
     tolerance: float
     confidence: float
     measure: MeasureCells | None = None
-    anew: bool = False
+    remeasure: bool = False
     why_not: str = ""
     started: float = 0.0
 
@@ -68,7 +69,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     """The estimate of one network from what is known of its target."""
     hashes = [use.signature for use in request.partition.uses]
     fresh: set[str] = set()
-    if request.anew and request.measure is not None:
+    if request.remeasure and request.measure is not None:
         request.measure(request.file, request.partition, hashes)
         fresh.update(hashes)
     known = data.known(hashes)
@@ -98,10 +99,10 @@ def _let_the_gate_measure(
         # The first measurement on a machine also tells what entering its engine costs.
         state.composition = _composition(request, data, state.kin)
         state.fresh.update(wanted)
-        found = data.known(wanted)
+        stats = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
         for i in chosen:
-            record = found.get(hashes[i])
+            record = stats.get(hashes[i])
             if record is None or record.latency_us is None:
                 reason = record.failure if record else None
                 state.failures[i] = reason or "it was not measured in time"
@@ -132,8 +133,8 @@ def _priors(
     if model is not None:
         # A measured cell's text matters only beside predicted ones, which it teaches about.
         texts = data.texts(partition, [use.signature for use in partition.uses])
-        found = model.predict([texts[h] for h in missing])
-        predicted = dict(zip(missing, found, strict=True))
+        predictions = model.predict([texts[h] for h in missing])
+        predicted = dict(zip(missing, predictions, strict=True))
     levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
     kin: FamilyAnswer | None = None
     if any(h not in predicted or predicted[h].latency_us is None for h in missing):
@@ -242,22 +243,22 @@ def _about_cells(
     ``engine`` would have to measure cells; empty where none would help.
     """
     missing = sum(row.source == "unsupported" for row in rows)
-    found = []
+    warnings = []
     if engine:
-        found.append(f"nothing was measured: {request.why_not}")
+        warnings.append(f"nothing was measured: {request.why_not}")
         if engine in registry.backends():
-            found.append(
+            warnings.append(
                 "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
             )
     if not within and request.measure is not None and not missing:
-        found.append(
+        warnings.append(
             f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
             f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
         )
     if missing:
         have = "cell has" if missing == 1 else "cells have"
-        found.append(f"{missing} {have} no latency: the latency given is that of the others")
-    return found
+        warnings.append(f"{missing} {have} no latency: the latency given is that of the others")
+    return warnings
 
 
 def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
@@ -286,18 +287,18 @@ def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
 def _about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
     """A count of constants, and the first few of the other operators that do not run."""
     others = [i for i in removed if i not in file.constant_nodes]
-    found = []
+    warnings = []
     if others:
         names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
         if len(others) > NAMED:
             names.append(f"{len(others) - NAMED} more")
-        found.append(f"the engine runs no kernel for {', '.join(names)}")
+        warnings.append(f"the engine runs no kernel for {', '.join(names)}")
     if constants := len(removed) - len(others):
         only = "operator that only makes constants is" if constants == 1 else (
             "operators that only make constants are"
         )  # fmt: skip
-        found.append(f"{constants} {only} folded")
-    return ["; ".join(found)] if found else []
+        warnings.append(f"{constants} {only} folded")
+    return ["; ".join(warnings)] if warnings else []
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
@@ -307,7 +308,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     rows = []
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
-        source: Source = "measured" if posterior.is_measured(i) else "predicted"
+        source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
         reason, trusted = "", True
         interval = None
         guess = state.predicted.get(use.signature)

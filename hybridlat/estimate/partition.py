@@ -106,15 +106,15 @@ class Partitioner:
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = file.key(batch, shapes)
-        found = self._remembered.get(key)
-        if found is None:
-            found = self._recall(key) or self._ask(file, batch, shapes, key)
-            self._remembered[key] = found
+        partition = self._remembered.get(key)
+        if partition is None:
+            partition = self._recall(key) or self._ask(file, batch, shapes, key)
+            self._remembered[key] = partition
             if len(self._remembered) > MAX_REMEMBERED:
                 self._remembered.popitem(last=False)
         else:
             self._remembered.move_to_end(key)
-        return found
+        return partition
 
     def _cache_key(self, key: str) -> str:
         return f"{_scope(self._identity(self._target), self._target)}/{key}"
@@ -131,15 +131,15 @@ class Partitioner:
 
     def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)
-        found = partition_network(network, self._lower(network, self._target), file.node_names)
-        _log.debug("%s: %d distinct cells, by %s", file.label, len(found.uses), found.by)
+        partition = partition_network(network, self._lower(network, self._target), file.node_names)
+        _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if self._store is not None:
             try:
-                self._store.add_signatures(found.texts)
-                self._store.cache_put(self._cache_key(key), found.to_text())
+                self._store.add_signatures(partition.texts)
+                self._store.cache_put(self._cache_key(key), partition.to_text())
             except StoreError as error:  # the next process asks the engine again
                 _log.warning("a partition is not kept: %s", error)
-        return found
+        return partition
 
 
 def _scope(identity: str, target: Target) -> str:

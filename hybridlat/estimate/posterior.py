@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.schema.estimate import Source
+from hybridlat.schema.estimate import LatencySource
 
 Matrix = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class CellPrior:
     latency_us: float | None
     spread_share: float
     trusted: bool = True
-    source: Source = "predicted"
+    source: LatencySource = "predicted"
     cost_s: float = 1.0
     kinds: tuple[tuple[str, float], ...] = ()
     place: tuple[float, ...] = ()
@@ -114,8 +114,8 @@ def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
         return np.zeros((len(priors), len(priors)))
     place = np.array([f.place if len(f.place) == width else (math.nan,) * width for f in priors])
     difference = place[:, None, :] - place[None, :, :]
-    found = np.mean(difference**2, axis=2)
-    return np.asarray(np.where(np.isnan(found), np.inf, found))
+    squared = np.mean(difference**2, axis=2)
+    return np.asarray(np.where(np.isnan(squared), np.inf, squared))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,10 +191,10 @@ class ErrorPosterior:
     def latencies_us(self) -> Matrix:
         """Best guess of one use of each cell; NaN where nothing is known."""
         predicted = [math.nan if f.latency_us is None else f.latency_us for f in self.priors]
-        found = np.array(predicted, dtype=float) * np.exp(self.mean)
+        latencies = np.array(predicted, dtype=float) * np.exp(self.mean)
         for position, (latency_us, _) in self.measured.items():
-            found[position] = latency_us
-        return np.asarray(found)
+            latencies[position] = latency_us
+        return np.asarray(latencies)
 
     @cached_property
     def uses_us(self) -> Matrix:

@@ -53,18 +53,18 @@ class TargetData:
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """What is known of each cell; those nobody has measured are left out."""
         wanted = list(dict.fromkeys(hashes))
-        found = {h: self._remembered[h] for h in wanted if h in self._remembered}
-        missing = [h for h in wanted if h not in found]
+        stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
+        missing = [h for h in wanted if h not in stats]
         sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
         for target in (self.target, *self.kin):
             for source in sources if missing else []:
                 new = source.latencies(target, missing)
-                found.update(new)
+                stats.update(new)
                 missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
-        self._remembered.update(found)
-        return found
+        self._remembered.update(stats)
+        return stats
 
     def forget(self, hashes: Iterable[str]) -> None:
         """These were measured just now, and the entry cost perhaps: ask the store again."""
@@ -74,22 +74,22 @@ class TargetData:
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
-        found = {h: partition.texts[h] for h in hashes if h in partition.texts}
+        texts = {h: partition.texts[h] for h in hashes if h in partition.texts}
         sources: list[Store | PackLookup] = [self.store, *self._packs]
         for source in sources:
-            missing = [h for h in hashes if h not in found]
+            missing = [h for h in hashes if h not in texts]
             if missing:
-                found.update(source.signature_texts(missing))
+                texts.update(source.signature_texts(missing))
         for hash_ in hashes:
-            if hash_ not in found:
+            if hash_ not in texts:
                 raise StoreError(
                     f"the store has lost the text of the cell {hash_}: "
                     "run `hybridlat store check`, or use another store with --store"
                 )
-        return found
+        return texts
 
     @property
-    def entry_cost_us(self) -> float:
+    def dispatch_overhead_us(self) -> float:
         """What entering the engine costs once per inference; 0 where it was never measured."""
         if self._entry_cost_us is None:
             signature = _entry_cost_signature()
@@ -107,7 +107,7 @@ class TargetData:
         """
         if self._own_composition is not None:
             return self._own_composition
-        plain = Composition(overhead_us=self.entry_cost_us)
+        plain = Composition(overhead_us=self.dispatch_overhead_us)
         if self.borrowed is None:
             return plain
         lender, lent = self.borrowed
@@ -150,9 +150,9 @@ class TargetData:
         for folder in model_folders(None):
             sibling = readable(read_target, folder)
             if sibling is not None and sibling.engine == self.target.engine:
-                found = readable(read_composition, folder)
-                if found is not None and found.networks:
-                    return str(sibling), found
+                composition = readable(read_composition, folder)
+                if composition is not None and composition.networks:
+                    return str(sibling), composition
         return None
 
     @cached_property
@@ -183,7 +183,7 @@ def _first(
 ) -> T | None:
     """What is read from the first folder that has it, those that are damaged passed over."""
     for folder in folders:
-        found = readable(read, folder, warnings)
-        if found is not None:
-            return found
+        value = readable(read, folder, warnings)
+        if value is not None:
+            return value
     return None

@@ -104,17 +104,17 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
     """
     from hybridlat.store import Store, packs
 
-    found: dict[str, TargetInfo] = {}
+    by_name: dict[str, TargetInfo] = {}
 
     def add(
         target: Target, source: str, cells: int = 0, networks: int = 0,
         noise: float | None = None, half_width: float | None = None,
     ) -> None:  # fmt: skip
         name = str(target)
-        old = found.get(name)
+        old = by_name.get(name)
         if old is None:
             old = TargetInfo(name, "", 0, 0, bool(model_folders(target)))
-        found[name] = replace(
+        by_name[name] = replace(
             old,
             source=f"{old.source}, {source}".removeprefix(", "),
             cells=max(cells, old.cells),
@@ -147,7 +147,7 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
             add(engine.target, "this machine")
     except BackendUnavailable:
         pass
-    return sorted(found.values(), key=lambda info: info.target)
+    return sorted(by_name.values(), key=lambda info: info.target)
 
 
 def _target_of(task: Task) -> Target:

@@ -31,7 +31,7 @@ def evaluate_baselines(
     from those too. Gated regimes: as unseen, and of the cells that our gate measured it is told the
     truth; a baseline of layers cannot use those.
     """
-    found: list[MethodResult] = []
+    results: list[MethodResult] = []
     for name in names:
         kind = baselines.load(name)
         if not _things(kind, dataset):
@@ -61,11 +61,11 @@ def evaluate_baselines(
                         _answer(kind, dataset, network, values, measured)
                     )
         predict_ms = 1e3 * spent / asked if asked else None
-        found.extend(
+        results.extend(
             MethodResult(regime, name, tuple(given), predict_ms)
             for regime, given in predictions.items()
         )
-    return found
+    return results
 
 
 def _things(kind: type[Baseline], dataset: Dataset) -> Mapping[str, MeasuredCell]:
@@ -86,7 +86,7 @@ def _fit(
 ) -> Baseline:
     groups = dataset.groups() if kind.unit == "cell" else {}
     rows = [
-        baselines.Row(t.text, t.latency_us, groups.get(h) or t.labels.get("network", h))
+        baselines.TrainingRow(t.text, t.latency_us, groups.get(h) or t.labels.get("network", h))
         for h, t in sorted(_things(kind, dataset).items())
         if h not in forbidden
     ]
@@ -102,15 +102,15 @@ def _with_gate(
     guess: Sequence[float],
     gated: Mapping[str, Mapping[str, ErrorPosterior]],
 ) -> list[tuple[str, list[float], Collection[int]]]:
-    found: list[tuple[str, list[float], Collection[int]]] = []
+    runs: list[tuple[str, list[float], Collection[int]]] = []
     for regime, posteriors in gated.items():
         measured = posteriors[network.name].measured if kind.unit == "cell" else {}
         values = [
             dataset.cells[network.cells[i][0]].latency_us if i in measured else us
             for i, us in enumerate(guess)
         ]
-        found.append((regime, values, measured))
-    return found
+        runs.append((regime, values, measured))
+    return runs
 
 
 def _answer(

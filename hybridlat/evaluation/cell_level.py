@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,20 @@ from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.selection_curves import cell_reach
 from hybridlat.evaluation.splits import random_split
 from hybridlat.model import baselines
+from hybridlat.schema.progress import OnMessage
 
 SIZES = (300, 3000)
 SEEDS = (0, 1, 2)
 GATED_SHARE = 0.2
 _MOST_FOR_LARGEST = 0.8
 _OWN_MODEL = "model_only"  # by itself our own answers where nothing was measured: not fitted twice
-Tell = Callable[[str], None]
 
 
 def evaluate_cells(
     dataset: Dataset,
     config: FitConfig,
     names: Sequence[str],
-    tell: Tell,
+    on_message: OnMessage,
     seeds: Sequence[int] = SEEDS,
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
@@ -43,7 +43,7 @@ def evaluate_cells(
     costs = np.array([dataset.cells[h].cost_s for h in hashes])
     largest = int(len(hashes) * _MOST_FOR_LARGEST)
     sizes = [n for n in SIZES if n < largest] + [largest]
-    found: list[MethodResult] = []
+    results: list[MethodResult] = []
     chosen: dict[int, NDArray[np.intp]] = {}
     data = _Data(hashes, texts, truth, costs)
     methods = [OWN, *(n for n in names if baselines.load(n).unit == "cell")]
@@ -58,7 +58,9 @@ def evaluate_cells(
             spent = 0.0
             for seed in seeds:
                 if method != _OWN_MODEL:
-                    tell(f"{dataset.target}: {method}, trained on {size:,} cells, seed {seed}")
+                    on_message(
+                        f"{dataset.target}: {method}, trained on {size:,} cells, seed {seed}"
+                    )
                 train, test = random_split(len(hashes), size, seed)
                 if method == OWN:
                     predictions, took, order = _own(data, config, train, test, seed)
@@ -75,18 +77,20 @@ def evaluate_cells(
                 if size == largest:
                     measured = _measure(data, predictions, test, chosen[seed])
                     gated.append(score(measured))
-            found.append(
+            results.append(
                 MethodResult(f"cells@{size}", method, predictions, spent, True, mean_score(trials))
             )
             if gated:
                 regime = f"gated_cells@{GATED_SHARE * 100:g}%"
-                found.append(MethodResult(regime, method, measured, spent, True, mean_score(gated)))
+                results.append(
+                    MethodResult(regime, method, measured, spent, True, mean_score(gated))
+                )
             if method == OWN:
                 calibration[f"cells@{size}"] = of_cells(predictions, config.confidence)
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
-        results=tuple(found),
+        results=tuple(results),
         noise_floor=None,
         noise_within_5=None,
         networks=0,
@@ -162,7 +166,9 @@ def _baseline(
     seed: int,
 ) -> tuple[tuple[Prediction, ...], float]:
     model = baselines.load(name)(config.device, config.precision, seed)
-    model.fit([baselines.Row(data.texts[i], float(data.truth[i]), data.hashes[i]) for i in train])
+    model.fit(
+        [baselines.TrainingRow(data.texts[i], float(data.truth[i]), data.hashes[i]) for i in train]
+    )
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()
     said = model.predict(wanted)

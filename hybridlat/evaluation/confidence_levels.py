@@ -87,15 +87,15 @@ def of_cells(predictions: Sequence[Prediction], confidence: float) -> tuple[Conf
 
 def levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
     """The same answers with the intervals of each confidence."""
-    found = []
+    levels_ = []
     for level, given in predictions.items():
         total = score(given)
         if total.coverage is not None and total.width is not None:
-            found.append(
+            levels_.append(
                 ConfidenceLevel(
                     level, total.coverage, total.width,
                     sum(a.interval_us is not None for a in given),
                     total.measured_share, total.device_s,
                 )
             )  # fmt: skip
-    return tuple(found)
+    return tuple(levels_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.schema.device import Device
+from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -115,24 +116,24 @@ def cross_fit(
     config: FitConfig,
     place: Mapping[str, int],
     also_forbidden: Collection[str] = (),
-    tell: Callable[[str], None] | None = None,
+    on_message: OnMessage = silent,
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
-    ``place`` is the fold of each network by name; ``tell`` hears of every model, since each takes
-    from seconds to a minute.
+    ``place`` is the fold of each network by name; ``on_message`` hears of every model, since each
+    takes from seconds to a minute.
     """
     folds: dict[int, list[WholeNetwork]] = {}
     for network in networks:
         folds.setdefault(place[network.name], []).append(network)
     models: dict[int, CellModel] = {}
-    found: dict[str, HeldOutNetwork] = {}
+    by_name: dict[str, HeldOutNetwork] = {}
     for number, (fold, members) in enumerate(sorted(folds.items())):
-        if tell is not None:
+        if on_message is not None:
             what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
-            tell(f"{dataset.target}: {what}")
+            on_message(f"{dataset.target}: {what}")
         forbidden = dataset.forbidden(members) | set(also_forbidden)
         models[fold] = fit_without(dataset, forbidden, config)
         for network in members:
-            found[network.name] = held_out(models[fold], dataset, network)
-    return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, found)
+            by_name[network.name] = held_out(models[fold], dataset, network)
+    return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, by_name)

@@ -20,7 +20,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store.latencies import LatencyRow, aggregate
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Whatever holds records: a ``Store`` or a ``PackLookup``."""
 
     def measurements(
@@ -95,10 +95,10 @@ class Dataset:
 
     def groups(self) -> dict[str, str]:
         """The network that each cell was met in (the first by name); its own hash for the rest."""
-        found = {h: t.labels.get("network", h) for h, t in self.cells.items()}
+        groups = {h: t.labels.get("network", h) for h, t in self.cells.items()}
         for network in sorted(self.networks, key=lambda n: n.name, reverse=True):
-            found.update((h, network.name) for h, _ in network.cells if h in found)
-        return found
+            groups.update((h, network.name) for h, _ in network.cells if h in groups)
+        return groups
 
     def forbidden(self, networks: Iterable[WholeNetwork]) -> set[str]:
         """Hashes that a model must not have seen so that these networks are unseen.
@@ -108,11 +108,11 @@ class Dataset:
         """
         chosen = list(networks)
         names = {n.name for n in chosen}
-        found = {h for n in chosen for h, _ in (*n.cells, *n.layers)}
+        hashes = {h for n in chosen for h, _ in (*n.cells, *n.layers)}
         for signature in sorted({h for n in chosen for h, _ in n.cells} & set(self.cells)):
-            found |= set(kernel_hashes(self.cells[signature].text))
-        found |= {h for h, t in self.cells.items() if t.labels.get("network") in names}
-        return found
+            hashes |= set(kernel_hashes(self.cells[signature].text))
+        hashes |= {h for h, t in self.cells.items() if t.labels.get("network") in names}
+        return hashes
 
 
 _kernel_hashes: dict[str, tuple[str, ...]] = {}
@@ -120,17 +120,17 @@ _kernel_hashes: dict[str, tuple[str, ...]] = {}
 
 def kernel_hashes(text: str) -> tuple[str, ...]:
     """Hashes of the single kernels of a cell's signature text."""
-    found = _kernel_hashes.get(text)
-    if found is None:
+    hashes = _kernel_hashes.get(text)
+    if hashes is None:
         network = read(text)
         origins = tuple((i,) for i in range(len(network.nodes)))
         whole = Lowered(network, origins, (), "signature")
-        found = _kernel_hashes[text] = tuple(sign(c.network).hash for c in kernels(whole))
-    return found
+        hashes = _kernel_hashes[text] = tuple(sign(c.network).hash for c in kernels(whole))
+    return hashes
 
 
 def load(
-    target: Target, sources: Sequence[Source], where: Mapping[str, str] | None = None
+    target: Target, sources: Sequence[RecordSource], where: Mapping[str, str] | None = None
 ) -> Dataset:
     """The records of ``target`` in all sources together, failures left out.
 
@@ -152,8 +152,8 @@ def load(
     texts = _texts(sources, {h for kind, h in grouped if kind != "network"})
     cells: dict[str, MeasuredCell] = {}
     layers: dict[str, MeasuredCell] = {}
-    for (kind, signature), found in sorted(grouped.items()):
-        thing = _thing(texts.get(signature), list(found.values()))
+    for (kind, signature), summaries in sorted(grouped.items()):
+        thing = _thing(texts.get(signature), list(summaries.values()))
         if kind != "network" and thing is not None and _chosen(thing, where or {}):
             (cells if kind == "cell" else layers)[signature] = thing
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
@@ -221,8 +221,8 @@ def _network(item: Breakdown, records: list[_RecordSummary]) -> WholeNetwork | N
     )
 
 
-def _texts(sources: Sequence[Source], hashes: set[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for source in sources:
-        found.update(source.signature_texts(hashes - set(found)))
-    return found
+        texts.update(source.signature_texts(hashes - set(texts)))
+    return texts

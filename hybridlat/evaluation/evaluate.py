@@ -19,15 +19,16 @@ from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, run_log, tracking
 from hybridlat.evaluation.cell_level import evaluate_cells
 from hybridlat.evaluation.cross_fitting import FitConfig, device_of
-from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, Source, load
+from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
 from hybridlat.evaluation.network_level import evaluate_networks
-from hybridlat.evaluation.results import Row, TargetReport
+from hybridlat.evaluation.results import ResultRow, TargetReport
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.evaluation.whole_network_level import Families
 from hybridlat.evaluation.whole_network_report import WholeNetworks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.baselines import sums
 from hybridlat.schema.device import Device
+from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
 
@@ -40,8 +41,7 @@ _REGIMES = (
     "gated_cells@S (5%, 10%, 20% or 30%), cells@N where only cells are recorded, and "
     "unseen_family, zero_shot and few@K where only whole networks are"
 )
-Tell = Callable[[str], None]
-OnJudged = Callable[[Sequence[Row], TargetReport | None], None]
+OnEvaluated = Callable[[Sequence[ResultRow], TargetReport | None], None]
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class EvaluationOptions:
     def methods(self) -> tuple[str, ...]:
         """Names of the baselines of cells; InputError for one that there is not."""
         names = all_baselines.names() if self.baselines is None else self.baselines
-        found = tuple(name for name in names if name not in sums.OF_SUMS_ALONE)
-        for name in found:
+        methods = tuple(name for name in names if name not in sums.OF_SUMS_ALONE)
+        for name in methods:
             all_baselines.load(name)
-        return found
+        return methods
 
     @property
     def methods_of_sums(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class EvaluationOptions:
 class Evaluation:
     """The rows of all targets, in order, and what is behind them."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     reports: tuple[TargetReport, ...]
 
     def to_json(self) -> list[dict[str, object]]:
@@ -109,8 +109,8 @@ def evaluate_targets(
     options: EvaluationOptions | None = None,
     *,
     store: str | None = None,
-    tell: Tell | None = None,
-    on_judged: OnJudged | None = None,
+    on_message: OnMessage = silent,
+    on_evaluated: OnEvaluated | None = None,
 ) -> Evaluation:
     """Judge ``targets``: those named, or all that the store or the shipped packs have cells of.
 
@@ -121,30 +121,29 @@ def evaluate_targets(
     """
     chosen = options or EvaluationOptions()
     chosen.check()
-    say = tell or _silent
     with Store(store) as opened:
         named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
         order = named or known_targets(opened, chosen.packs_folder)
-        whole_networks = _whole_networks(opened, order, chosen, say)
+        whole_networks = _whole_networks(opened, order, chosen, on_message)
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
-        rows: list[Row] = []
+        rows: list[ResultRow] = []
         reports: list[TargetReport] = []
         refused: list[HybridlatError] = []
         with tracker.run("evaluate") as whole:
             try:
                 for place, target in enumerate(order):
                     if len(order) > 1:
-                        say(_what_is_next(place, order))
+                        on_message(_what_is_next(place, order))
                     new, report = _one_target(target, chosen, opened, whole, whole_networks)
                     if isinstance(new, HybridlatError):
                         refused.append(new)
-                        new = [Row.without_figures(target, str(new))]
-                        say(f"{target} is left out: {new[0].reason}")
+                        new = [ResultRow.without_figures(target, str(new))]
+                        on_message(f"{target} is left out: {new[0].reason}")
                     if report is not None:
                         reports.append(report)
                     rows += new
-                    if on_judged is not None and (report is not None or len(order) > 1):
-                        on_judged(new, report)
+                    if on_evaluated is not None and (report is not None or len(order) > 1):
+                        on_evaluated(new, report)
             finally:
                 if reports:
                     whole.text("leaderboard.md", leaderboard.markdown(rows))
@@ -154,7 +153,7 @@ def evaluate_targets(
 
 
 def _whole_networks(
-    store: Store, order: Sequence[Target], options: EvaluationOptions, tell: Tell
+    store: Store, order: Sequence[Target], options: EvaluationOptions, on_message: OnMessage
 ) -> WholeNetworks:
     """What judges targets without cells: they learn from all whole networks in the store."""
     kin = [*order, *(s.target for s in store.stats() if s.networks)]
@@ -163,16 +162,16 @@ def _whole_networks(
         lambda target: sources_of(target, store, options.packs_folder),
         options.device,
     )
-    return WholeNetworks(families, tell)
+    return WholeNetworks(families, on_message)
 
 
 def _one_target(
     target: Target,
     options: EvaluationOptions,
     store: Store,
-    whole: tracking.Run,
+    whole: tracking.TrackedRun,
     whole_networks: WholeNetworks,
-) -> tuple[list[Row] | HybridlatError, TargetReport | None]:
+) -> tuple[list[ResultRow] | HybridlatError, TargetReport | None]:
     """Its rows and the report behind them, or why there are none."""
     try:
         report, config = _report(target, options, store, whole_networks)
@@ -202,10 +201,12 @@ def _report(
     config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
     if dataset is None:
         names = options.methods_of_sums
-        return whole_networks.judge(target, config, names, options.networks, options.trials), config
-    tell = whole_networks.tell
+        return whole_networks.evaluate(
+            target, config, names, options.networks, options.trials
+        ), config
+    on_message = whole_networks.on_message
     report = evaluate_target(
-        dataset, config, options.tolerances, options.methods, tell, options.trials
+        dataset, config, options.tolerances, options.methods, on_message, options.trials
     )
     return report, config
 
@@ -228,16 +229,18 @@ def evaluate_target(
     config: FitConfig,
     tolerances: Sequence[float],
     names: Sequence[str],
-    tell: Tell,
+    on_message: OnMessage,
     trials: int = 3,
 ) -> TargetReport:
     """One target: per network where at least ten were measured whole, else per cell."""
     count = len(dataset.complete_networks)
     if count >= LEAST_NETWORKS:
-        return evaluate_networks(dataset, config, tolerances, names, tell)
+        return evaluate_networks(dataset, config, tolerances, names, on_message)
     if count:
-        tell(f"{dataset.target}: {count} whole networks are too few to hold out, judged per cell")
-    return evaluate_cells(dataset, config, names, tell, range(trials))
+        on_message(
+            f"{dataset.target}: {count} whole networks are too few to hold out, judged per cell"
+        )
+    return evaluate_cells(dataset, config, names, on_message, range(trials))
 
 
 def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target]:
@@ -245,20 +248,22 @@ def known_targets(store: Store, packs_folder: Path | None = None) -> list[Target
 
     InputError where there are none.
     """
-    found = {
+    counts = {
         s.target: s.cells + s.networks + s.layers for s in store.stats() if s.cells or s.networks
     }
     for pack in packs.shipped_packs(packs_folder):
-        found[pack.target] = found.get(pack.target, 0) + sum(pack.counts().values())
-    if not found:
+        counts[pack.target] = counts.get(pack.target, 0) + sum(pack.counts().values())
+    if not counts:
         raise InputError(
             "there is nothing to judge: the store is empty and no packs are shipped; "
             "measure a network, import a pack or onboard a target first"
         )
-    return sorted(found, key=lambda target: (found[target], str(target)))
+    return sorted(counts, key=lambda target: (counts[target], str(target)))
 
 
-def sources_of(target: Target, store: Store, packs_folder: Path | None = None) -> list[Source]:
+def sources_of(
+    target: Target, store: Store, packs_folder: Path | None = None
+) -> list[RecordSource]:
     """Where records of the target may lie: the store, then its packs."""
     return [store, *packs.packs_for(target, packs_folder)]
 
@@ -275,10 +280,6 @@ def _restricted(dataset: Dataset, networks: Iterable[str] | None) -> Dataset:
             f"known are {known}"
         )
     return dataclasses.replace(dataset, networks=chosen)
-
-
-def _silent(_: str) -> None:
-    """Progress that nobody asked for."""
 
 
 __all__ = [

@@ -17,12 +17,12 @@ _NAMES = {"gate": "the gate", "share_only": "largest share first", "random": "at
 
 def figures(report: TargetReport) -> dict[str, Figure]:
     """File name → figure, for what the report has the data of."""
-    found: dict[str, Figure] = {"parity.png": parity(report)}
+    by_file: dict[str, Figure] = {"parity.png": parity(report)}
     if report.curves:
-        found["risk_coverage.png"] = risk_coverage(report)
+        by_file["risk_coverage.png"] = risk_coverage(report)
     if any(report.calibration.values()):
-        found["calibration.png"] = calibration(report)
-    return found
+        by_file["calibration.png"] = calibration(report)
+    return by_file
 
 
 def _canvas(title: str, x: str, y: str) -> tuple[Figure, Any]:

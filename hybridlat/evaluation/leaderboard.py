@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hybridlat.evaluation.results import OWN, Row
+from hybridlat.evaluation.results import OWN, ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ _HEADINGS = (
 _BOUND = "perfect"  # chooses by the truth: what no method can beat
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ResultRow) -> tuple[str, ...]:
     s = row.score
     return (
         row.regime,
@@ -37,7 +37,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _answered(row: Row) -> str:
+def _answered(row: ResultRow) -> str:
     """On how many networks or cells the figures stand, and of how many that is a part."""
     share = row.answered_share
     if share is not None and share < 1:
@@ -53,7 +53,7 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def ordered(rows: Sequence[Row]) -> list[Row]:
+def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """By regime as they came, and within one by RMSPE; who answers less than asked comes last."""
     place = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
     enough = _enough(rows)
@@ -69,40 +69,40 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     )
 
 
-def _enough(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
+def _enough(rows: Sequence[ResultRow]) -> dict[tuple[str, str], int]:
     """How many must be answered, per target and regime, to be compared: all, or what we answer.
 
     Whoever answers the easy part alone has a small error that says nothing about the rest.
     """
-    found: dict[tuple[str, str], int] = {}
+    most: dict[tuple[str, str], int] = {}
     for row in rows:
         key = (row.target, row.regime)
-        found[key] = max(found.get(key, 0), row.asked, row.score.answered)
+        most[key] = max(most.get(key, 0), row.asked, row.score.answered)
     for row in rows:
         if row.method == OWN:
-            found[row.target, row.regime] = row.score.answered
-    return found
+            most[row.target, row.regime] = row.score.answered
+    return most
 
 
-def _answers(row: Row, enough: Mapping[tuple[str, str], int]) -> bool:
+def _answers(row: ResultRow, enough: Mapping[tuple[str, str], int]) -> bool:
     """Whether a method answers enough to be compared; one that was asked for less, all of that."""
     wanted = enough[row.target, row.regime]
     return row.score.answered >= min(wanted, row.asked or wanted)
 
 
-def best(rows: Sequence[Row]) -> list[Row]:
+def best(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The method with the least error in each regime of each target that has one to compare."""
     enough = _enough(rows)
-    found: dict[tuple[str, str], Row] = {}
+    best_of: dict[tuple[str, str], ResultRow] = {}
     for row in ordered(rows):
         key = (row.target, row.regime)
         fair = _answers(row, enough) and row.score.rmspe is not None
         if fair and row.method != _BOUND:
-            found.setdefault(key, row)
-    return list(found.values())
+            best_of.setdefault(key, row)
+    return list(best_of.values())
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[ResultRow]) -> str:
     """One table per target, the best of each regime in bold."""
     text: list[str] = []
     for target in dict.fromkeys(r.target for r in rows):
@@ -126,7 +126,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(text)
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
+def show(rows: Sequence[ResultRow], console: Console) -> None:
     """One table per target, for people; what does not fit the terminal's width is named below."""
     from rich.table import Table
 
@@ -161,7 +161,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
         console.print()
 
 
-def show_calibration(rows: Sequence[Row], console: Console) -> None:
+def show_calibration(rows: Sequence[ResultRow], console: Console) -> None:
     """Per target: how often our intervals hold the truth, and how wide they are, by confidence."""
     from rich.table import Table
 
@@ -178,9 +178,11 @@ def show_calibration(rows: Sequence[Row], console: Console) -> None:
         for confidence in asked:
             table.add_column(f"{100 * confidence:g} %", justify="right", no_wrap=True)
         for row in own:
-            found = {level.confidence: level for level in row.calibration}
+            by_confidence = {level.confidence: level for level in row.calibration}
             cells = [
-                f"{100 * found[c].coverage:.0f} / {100 * found[c].width:.0f}" if c in found else "–"
+                f"{100 * by_confidence[c].coverage:.0f} / {100 * by_confidence[c].width:.0f}"
+                if c in by_confidence
+                else "–"
                 for c in asked
             ]
             table.add_row(row.regime, *cells)

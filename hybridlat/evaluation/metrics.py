@@ -76,12 +76,12 @@ def score(predictions: Sequence[Prediction]) -> Score:
 
 def mean_score(scores: Sequence[Score]) -> Score:
     """Each figure's mean over repeated trials, of those trials that have it."""
-    found = {}
+    means = {}
     for item in fields(Score):
         values = [v for s in scores if (v := getattr(s, item.name)) is not None]
-        found[item.name] = statistics.fmean(values) if values else None
-    found["answered"] = round(found["answered"] or 0)
-    return Score(**found)  # type: ignore[arg-type]
+        means[item.name] = statistics.fmean(values) if values else None
+    means["answered"] = round(means["answered"] or 0)
+    return Score(**means)  # type: ignore[arg-type]
 
 
 def rmspe(errors: NDArray[np.float64]) -> float | None:
@@ -121,5 +121,5 @@ def noise(repeats_us: Sequence[Sequence[float]]) -> tuple[float | None, float | 
         if len(repeats) > 1
         for i in range(len(repeats))
     ]
-    found = np.array(errors)
-    return rmspe(found), _mean(np.abs(found) <= 0.05)
+    relative = np.array(errors)
+    return rmspe(relative), _mean(np.abs(relative) <= 0.05)

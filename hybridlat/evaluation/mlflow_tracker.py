@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hybridlat.evaluation.tracking import (
     CHAMPION,
     EXPERIMENT,
-    Run,
+    TrackedRun,
     Tracker,
     TrackingError,
     Version,
@@ -68,7 +68,7 @@ def _calling(what: str) -> Iterator[None]:
             raise TrackingError(f"MLflow could not {what}: {first}") from error
 
 
-class _MlflowRun(Run):
+class _MlflowRun(TrackedRun):
     def __init__(self, client: Any, run_id: str, experiment: str) -> None:
         self._client, self.id, self._experiment = client, run_id, experiment
 
@@ -114,7 +114,7 @@ class _MlflowRun(Run):
             self._client.log_artifacts(self.id, str(folder), name)
 
     @contextlib.contextmanager
-    def nested(self, name: str) -> Iterator[Run]:
+    def nested(self, name: str) -> Iterator[TrackedRun]:
         with _started(self._client, self._experiment, name, self.id) as run:
             yield run
 
@@ -148,9 +148,9 @@ class MlflowTracker(Tracker):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         with _calling(f"open {uri}"):
             self._client = self._mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
-            found = self._client.get_experiment_by_name(EXPERIMENT)
+            experiment = self._client.get_experiment_by_name(EXPERIMENT)
             self._experiment: str = (
-                found.experiment_id if found is not None else self._new_experiment()
+                experiment.experiment_id if experiment is not None else self._new_experiment()
             )
 
     def _new_experiment(self) -> str:
@@ -162,11 +162,13 @@ class MlflowTracker(Tracker):
         return str(self._client.create_experiment(EXPERIMENT, artifact_location=place))
 
     @contextlib.contextmanager
-    def run(self, name: str) -> Iterator[Run]:
+    def run(self, name: str) -> Iterator[TrackedRun]:
         with _started(self._client, self._experiment, name, None) as run:
             yield run
 
-    def register(self, target: Target, run: Run, folder: Path, device: str) -> Version | None:
+    def register(
+        self, target: Target, run: TrackedRun, folder: Path, device: str
+    ) -> Version | None:
         name = model_name(target)
         run.files(folder, "model")
         with _calling(f"register {name}"):
@@ -182,10 +184,10 @@ class MlflowTracker(Tracker):
         from mlflow.exceptions import MlflowException
 
         try:
-            found = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
+            version = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
         except MlflowException:
             return None  # no such model, or nobody carries the alias
-        return self._version(found)
+        return self._version(version)
 
     def promote(self, version: Version) -> None:
         with _calling("move the alias champion"):
@@ -193,8 +195,8 @@ class MlflowTracker(Tracker):
 
     def download(self, version: Version, folder: Path) -> Path | None:
         with _calling(f"fetch {version.name} version {version.number}"):
-            found = self._client.download_artifacts(version.run_id, "model", str(folder))
-        return Path(found)
+            downloaded = self._client.download_artifacts(version.run_id, "model", str(folder))
+        return Path(downloaded)
 
     def _version(self, made: Any) -> Version:
         with _calling("read a model version"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hybridlat.estimate.calibration import (
     HeldOutNetwork,
@@ -22,10 +22,10 @@ from hybridlat.evaluation.metrics import Prediction, noise
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.splits import FOLDS, even_folds
+from hybridlat.schema.progress import OnMessage
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
 _MEASURED, _UNSEEN = "measured", "unseen"
-Tell = Callable[[str], None]
 
 
 def evaluate_networks(
@@ -33,29 +33,33 @@ def evaluate_networks(
     config: FitConfig,
     tolerances: Sequence[float],
     baselines: Sequence[str],
-    tell: Tell,
+    on_message: OnMessage,
     folds: int = FOLDS,
 ) -> TargetReport:
     """Every network of the records judged once, by a model and constants that have not seen it."""
     networks = dataset.complete_networks
-    tell(f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn")
+    on_message(
+        f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn"
+    )
     place = even_folds((n.name for n in networks), folds)
-    fitted = cross_fit(dataset, networks, config, place, tell=tell)
+    fitted = cross_fit(dataset, networks, config, place, on_message=on_message)
     compositions = {
         fold: fit_composition(fitted.others(fold), config.confidence) for fold in fitted.folds
     }
-    found: dict[str, list[Prediction]] = {}
+    predictions: dict[str, list[Prediction]] = {}
     posteriors: dict[str, dict[str, ErrorPosterior]] = {}
     spent: dict[str, list[float]] = {}
     for fold, members in fitted.folds.items():
         for network in members:
             _play(
                 dataset, network, fitted.held_out[network.name], compositions[fold], tolerances,
-                found, posteriors, spent,
+                predictions, posteriors, spent,
             )  # fmt: skip
     predict_ms = _predict_ms(dataset, fitted)
-    own = [MethodResult(regime, OWN, tuple(found[regime]), predict_ms) for regime in found]
-    tell(f"{dataset.target}: fitting baselines")
+    own = [
+        MethodResult(regime, OWN, tuple(predictions[regime]), predict_ms) for regime in predictions
+    ]
+    on_message(f"{dataset.target}: fitting baselines")
     gated = {r: b for r, b in posteriors.items() if r not in (_MEASURED, _UNSEEN)}
     others = evaluate_baselines(dataset, fitted, config, gated, baselines)
     drawn = selection_curves.risk_coverage(fitted, compositions)
@@ -63,7 +67,7 @@ def evaluate_networks(
     own.extend(selection_curves.choices(pairs, CELL_SHARES))
     cells = _cells(pairs)
     own.append(MethodResult("unseen_cells", OWN, cells, predict_ms, per_cell=True))
-    tell(f"{dataset.target}: intervals at other confidences")
+    on_message(f"{dataset.target}: intervals at other confidences")
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     calibration = {
         regime: confidence_levels.of_gate(pairs, gates[regime], given)
@@ -94,7 +98,7 @@ def _play(
     network: HeldOutNetwork,
     composition: Composition,
     tolerances: Sequence[float],
-    found: dict[str, list[Prediction]],
+    predictions: dict[str, list[Prediction]],
     posteriors: dict[str, dict[str, ErrorPosterior]],
     spent: dict[str, list[float]],
 ) -> None:
@@ -102,20 +106,20 @@ def _play(
     start = composition.start(network.cells)
     for regime, posterior in ((_MEASURED, everything), (_UNSEEN, start)):
         posteriors.setdefault(regime, {})[whole.name] = posterior
-        found.setdefault(regime, []).append(prediction_in(network, composition, posterior))
+        predictions.setdefault(regime, []).append(prediction_in(network, composition, posterior))
     total_s = math.fsum(c.cost_s for c in network.cells)
     for tolerance in tolerances:
         regime = f"gated@{tolerance * 100:g}%"
         posterior = simulate_gate(network, composition, tolerance)
         posteriors.setdefault(regime, {})[whole.name] = posterior
         said = prediction_in(network, composition, posterior)
-        found.setdefault(regime, []).append(said)
+        predictions.setdefault(regime, []).append(said)
         spent.setdefault(regime, []).append(said.device_s / total_s)
     for share in CELL_SHARES:
         regime = f"gated_cells@{share * 100:g}%"
         posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
         posteriors.setdefault(regime, {})[whole.name] = posterior
-        found.setdefault(regime, []).append(prediction_in(network, composition, posterior))
+        predictions.setdefault(regime, []).append(prediction_in(network, composition, posterior))
 
 
 def _cells(pairs: Sequence[tuple[HeldOutNetwork, Composition]]) -> tuple[Prediction, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.evaluation.dataset import Source
+from hybridlat.evaluation.dataset import RecordSource
 from hybridlat.graph.signature import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
@@ -51,7 +51,7 @@ class NetworkRecord:
         return "suspect" in self.labels.get("note", "")
 
 
-def load_networks(target: Target, sources: Sequence[Source]) -> tuple[NetworkRecord, ...]:
+def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[NetworkRecord, ...]:
     """The whole networks of ``target`` in all sources together, failures left out, by name.
 
     Of several partitions of one network that of the rules in force counts. A network without a
@@ -65,18 +65,18 @@ def load_networks(target: Target, sources: Sequence[Source]) -> tuple[NetworkRec
         if not record.labels.get("role")
     }
     partitions = _partitions(target, sources)
-    found: dict[tuple[object, ...], list[Measurement]] = {}
+    grouped: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records.values():
         labels = {k: v for k, v in record.labels.items() if k not in _ONE_RUN}
-        found.setdefault((record.signature, tuple(sorted(labels.items()))), []).append(record)
-    chosen = [(p, same) for same in found.values() if (p := _of(same[0], partitions)) is not None]
+        grouped.setdefault((record.signature, tuple(sorted(labels.items()))), []).append(record)
+    chosen = [(p, same) for same in grouped.values() if (p := _of(same[0], partitions)) is not None]
     texts = _texts(sources, {h for p, _ in chosen for h, _ in (*p.cells, *p.layers)})
     networks = [_record(partition, same, texts) for partition, same in chosen]
     kept = [network for network in networks if network is not None]
-    if len(kept) < len(found):
+    if len(kept) < len(grouped):
         logger.warning(
             "%d of %d networks of %s are left out: they failed, or have no partition",
-            len(found) - len(kept), len(found), target,
+            len(grouped) - len(kept), len(grouped), target,
         )  # fmt: skip
     if not kept:
         raise InputError(
@@ -86,17 +86,17 @@ def load_networks(target: Target, sources: Sequence[Source]) -> tuple[NetworkRec
     return tuple(sorted(kept, key=lambda n: (n.name, n.batch, sorted(n.labels.items()))))
 
 
-def _partitions(target: Target, sources: Sequence[Source]) -> dict[str, dict[str, Breakdown]]:
+def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, dict[str, Breakdown]]:
     """By the network's hash, then by its name: one partition each."""
     try:
         now = registry.lowering_identity(target)
     except HybridlatError:
         now = ""  # an engine that is not known here; its partitions are still good
     items = {item.id: item for source in sources for item in source.breakdowns(target)}
-    found: dict[str, dict[str, Breakdown]] = {}
+    by_hash: dict[str, dict[str, Breakdown]] = {}
     for item in sorted(items.values(), key=lambda b: _worth(b, now)):
-        found.setdefault(item.signature, {})[item.network] = item
-    return found
+        by_hash.setdefault(item.signature, {})[item.network] = item
+    return by_hash
 
 
 def _worth(item: Breakdown, rules: str) -> tuple[bool, bool, str]:
@@ -141,9 +141,9 @@ def _batch(partition: Breakdown, cells: Sequence[tuple[str, int]]) -> int:
     return shape[0] if shape else 1
 
 
-def _texts(sources: Sequence[Source], hashes: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _texts(sources: Sequence[RecordSource], hashes: Iterable[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     missing = set(hashes)
     for source in sources:
-        found.update(source.signature_texts(missing - found.keys()))
-    return found
+        texts.update(source.signature_texts(missing - texts.keys()))
+    return texts

@@ -13,7 +13,7 @@ OWN = "hybridlat"
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One line of the leaderboard: a target, a regime, a method and its figures.
 
     ``asked`` is how many networks (in regimes per cell: cells) the method was asked for, of which
@@ -35,7 +35,7 @@ class Row:
     reason: str = ""
 
     @classmethod
-    def without_figures(cls, target: Target, reason: str) -> Row:
+    def without_figures(cls, target: Target, reason: str) -> ResultRow:
         """The row of a target that cannot be judged."""
         return cls(str(target), "", "", score(()), None, None, 0, 0, reason=reason)
 
@@ -115,13 +115,13 @@ class TargetReport:
     device_time_share: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def rows(self, mlflow_run: str = "") -> list[Row]:
+    def rows(self, mlflow_run: str = "") -> list[ResultRow]:
         """One row per result, in order."""
         asked: dict[str, int] = {}
         for j in self.results:
             asked[j.regime] = max(asked.get(j.regime, 0), len(j.predictions))
         return [
-            Row(
+            ResultRow(
                 target=str(self.target),
                 regime=j.regime,
                 method=j.method,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.figures import figures
-from hybridlat.evaluation.results import OWN, Row, TargetReport
+from hybridlat.evaluation.results import OWN, ResultRow, TargetReport
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.schema.target import Target
 
@@ -19,10 +19,10 @@ _MOST_LINES = 2000
 def keep_target(
     report: TargetReport,
     config: FitConfig,
-    whole: tracking.Run,
+    whole: tracking.TrackedRun,
     where: Mapping[str, str],
     regimes: Sequence[str],
-) -> list[Row]:
+) -> list[ResultRow]:
     """Keep a target's report inside ``whole``; its rows in the order of regimes.
 
     ``regimes`` (none: all) are those whose rows are kept and given back.
@@ -40,7 +40,7 @@ def keep_target(
         "python": sys.version.split()[0],
         **{f"where_{name}": value for name, value in where.items()},
     }
-    kept: list[Row] = []
+    kept: list[ResultRow] = []
     with whole.nested(str(report.target)) as run:
         run.parameters(parameters)
         run.metrics({"noise_floor": report.noise_floor, "noise_within_5": report.noise_within_5})
@@ -64,14 +64,14 @@ def keep_target(
     return sorted(kept, key=lambda row: place[row.regime])
 
 
-def keep_reason(target: Target, reason: str, whole: tracking.Run) -> None:
+def keep_reason(target: Target, reason: str, whole: tracking.TrackedRun) -> None:
     """Keep of a target that could not be judged why that is so."""
     with whole.nested(str(target)) as run:
         run.parameters({"target": target})
         run.tags({"reason": reason})
 
 
-def _metrics(row: Row) -> dict[str, float | None]:
+def _metrics(row: ResultRow) -> dict[str, float | None]:
     values = {**dataclasses.asdict(row.score), "answered_share": row.answered_share}
     return {f"{row.regime}/{name}": value for name, value in values.items()}
 
@@ -98,8 +98,8 @@ def _per_network(report: TargetReport) -> dict[str, list[object]]:
 
 def _calibration(report: TargetReport) -> dict[str, list[object]]:
     """One row per regime and confidence asked for."""
-    found = [(r, level.to_json()) for r, given in report.calibration.items() for level in given]
-    names = dict.fromkeys(name for _, level in found for name in level)
-    columns: dict[str, list[object]] = {"regime": [regime for regime, _ in found]}
-    columns.update({name: [level[name] for _, level in found] for name in names})
+    levels = [(r, level.to_json()) for r, given in report.calibration.items() for level in given]
+    names = dict.fromkeys(name for _, level in levels for name in level)
+    columns: dict[str, list[object]] = {"regime": [regime for regime, _ in levels]}
+    columns.update({name: [level[name] for _, level in levels] for name in names})
     return columns

@@ -68,24 +68,24 @@ def _uses(network: HeldOutNetwork) -> tuple[list[float], list[float]]:
 
 def choices(pairs: Pairs, shares: Sequence[float]) -> list[MethodResult]:
     """What plain ways of choosing reach at shares of the cells, the rest as predicted."""
-    found = []
+    results = []
     for share in shares:
         regime = f"gated_cells@{share * 100:g}%"
         for method, order in (("share_only", share_only), ("perfect", perfect)):
-            found.append(MethodResult(regime, method, _answers(pairs, order, share)))
+            results.append(MethodResult(regime, method, _answers(pairs, order, share)))
         trials = [_answers(pairs, random_order(seed), share) for seed in range(_RANDOM_TRIALS)]
         summary = mean_score([score(t) for t in trials])
-        found.append(MethodResult(regime, "random", trials[0], summary=summary))
-    return found
+        results.append(MethodResult(regime, "random", trials[0], summary=summary))
+    return results
 
 
 def _answers(pairs: Pairs, order: Order, share: float) -> tuple[Prediction, ...]:
-    found = []
+    predictions = []
     for network, composition in pairs:
         chosen = order(network, composition)[: cells_at(share, len(network.cells))]
         uses, truth = _uses(network)
         mixed = [truth[i] if i in chosen else us for i, us in enumerate(uses)]
-        found.append(
+        predictions.append(
             Prediction(
                 network.name,
                 network.latency_us,
@@ -96,7 +96,7 @@ def _answers(pairs: Pairs, order: Order, share: float) -> tuple[Prediction, ...]
                 cells_measured=len(chosen),
             )
         )
-    return tuple(found)
+    return tuple(predictions)
 
 
 def risk_coverage(
@@ -136,9 +136,9 @@ def risk_coverage(
 
 
 def _append(curve: list[tuple[float, float]], share: float, errors: list[float]) -> None:
-    found = rmspe(np.array(errors))
-    if found is not None:
-        curve.append((share, found))
+    error = rmspe(np.array(errors))
+    if error is not None:
+        curve.append((share, error))
 
 
 def cell_reach(cell: CellPrior, composition: Composition) -> float:

@@ -43,7 +43,7 @@ class Version:
     parameters: Mapping[str, str]
 
 
-class Run:
+class TrackedRun:
     """What can be kept of a run. This one keeps nothing: tracking is off, or not installed."""
 
     id = ""
@@ -70,7 +70,7 @@ class Run:
         """All files of a folder, under a folder of that name."""
 
     @contextlib.contextmanager
-    def nested(self, name: str) -> Iterator[Run]:
+    def nested(self, name: str) -> Iterator[TrackedRun]:
         """A run inside this one."""
         del name
         yield self
@@ -82,12 +82,14 @@ class Tracker:
     uri = ""
 
     @contextlib.contextmanager
-    def run(self, name: str) -> Iterator[Run]:
+    def run(self, name: str) -> Iterator[TrackedRun]:
         """A run of the project's experiment; it fails when its block does."""
         del name
-        yield Run()
+        yield TrackedRun()
 
-    def register(self, target: Target, run: Run, folder: Path, device: str) -> Version | None:
+    def register(
+        self, target: Target, run: TrackedRun, folder: Path, device: str
+    ) -> Version | None:
         """Keep the model files of ``folder`` as a new version of the target's model."""
         del target, run, folder, device
         return None
@@ -142,13 +144,13 @@ def git_commit(folder: Path | None = None) -> str:
     """The commit of the source tree this runs from; empty without git or outside a repository."""
     place = folder or Path(__file__).resolve().parent
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             ["git", "-C", str(place), "rev-parse", "HEAD"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
+    return completed.stdout.strip() if completed.returncode == 0 else ""
 
 
 def model_name(target: Target) -> str:

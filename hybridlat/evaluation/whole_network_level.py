@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError, TargetError
-from hybridlat.evaluation.dataset import Source
+from hybridlat.evaluation.dataset import RecordSource
 from hybridlat.evaluation.network_records import NetworkRecord, load_networks
 from hybridlat.model.family.architectures import architecture_of
 from hybridlat.model.family.dataset import KernelSet, Observation, SumData, collect, kernel_set
@@ -72,12 +72,12 @@ def rows_of(target: Target, records: Sequence[NetworkRecord]) -> list[MeasuredRo
         task = Task(target.device, target.runtime, target.precision, layout, copies)
         key = (record.name, record.signature, record.batch, task, record.is_suspect)
         groups.setdefault(key, []).append(record)
-    found = []
+    rows = []
     for (_, _, _, task, suspect), same in groups.items():
         repeats = tuple(us for record in same for us in (record.repeats_us or (record.latency_us,)))
         middle = statistics.median([record.latency_us for record in same])
-        found.append(MeasuredRow(target, task, same[0], middle, repeats, suspect))
-    return sorted(found, key=lambda r: (r.record.name, r.task, r.record.batch, r.suspect))
+        rows.append(MeasuredRow(target, task, same[0], middle, repeats, suspect))
+    return sorted(rows, key=lambda r: (r.record.name, r.task, r.record.batch, r.suspect))
 
 
 @dataclass(frozen=True)
@@ -146,18 +146,18 @@ class FamilyRecords:
     def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
         """(median latencies in us, standard deviations of their logarithms) of rows."""
         tasks = [self.rows[i].task for i in places]
-        found = [
+        predictions = [
             model.equation(self.kernels(i), task, self.points(i))
             for i, task in zip(places, tasks, strict=True)
         ]
-        equations = np.stack([equation for _, equation in found])
-        return np.exp([logarithm for logarithm, _ in found]), model.spreads(equations, tasks)
+        equations = np.stack([equation for _, equation in predictions])
+        return np.exp([logarithm for logarithm, _ in predictions]), model.spreads(equations, tasks)
 
 
 def family_records(
     target: Target,
     kin: Iterable[Target],
-    sources_of: Callable[[Target], Sequence[Source]],
+    sources_of: Callable[[Target], Sequence[RecordSource]],
     device: Device | None = None,
 ) -> FamilyRecords:
     """The whole networks of ``target`` and of those of ``kin`` that it shares its family with.
@@ -204,7 +204,7 @@ class Families:
     """The families that were asked for in one call, each read and fitted once."""
 
     kin: Sequence[Target]
-    sources_of: Callable[[Target], Sequence[Source]]
+    sources_of: Callable[[Target], Sequence[RecordSource]]
     device: Device | None = None
     _found: dict[str, FamilyRecords] = field(default_factory=dict)
 

@@ -25,9 +25,9 @@ from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.intervals import Calibration, calibrate
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.family.tasks import Task
+from hybridlat.schema.progress import OnMessage
 
 Array = NDArray[np.float64]
-Tell = Callable[[str], None]
 FEW = (5, 10, 30)
 RANDOM = "random_choice"
 _GROUPS: dict[str, Callable[[MeasuredRow], str]] = {
@@ -59,7 +59,7 @@ class Regimes:
     """The regimes of one family; what one target had to have fitted serves the next."""
 
     records: FamilyRecords
-    tell: Tell
+    on_message: OnMessage
     _held_out: dict[str, HeldOut | None] = field(default_factory=dict)
     _without_device: dict[str, FamilyModel | None] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class Regimes:
         seen = np.zeros(len(folds))
         for number, one in enumerate(sorted(set(folds.tolist()))):
             mine = np.flatnonzero(folds == one)
-            self.tell(
+            self.on_message(
                 f"{records.family}, {regime}: law {number + 1} of {FOLDS}, "
                 f"without {len(mine)} of {len(folds)} rows"
             )
@@ -104,17 +104,17 @@ class Regimes:
         self, regime: str, places: Sequence[int], confidence: float
     ) -> tuple[MethodResult, tuple[ConfidenceLevel, ...]] | None:
         """A regime of folds on the rows at ``places``, with what intervals hold."""
-        found = self.held_out(regime)
-        if found is None:
+        held_out = self.held_out(regime)
+        if held_out is None:
             return None
-        points = found.medians_us * relative_point(found.spreads, found.seen)
+        points = held_out.medians_us * relative_point(held_out.spreads, held_out.seen)
 
         def said(level: float) -> list[Prediction]:
             return [
                 _prediction(
-                    self.records.rows[i], points[i], found.medians_us[i],
-                    found.calibrations[int(found.folds[i])].half_width(
-                        found.spreads[i], str(self.records.rows[i].task), level
+                    self.records.rows[i], points[i], held_out.medians_us[i],
+                    held_out.calibrations[int(held_out.folds[i])].half_width(
+                        held_out.spreads[i], str(self.records.rows[i].task), level
                     ),
                 )
                 for i in places
@@ -128,19 +128,19 @@ class Regimes:
         if device not in self._without_device:
             outside = np.array([row.target.device != device for row in self.records.rows])
             if (outside & self.records.counted).any():
-                self.tell(f"{self.records.family}, zero_shot: the law without {device}")
+                self.on_message(f"{self.records.family}, zero_shot: the law without {device}")
             self._without_device[device] = self.records.learn(outside)
         return self._without_device[device]
 
     def _of_others(self, device: str) -> Calibration | None:
         """Intervals as other devices' networks tell them, held out by architecture."""
-        found = self.held_out("unseen")
+        held_out = self.held_out("unseen")
         others = np.array([row.target.device != device for row in self.records.rows])
         others &= self.records.counted
-        if found is None or not others.any():
+        if held_out is None or not others.any():
             return None
-        errors = self.records.data.log_us - np.log(found.medians_us)
-        return calibrate(errors[others], found.spreads[others], self._labels(others))
+        errors = self.records.data.log_us - np.log(held_out.medians_us)
+        return calibrate(errors[others], held_out.spreads[others], self._labels(others))
 
     def across_devices(
         self, places: Sequence[int], confidence: float, draws: int, seed: int
@@ -184,10 +184,10 @@ class Regimes:
         return results
 
     def _by_task(self, places: Sequence[int]) -> list[list[int]]:
-        found: dict[Task, list[int]] = {}
+        by_task: dict[Task, list[int]] = {}
         for place in places:
-            found.setdefault(self.records.rows[place].task, []).append(place)
-        return [found[task] for task in sorted(found)]
+            by_task.setdefault(self.records.rows[place].task, []).append(place)
+        return [by_task[task] for task in sorted(by_task)]
 
     def _chosen(self, model: FamilyModel, places: Sequence[int], count: int) -> list[int]:
         """Which networks to measure first."""
@@ -211,10 +211,10 @@ class Regimes:
             model, rows[measured[0]].task,
             [(records.kernels(i), rows[i].latency_us) for i in measured],
         )  # fmt: skip
-        found = [adapted.log_latency(records.kernels(i), records.points(i)) for i in rest]
+        log_latencies = [adapted.log_latency(records.kernels(i), records.points(i)) for i in rest]
         return [
             self._stated(i, float(np.exp(logarithm)), spread, calibration, confidence)
-            for i, (logarithm, spread) in zip(rest, found, strict=True)
+            for i, (logarithm, spread) in zip(rest, log_latencies, strict=True)
         ]
 
     def _stated(

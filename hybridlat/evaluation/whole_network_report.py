@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,10 +17,10 @@ from hybridlat.evaluation.whole_network_level import Families, FamilyRecords, Me
 from hybridlat.evaluation.whole_network_regimes import HELD_OUT, Regimes
 from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
+from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
 
 LEAST_ROWS = 10
-Tell = Callable[[str], None]
 
 
 @dataclass
@@ -28,10 +28,10 @@ class WholeNetworks:
     """Judges such targets; what is fitted for one serves all of its family in the same call."""
 
     families: Families
-    tell: Tell
+    on_message: OnMessage
     _regimes: dict[int, Regimes] = field(default_factory=dict)
 
-    def judge(
+    def evaluate(
         self,
         target: Target,
         config: FitConfig,
@@ -45,17 +45,17 @@ class WholeNetworks:
         there are too few networks.
         """
         records = self.families.of(target)
-        regimes = self._regimes.setdefault(id(records), Regimes(records, self.tell))
+        regimes = self._regimes.setdefault(id(records), Regimes(records, self.on_message))
         places = _places(target, records, networks)
         results: list[MethodResult] = []
         calibration: dict[str, Sequence[ConfidenceLevel]] = {}
         for regime in HELD_OUT:
-            found = regimes.unseen(regime, places, config.confidence)
-            if found is not None:
-                results.append(found[0])
-                calibration[regime] = found[1]
+            unseen = regimes.unseen(regime, places, config.confidence)
+            if unseen is not None:
+                results.append(unseen[0])
+                calibration[regime] = unseen[1]
         results += regimes.across_devices(places, config.confidence, draws, config.seed)
-        self.tell(f"{target}: fitting baselines")
+        self.on_message(f"{target}: fitting baselines")
         for regime in HELD_OUT:
             held_out = regimes.held_out(regime)
             if held_out is not None:
@@ -104,7 +104,7 @@ def _baselines(
     rows = [records.rows[i] for i in places]
     truth = np.array([row.latency_us for row in rows])
     stacked: dict[bool, Networks | None] = {}
-    found = []
+    results = []
     for name in names:
         layered = name == LAYERWISE
         if layered not in stacked:
@@ -121,8 +121,8 @@ def _baselines(
             Prediction(row.name, row.latency_us, float(us), cells=len(row.record.cells))
             for row, us in zip(rows, said, strict=True)
         )
-        found.append(MethodResult(regime, name, predictions))
-    return found
+        results.append(MethodResult(regime, name, predictions))
+    return results
 
 
 def _networks(rows: Sequence[MeasuredRow], layered: bool, config: FitConfig) -> Networks | None:

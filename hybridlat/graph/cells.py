@@ -32,7 +32,7 @@ def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     A border lies after a kernel when exactly one activation is still to be read. Kernels are taken
     in the order of ``schedule``, which does not depend on the order they are listed in.
     """
-    readers = {name: len(found) for name, found in network.consumers().items()}
+    readers = {name: len(consumers) for name, consumers in network.consumers().items()}
     live = {name for name in network.inputs if readers.get(name)}
     cells: list[tuple[int, ...]] = []
     current: list[int] = []

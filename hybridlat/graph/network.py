@@ -105,8 +105,8 @@ class Network:
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""
-        found = self.types.get(tensor)
-        return found if found is not None else self.constants[tensor].type
+        known = self.types.get(tensor)
+        return known if known is not None else self.constants[tensor].type
 
     @property
     def weight_bytes(self) -> int:
@@ -118,12 +118,12 @@ class Network:
 
     def consumers(self) -> dict[str, list[int]]:
         """Positions of the nodes that read each tensor, in order, once each."""
-        found: dict[str, list[int]] = {}
+        consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for name in dict.fromkeys(node.inputs):
                 if name:
-                    found.setdefault(name, []).append(i)
-        return found
+                    consumers.setdefault(name, []).append(i)
+        return consumers
 
     def order_by(self, key: Callable[[int], Any]) -> list[int]:
         """Positions in a topological order: of those whose inputs are made, the least key first.

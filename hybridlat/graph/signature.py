@@ -134,7 +134,9 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> N
         if count == different or count == len(nodes) + len(inputs):
             return
         different = count
-        below = {n: sorted((nodes[i], place) for i, place in found) for n, found in uses.items()}
+        below = {
+            n: sorted((nodes[i], place) for i, place in readers) for n, readers in uses.items()
+        }
         origin = {n: (nodes[i], place) for n, (i, place) in producer.items()}
 
         def tensor(name: str) -> object:

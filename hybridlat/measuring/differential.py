@@ -40,8 +40,8 @@ from hybridlat.measuring.visiting import References
 from hybridlat.schema.measurement import Measurement, Visit
 
 __all__ = [
-    "PROTOCOL", "Differential", "Effort", "Part", "isolated_parts", "measure_differential",
-    "parts_of", "rotations", "tapped", "whole", "working_bytes",
+    "PROTOCOL", "Differential", "DifferentialConfig", "Part", "isolated_parts",
+    "measure_differential", "parts_of", "rotations", "tapped", "whole", "working_bytes",
 ]  # fmt: skip
 
 PROTOCOL = "differential-3"
@@ -54,7 +54,7 @@ Journal = MutableMapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Effort:
+class DifferentialConfig:
     """How much measuring: every rotation is visited in ``rounds``, and in up to ``max_rounds``
     until so many visits were undisturbed.
 
@@ -72,7 +72,7 @@ class Effort:
 def measure_differential(
     backend: Backend,
     parts: Sequence[Part],
-    effort: Effort | None = None,
+    effort: DifferentialConfig | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Measurement]:
     """Measure ``parts`` in this process; one record each, in order, a failure too.
@@ -91,10 +91,10 @@ class Differential:
         self,
         backend: Backend,
         parts: Sequence[Part],
-        effort: Effort | None = None,
+        effort: DifferentialConfig | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self._backend, self._parts, self._effort = backend, parts, effort or Effort()
+        self._backend, self._parts, self._effort = backend, parts, effort or DifferentialConfig()
         self._journal: Journal = {} if journal is None else journal
         self._rotations = rotations(parts)
 
@@ -178,8 +178,8 @@ class Differential:
     @property
     def overhead_us(self) -> float:
         """The engine's dispatch overhead: to be added once to the sum of a network's parts."""
-        found = self._overheads_us()
-        return statistics.median(found) if found else 0.0
+        overheads_us = self._overheads_us()
+        return statistics.median(overheads_us) if overheads_us else 0.0
 
     def _overheads_us(self) -> list[float]:
         return [float(v) for k, v in self._journal.items() if k.startswith("entry/")]

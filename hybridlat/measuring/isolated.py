@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.messages import Report, Task
+from hybridlat.measuring.messages import VisitResult, VisitTask
 from hybridlat.measuring.process import MeasuringProcess
-from hybridlat.measuring.progress import OnProgress, Progress
 from hybridlat.measuring.schedule import (
     Job,
-    Settings,
+    MeasurementConfig,
     is_wanted,
     probe_key,
     replicas_for,
@@ -33,12 +32,13 @@ from hybridlat.measuring.target_constants import (
 )
 from hybridlat.measuring.visit_journal import VisitJournal
 from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from hybridlat.engines.base import Backend
     from hybridlat.store import Store
 
-__all__ = ["Job", "Progress", "Settings", "measure", "replicas_for"]
+__all__ = ["Job", "MeasurementConfig", "Progress", "measure", "replicas_for"]
 
 PROTOCOL = "twins-1"
 
@@ -48,7 +48,7 @@ def measure(
     options: Mapping[str, int | str],
     jobs: Sequence[Job],
     store: Store,
-    settings: Settings | None = None,
+    settings: MeasurementConfig | None = None,
     progress: OnProgress | None = None,
 ) -> list[Measurement]:
     """Measure ``jobs`` on ``backend`` and add the records to ``store``; in order of the jobs.
@@ -58,7 +58,7 @@ def measure(
     """
     store.add_signatures({job.signature: sign(job.network).text for job in jobs})
     journal = VisitJournal(store, backend.target, PROTOCOL, jobs)
-    run = _Run(backend, options, jobs, settings or Settings(), journal, progress)
+    run = _Run(backend, options, jobs, settings or MeasurementConfig(), journal, progress)
     run.visit()
     records = _records(backend, store, run)
     store.add(records)
@@ -74,14 +74,14 @@ class _Run:
         backend: Backend,
         options: Mapping[str, int | str],
         jobs: Sequence[Job],
-        settings: Settings,
+        settings: MeasurementConfig,
         journal: VisitJournal,
         progress: OnProgress | None,
     ) -> None:
         self._backend, self._options, self._settings = backend, options, settings
         self._journal, self._progress = journal, progress
         self.jobs = {job.key: job for job in jobs}
-        self.reports: dict[str, list[tuple[int, Report]]] = {key: [] for key in self.jobs}
+        self.reports: dict[str, list[tuple[int, VisitResult]]] = {key: [] for key in self.jobs}
         self.probes_us: dict[str, list[float]] = {probe_key(n): [] for n in PROBE_LENGTHS}
         self.failures: dict[str, str] = {}
         self._started = time.monotonic()
@@ -134,7 +134,7 @@ class _Run:
         if worker is not None:
             worker.stop()
 
-    def _not_kept(self, process: int, wanted: Sequence[Job]) -> Iterator[Task]:
+    def _not_kept(self, process: int, wanted: Sequence[Job]) -> Iterator[VisitTask]:
         """The visits that no earlier run, cut off since, has made; those are taken up."""
         for task in tasks_of(self._settings, process, wanted):
             kept = self._journal.recall(process, task) if task.key in self.jobs else None
@@ -143,7 +143,7 @@ class _Run:
             else:
                 self.reports[task.key].append((process, kept))
 
-    def _take(self, process: int, task: Task, report: Report) -> None:
+    def _take(self, process: int, task: VisitTask, report: VisitResult) -> None:
         if report.failure is not None:
             if task.key in self.jobs:
                 self.failures[task.key] = report.failure
@@ -155,7 +155,7 @@ class _Run:
             self.reports[task.key].append((process, report))
             self._journal.keep(process, task, report)
 
-    def _tell(self, process: int, done: int, total: int, began: float, task: Task) -> None:
+    def _tell(self, process: int, done: int, total: int, began: float, task: VisitTask) -> None:
         if self._progress is None:
             return
         passed_s = time.monotonic() - began
@@ -167,7 +167,7 @@ class _Run:
 
 def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
     """A record of each job that was visited or failed, in order."""
-    references_us = [r.reference_us for found in run.reports.values() for _, r in found]
+    references_us = [r.reference_us for results in run.reports.values() for _, r in results]
     reference_us = overhead_us = 0.0
     if references_us:
         reference_us = reference_latency_us(store, backend, usual_us(references_us))

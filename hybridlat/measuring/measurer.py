@@ -10,13 +10,13 @@ from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import isolated, plans
-from hybridlat.measuring.differential import Differential, Effort
+from hybridlat.measuring.differential import Differential, DifferentialConfig
 from hybridlat.measuring.pairs import parts_of, whole
 from hybridlat.measuring.plans import execution
-from hybridlat.measuring.progress import OnProgress, Progress
-from hybridlat.measuring.schedule import Job, Settings
+from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.target_constants import dispatch_overhead_us, reference_latency_us
 from hybridlat.schema.measurement import Kind, Measurement
+from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.store import Store
 
 LEAST_ROUNDS = 2
@@ -55,7 +55,7 @@ class Measurer(Protocol):
         self,
         requests: Sequence[MeasureRequest],
         store: Store,
-        settings: Settings,
+        settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
         """Measure what is requested; records, failures too, are in ``store`` and returned.
@@ -87,7 +87,7 @@ class ReplicaMeasurer:
         self,
         requests: Sequence[MeasureRequest],
         store: Store,
-        settings: Settings,
+        settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
         """See Measurer."""
@@ -118,16 +118,16 @@ class DifferentialMeasurer:
         self,
         requests: Sequence[MeasureRequest],
         store: Store,
-        settings: Settings,
+        settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
         """See Measurer; one network after the other."""
         rounds = max(settings.differential_rounds, LEAST_ROUNDS)
-        effort = Effort(rounds, rounds + 2, network_visit_ms=settings.network_visit_ms)
+        config = DifferentialConfig(rounds, rounds + 2, network_visit_ms=settings.network_visit_ms)
         return [
             record
             for request in requests
-            for record in measure_pairs(self.backend, request, store, effort, on_progress)
+            for record in measure_pairs(self.backend, request, store, config, on_progress)
         ]
 
 
@@ -135,24 +135,24 @@ def measure_pairs(
     backend: Backend,
     request: MeasureRequest,
     store: Store,
-    effort: Effort | None = None,
+    config: DifferentialConfig | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Measurement]:
     """Measure one request by the differential protocol in this process, into ``store``."""
     parts = [whole(request.name, request.network)] if request.whole else []
     if request.cells:
         lowered = backend.lower(request.network)
-        found = parts_of(request.name, request.network, lowered)
-        parts += [part for part, _ in found if part.signature.hash in request.cells]
+        cells = parts_of(request.name, request.network, lowered)
+        parts += [part for part, _ in cells if part.signature.hash in request.cells]
     if not parts:
         return []
-    run = Differential(backend, parts, effort)
+    run = Differential(backend, parts, config)
 
-    def tell(done: int, total: int) -> None:
+    def on_step(done: int, total: int) -> None:
         if on_progress is not None:
             on_progress(Progress(done, total, request.name, None))
 
-    run.visit(tell)
+    run.visit(on_step)
     store.add_signatures({part.signature.hash: part.signature.text for part in parts})
     records = run.records(
         reference_latency_us(store, backend, run.usual_us()),
@@ -173,7 +173,7 @@ class PlanMeasurer:
         self,
         requests: Sequence[MeasureRequest],
         store: Store,
-        settings: Settings,
+        settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
         """See Measurer; all networks in one plan."""

@@ -39,7 +39,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class VisitTask:
     """One visit to make: ``replicas`` of a network in turn, for ``visit_ms``.
 
     ``lowered`` False: it is a file's network, to be optimised as the engine always does.
@@ -54,7 +54,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VisitResult:
     """What a visit found: samples of the replicas in turn and the references around, or a failure.
 
     No samples and no failure: everything was disturbed, and the next visit may do better.

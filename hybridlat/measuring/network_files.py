@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
 
 _ENDING = ".onnx"
-Source = Path | Callable[[], bytes]
+FileSource = Path | Callable[[], bytes]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class NetworkFile:
     """A file by its name without the ending; ``source`` is its path, or gives its bytes."""
 
     name: str
-    source: Source
+    source: FileSource
 
     @cached_property
     def content(self) -> bytes:
@@ -52,7 +52,7 @@ class NetworkFile:
 class NetworkFiles:
     """All ONNX files of a folder (searched below too), or of a .tar, .tar.gz or .zip archive."""
 
-    def __init__(self, files: Mapping[str, Source], where: str) -> None:
+    def __init__(self, files: Mapping[str, FileSource], where: str) -> None:
         self.where = where
         self._files = dict(files)
         self._alike: dict[str, list[str]] = {}
@@ -63,16 +63,16 @@ class NetworkFiles:
     def at(cls, path: Path) -> NetworkFiles:
         """The files at ``path``; InputError where there is none."""
         if path.is_dir():
-            found: dict[str, Source] = {}
+            files: dict[str, FileSource] = {}
             for file in sorted(path.rglob(f"*{_ENDING}")):
-                found.setdefault(file.stem, file)
+                files.setdefault(file.stem, file)
         elif path.exists():
-            found = _in_archive(path)
+            files = _in_archive(path)
         else:
             raise InputError(f"{path} does not exist: --nets names the folder of the ONNX files")
-        if not found:
+        if not files:
             raise InputError(f"{path} holds no {_ENDING} file: --nets names the folder of them")
-        return cls(found, str(path))
+        return cls(files, str(path))
 
     def __len__(self) -> int:
         return len(self._files)
@@ -91,27 +91,27 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_\s]", "", name.casefold())
 
 
-def _in_archive(path: Path) -> dict[str, Source]:
+def _in_archive(path: Path) -> dict[str, FileSource]:
     # Read once from front to back: a compressed archive cannot be entered in the middle.
-    found: dict[str, Source] = {}
+    files: dict[str, FileSource] = {}
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 for name in sorted(archive.namelist()):
                     if name.endswith(_ENDING):
-                        found.setdefault(PurePath(name).stem, _given(archive.read(name)))
-            return found
+                        files.setdefault(PurePath(name).stem, _given(archive.read(name)))
+            return files
         with tarfile.open(path) as tar:
             for member in tar:
                 inside = tar.extractfile(member) if member.isfile() else None
                 if inside is not None and member.name.endswith(_ENDING):
-                    found.setdefault(PurePath(member.name).stem, _given(inside.read()))
+                    files.setdefault(PurePath(member.name).stem, _given(inside.read()))
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise InputError(
             f"{path} cannot be read as a folder or an archive (.tar.gz, .zip) of ONNX files: "
             f"{error}"
         ) from None
-    return found
+    return files
 
 
 def _given(content: bytes) -> Callable[[], bytes]:

@@ -40,7 +40,7 @@ class Cache(Protocol):
 
 
 @dataclass(frozen=True)
-class Partition:
+class NetworkCells:
     """A network as one target's rules cut it: its hash, size, and (signature hash, count) pairs.
 
     ``layers`` are the same of the file's own operators; ``copied_bytes`` is what the network reads
@@ -60,7 +60,7 @@ class Partition:
         return json.dumps([_FORMAT, *body])
 
     @classmethod
-    def from_text(cls, text: str) -> Partition | None:
+    def from_text(cls, text: str) -> NetworkCells | None:
         """Read ``to_text``; None for another format."""
         body = json.loads(text)
         if not isinstance(body, list) or body[:1] != [_FORMAT]:
@@ -71,7 +71,7 @@ class Partition:
         return cls(whole, batch, size, cell_counts, layer_counts, copied_bytes)
 
 
-class Partitioner:
+class RowPartitioner:
     """Partitions of files at sizes and targets, each worked out once."""
 
     def __init__(self, files: NetworkFiles | None, cache: Cache | None) -> None:
@@ -80,29 +80,29 @@ class Partitioner:
         self._last: NetworkFile | None = None  # rows of one file stand together
         self._read: tuple[object, Network | Misfit] = (None, Misfit("", "", ""))
         self._unfused: tuple[Network | None, list[Signature]] = (None, [])
-        self._known: dict[str, Partition | Misfit] = {}
-        self._fresh: dict[str, Partition] = {}
+        self._known: dict[str, NetworkCells | Misfit] = {}
+        self._fresh: dict[str, NetworkCells] = {}
 
-    def partition(self, row: NetworkRow) -> tuple[str, Partition, Mapping[str, str]]:
+    def partition(self, row: NetworkRow) -> tuple[str, NetworkCells, Mapping[str, str]]:
         """The file's name, the partition, and texts of cells where they were just made."""
         file = self._file(row)
         identity = self._identity(row.target)
         sizes = f"{row.batch or ''}/{'x'.join(map(str, row.size or ()))}"
         key = f"network-cells/{_FORMAT}/{identity}/{file.digest}/{sizes}"
         texts: Mapping[str, str] = {}
-        found = self._known.get(key)
-        if found is None:
-            found = self._recalled(key)
-        if found is None:
+        cells = self._known.get(key)
+        if cells is None:
+            cells = self._recalled(key)
+        if cells is None:
             try:
-                found, texts = self._lower(file, row)
-                self._fresh[key] = found
+                cells, texts = self._lower(file, row)
+                self._fresh[key] = cells
             except Misfit as misfit:
-                found = misfit
-        self._known[key] = found
-        if isinstance(found, Misfit):
-            raise found
-        return file.name, found, texts
+                cells = misfit
+        self._known[key] = cells
+        if isinstance(cells, Misfit):
+            raise cells
+        return file.name, cells, texts
 
     def remember(self) -> None:
         """Tell the cache what was worked out since the last time."""
@@ -111,9 +111,9 @@ class Partitioner:
                 self._cache.cache_put(key, partition.to_text())
         self._fresh.clear()
 
-    def _recalled(self, key: str) -> Partition | None:
+    def _recalled(self, key: str) -> NetworkCells | None:
         text = self._cache.cache_get(key) if self._cache is not None else None
-        return Partition.from_text(text) if text is not None else None
+        return NetworkCells.from_text(text) if text is not None else None
 
     def _file(self, row: NetworkRow) -> NetworkFile:
         if self._files is None:
@@ -122,10 +122,10 @@ class Partitioner:
                 "give the folder of ONNX files with --nets",
             )  # fmt: skip
         for name in row.names:
-            found = self._files.find(name)
-            if found is not None:
-                if self._last is None or self._last.name != found.name:
-                    self._last = found
+            network_file = self._files.find(name)
+            if network_file is not None:
+                if self._last is None or self._last.name != network_file.name:
+                    self._last = network_file
                 return self._last
         raise Misfit(
             f"there is no ONNX file of the network in {self._files.where}", row.names[0],
@@ -133,23 +133,23 @@ class Partitioner:
         )  # fmt: skip
 
     def _identity(self, target: Target) -> str:
-        found = self._identities.get(target)
-        if found is None:
+        identity = self._identities.get(target)
+        if identity is None:
             try:
-                found = registry.lowering_identity(target)
+                identity = registry.lowering_identity(target)
             except TargetError:
                 known = ", ".join(registry.lowerings())
-                found = Misfit(
+                identity = Misfit(
                     "it is not known how the engine fuses", target.runtime, f"known are {known}"
                 )
             except UnavailableError as error:
-                found = Misfit("the engine has to be asked", target.engine, str(error))
-            self._identities[target] = found
-        if isinstance(found, Misfit):
-            raise found
-        return found
+                identity = Misfit("the engine has to be asked", target.engine, str(error))
+            self._identities[target] = identity
+        if isinstance(identity, Misfit):
+            raise identity
+        return identity
 
-    def _lower(self, file: NetworkFile, row: NetworkRow) -> tuple[Partition, dict[str, str]]:
+    def _lower(self, file: NetworkFile, row: NetworkRow) -> tuple[NetworkCells, dict[str, str]]:
         network = self._network(file, row)
         try:
             lowered = registry.lower(network, row.target)
@@ -164,7 +164,7 @@ class Partitioner:
         first = network.types[network.inputs[0]].shape if network.inputs else ()
         size = "x".join(map(str, _image(first) or ()))
         layers = self._layers(network)
-        partition = Partition(
+        partition = NetworkCells(
             sign(network).hash,
             first[0] if first else 1,
             size,
@@ -189,10 +189,10 @@ class Partitioner:
                 self._read = key, network_at(file, row.batch, row.size)
             except Misfit as misfit:
                 self._read = key, misfit
-        found = self._read[1]
-        if isinstance(found, Misfit):
-            raise found
-        return found
+        network = self._read[1]
+        if isinstance(network, Misfit):
+            raise network
+        return network
 
 
 def network_at(file: NetworkFile, batch: int | None, size: tuple[int, int] | None) -> Network:

@@ -57,7 +57,7 @@ def parts_of(name: str, network: Network, lowered: Lowered) -> list[tuple[Part, 
 
     A cell that is met several times is measured with the first predecessor that it has.
     """
-    found: dict[str, Part] = {}
+    by_hash: dict[str, Part] = {}
     counts: dict[str, int] = {}
     before: tuple[int, ...] = ()
     room_bytes = working_bytes(network)
@@ -67,14 +67,14 @@ def parts_of(name: str, network: Network, lowered: Lowered) -> list[tuple[Part, 
             continue
         signature = sign(cell.network)
         counts[signature.hash] = counts.get(signature.hash, 0) + 1
-        if signature.hash not in found:
+        if signature.hash not in by_hash:
             both = tapped(file_part(network, lowered, (*before, *cell.origins)), given_out)
             first = tapped(file_part(network, lowered, before), given_out) if before else None
-            found[signature.hash] = Part(
+            by_hash[signature.hash] = Part(
                 signature, "cell", both, first, {"network": name}, room_bytes, tuple(cell.ops)
             )
         before = cell.origins
-    return [(part, counts[hash_]) for hash_, part in found.items()]
+    return [(part, counts[hash_]) for hash_, part in by_hash.items()]
 
 
 def isolated_parts(

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 
 from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.messages import Ready, Refused, Report, Start, Stop, Task
+from hybridlat.measuring.messages import Ready, Refused, Start, Stop, VisitResult, VisitTask
 
 JOB_TIMEOUT_S = 240.0
 _WORKER = "hybridlat.measuring.worker"
@@ -70,14 +70,14 @@ class MeasuringProcess:
         except (EOFError, ConnectionError):
             return None
 
-    def ask(self, task: Task) -> Report | None:
+    def ask(self, task: VisitTask) -> VisitResult | None:
         """The report of ``task``; None when the process died over it or gave no answer."""
         try:
             self._connection.send(task)
         except ConnectionError:
             return None
         answer = self._receive(JOB_TIMEOUT_S)
-        return answer if isinstance(answer, Report) else None
+        return answer if isinstance(answer, VisitResult) else None
 
     def last_words(self) -> str:
         """Why there was no answer: how the process ended, and what it wrote last."""

@@ -16,8 +16,8 @@ from hybridlat.measuring.plans import PlanRequest, Wanted
 from hybridlat.measuring.plans.execution import measure_networks
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.ssh import check_target, run_on
-from hybridlat.measuring.ssh_connection import Say
 from hybridlat.schema.measurement import Kind
+from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -40,14 +40,14 @@ def measure_on_host(
     *,
     what: What = "both",
     remeasure: bool = False,
-    say: Say = lambda _: None,
+    on_message: OnMessage = silent,
 ) -> list[MeasureReport]:
     """Measure (name, network) pairs on a board, all in one plan; a report on each, in order.
 
-    Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave
-    the engine's version to the board. ``say`` gets a line about every step. Raises InputError for
-    a host or target that cannot be, BackendUnavailable where the board does not answer or has no
-    engine, MeasurementError when its run fails; what was measured until then is kept.
+    Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
+    engine's version to the board. ``on_message`` gets a line about every step. Raises InputError
+    for a host or target that cannot be, BackendUnavailable where the board does not answer or has
+    no engine, MeasurementError when its run fails; what was measured until then is kept.
     """
     if target is None:
         raise InputError(
@@ -56,7 +56,7 @@ def measure_on_host(
         )
     check_target(target)
     began = time.perf_counter()
-    run = run_on(host.name, host.runner, host.timeout_s, say)
+    run = run_on(host.name, host.runner, host.timeout_s, on_message)
     request = PlanRequest(networks, target, unknown_to(store, target, what, remeasure))
     imported = measure_networks(request, store, run)
     there = imported.targets[0] if imported.targets else target

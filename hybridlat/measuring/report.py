@@ -68,15 +68,15 @@ def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int
     from hybridlat.store import packs
 
     overhead = sign(null_network(1)).hash
-    found: dict[str, LatencyStats] = {}
+    stats: dict[str, LatencyStats] = {}
     for one in (target, *registry.kin(target)):
         sources: list[Store | PackLookup] = [store, *packs.packs_for(one)]
         for source in sources:
-            missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in found]
-            found.update(source.latencies(one, missing) if missing else {})
-    total_us = (found[overhead].latency_us or 0.0) if overhead in found else 0.0
+            missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in stats]
+            stats.update(source.latencies(one, missing) if missing else {})
+    total_us = (stats[overhead].latency_us or 0.0) if overhead in stats else 0.0
     for hash_, uses in cells:
-        latency_us = found[hash_].latency_us if hash_ in found else None
+        latency_us = stats[hash_].latency_us if hash_ in stats else None
         if latency_us is None:
             return None
         total_us += uses * latency_us

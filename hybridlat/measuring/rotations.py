@@ -32,26 +32,28 @@ class Rotation:
 
 def rotations(parts: Sequence[Part]) -> list[Rotation]:
     """Parts of one network together, up to the memory that the network works in."""
-    found: list[Rotation] = []
+    rotations_: list[Rotation] = []
     counts: dict[tuple[str, ...], int] = {}
     last: tuple[str, ...] = ()
     for part in parts:
         group = (part.kind, *map(str, part.labels.values()))
         new = {sign(network).hash: network for network in part.networks}
         room_bytes = min(part.working_bytes, MAX_ROOM_BYTES)
-        current = found[-1] if found and group == last and part.kind != "network" else None
+        current = (
+            rotations_[-1] if rotations_ and group == last and part.kind != "network" else None
+        )
         added = [n for h, n in new.items() if current is None or h not in current.networks]
         held_bytes = sum(map(working_bytes, added))
         if current is None or current.held_bytes + held_bytes > room_bytes:
             counts[group] = counts.get(group, -1) + 1
             current = Rotation("/".join((*group, str(counts[group]))), [])
-            found.append(current)
+            rotations_.append(current)
             held_bytes = sum(map(working_bytes, new.values()))
         current.parts.append(part)
         current.networks.update(new)
         current.held_bytes += held_bytes
         last = group
-    return found
+    return rotations_
 
 
 def rotate(sessions: dict[str, Session], span_s: float) -> dict[str, list[float]]:

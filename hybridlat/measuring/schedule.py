@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybridlat.graph.network import Network
-from hybridlat.measuring.messages import Task
+from hybridlat.measuring.messages import VisitTask
 from hybridlat.measuring.statistics import combine
 from hybridlat.measuring.target_constants import overhead_probes
 from hybridlat.schema.measurement import Kind, Visit
@@ -42,7 +42,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Settings:
+class MeasurementConfig:
     """How much measuring.
 
     Replicas: ``rounds`` visits of every job in each of ``processes`` processes. A whole network is
@@ -79,7 +79,7 @@ def replicas_for(network: Network) -> int:
     return max(least, min(most, math.ceil(together / weight_bytes)))
 
 
-def tasks_of(settings: Settings, process: int, jobs: Sequence[Job]) -> Iterator[Task]:
+def tasks_of(settings: MeasurementConfig, process: int, jobs: Sequence[Job]) -> Iterator[VisitTask]:
     """The visits of one process, in the order to make them: all jobs shuffled in every round.
 
     The dispatch overhead's probes are visited among them.
@@ -96,7 +96,7 @@ def tasks_of(settings: Settings, process: int, jobs: Sequence[Job]) -> Iterator[
             place = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[key]
             seed = 1 + 100 * place
             if key in probes:
-                yield Task(key, probes[key], True, _PROBE_MS, _PROBE_REPLICAS, seed)
+                yield VisitTask(key, probes[key], True, _PROBE_MS, _PROBE_REPLICAS, seed)
             else:
                 yield _task(settings, by_key[key], seed)
 
@@ -106,14 +106,14 @@ def probe_key(length: int) -> str:
     return f"null/{length}"
 
 
-def _task(settings: Settings, job: Job, seed: int) -> Task:
+def _task(settings: MeasurementConfig, job: Job, seed: int) -> VisitTask:
     if job.kind == "network":
-        return Task(job.key, job.network, False, settings.network_visit_ms, 1, seed)
+        return VisitTask(job.key, job.network, False, settings.network_visit_ms, 1, seed)
     replicas = replicas_for(job.network)
-    return Task(job.key, job.network, job.lowered, settings.visit_ms, replicas, seed)
+    return VisitTask(job.key, job.network, job.lowered, settings.visit_ms, replicas, seed)
 
 
-def is_wanted(settings: Settings, process: int, visits: Sequence[Visit]) -> bool:
+def is_wanted(settings: MeasurementConfig, process: int, visits: Sequence[Visit]) -> bool:
     """Whether a job with these visits is to be visited by one more process."""
     if process < settings.processes:
         return True

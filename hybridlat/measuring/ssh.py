@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
-from hybridlat.measuring.ssh_connection import FINE, NO_ENGINE, Connection, Say, check_host
+from hybridlat.measuring.ssh_connection import FINE, NO_ENGINE, Connection, check_host
+from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 
 _SHORT_S = 60.0
@@ -35,13 +36,13 @@ _ALONE = (
 
 
 def run_on(
-    host: str, runner: str = "auto", timeout_s: float = 6 * 3600.0, say: Say = lambda _: None
+    host: str, runner: str = "auto", timeout_s: float = 6 * 3600.0, on_message: OnMessage = silent
 ) -> Callable[[Path], None]:
     """Something that measures the plan in a folder on ``host``; see Board.measure."""
     check_host(host)  # before anything is written for it
 
     def run(folder: Path) -> None:
-        Board(host, folder).measure(runner, timeout_s, say)
+        Board(host, folder).measure(runner, timeout_s, on_message)
 
     return run
 
@@ -70,34 +71,34 @@ class Board:
         self.folder = folder or f"hybridlat-plans/{self._name}"
 
     def measure(
-        self, runner: str = "auto", timeout_s: float = 6 * 3600.0, say: Say = lambda _: None
+        self, runner: str = "auto", timeout_s: float = 6 * 3600.0, on_message: OnMessage = silent
     ) -> Path:
         """Copy, run and fetch; the results file in the plan's folder.
 
         ``runner``: ``worker`` (Python with TensorRT's module), ``trtexec`` (run.sh), or ``auto``,
-        which takes the worker where it starts. ``say`` gets a line whenever one is finished.
+        which takes the worker where it starts. ``on_message`` gets a line whenever one is finished.
         What was measured before a lost connection or ``timeout_s`` is fetched all the same, and
         the next call goes on from there. Raises BackendUnavailable when the host does not answer
         or has neither of the runners, MeasurementError when the run fails.
         """
         if runner not in ("auto", *_COMMANDS):
             raise InputError(f"{runner!r} is no runner: choose auto, worker or trtexec")
-        say(f"{self.host}: connecting")
+        on_message(f"{self.host}: connecting")
         self._connection.ask(f"mkdir -p {shlex.quote(self.folder)}", _SHORT_S)
-        self._copy(say)
+        self._copy(on_message)
         why_not = self._why_no_worker() if runner in ("auto", "worker") else ""
         if why_not and runner == "worker":
             raise BackendUnavailable(f"{self.host} cannot run worker.py: {why_not}")
         chosen = runner if runner != "auto" else "trtexec" if why_not else "worker"
-        say(f"{self.host}: measuring with {chosen}")
+        on_message(f"{self.host}: measuring with {chosen}")
         command = self._there(f"{_ALONE} {_COMMANDS[chosen]}")
-        status, last = self._connection.follow(command, timeout_s, say)
+        status, last = self._connection.follow(command, timeout_s, on_message)
         if status == NO_ENGINE:
             reason = f"worker.py: {why_not}; run.sh: {last}" if why_not else last
             raise BackendUnavailable(f"{self.host} has no TensorRT that can be used ({reason})")
         problem = "" if status in FINE else last
         try:
-            results = self._fetch(say)
+            results = self._fetch(on_message)
         except MeasurementError as error:
             raise MeasurementError(f"{self.host}: {problem}" if problem else str(error)) from error
         if problem:
@@ -107,7 +108,7 @@ class Board:
     def _there(self, command: str) -> str:
         return f"cd {shlex.quote(self.folder)} && {command}"
 
-    def _copy(self, say: Say) -> None:
+    def _copy(self, on_message: OnMessage) -> None:
         """Send the plan as one archive, unless this very plan is there already."""
         there = self._connection.ask(self._there("cat copied 2>/dev/null || true"), _SHORT_S)
         if there.strip() == self._name:
@@ -117,7 +118,7 @@ class Board:
                 for path in sorted(self.plan.iterdir()):
                     if not path.name.startswith("results") and path.name not in ("layers", "logs"):
                         packed.add(path, path.name)
-            say(f"{self.host}: copying {archive.tell() / 1e6:.1f} MB")
+            on_message(f"{self.host}: copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
             self._connection.send(self._there("tar xf - && cp plan.txt copied"), archive, _COPY_S)
 
@@ -130,8 +131,8 @@ class Board:
             return words.removeprefix("worker.py: ") or "it ended without a word"
         return ""
 
-    def _fetch(self, say: Say) -> Path:
-        say(f"{self.host}: fetching results")
+    def _fetch(self, on_message: OnMessage) -> Path:
+        on_message(f"{self.host}: fetching results")
         results = self.plan / "results.jsonl"
         part = self.plan / "results.part"
         with part.open("wb") as sink:

@@ -7,12 +7,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from typing import IO
 
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
+from hybridlat.schema.progress import OnMessage
 
-Say = Callable[[str], None]
 FINE, NO_ENGINE = (0, 4), 3
 """Exit codes of the runners: all or all in time was measured; there is no engine."""
 _SSH_FAILED = 255
@@ -71,7 +70,7 @@ class Connection:
         if done.returncode:
             raise MeasurementError(f"{self.host}: ssh failed: {words}")
 
-    def follow(self, command: str, timeout_s: float, say: Say) -> tuple[int, str]:
+    def follow(self, command: str, timeout_s: float, on_message: OnMessage) -> tuple[int, str]:
         """Run while passing on what it says; its status, and its last words or what went wrong."""
         end = time.monotonic() + timeout_s
         last = ""
@@ -85,7 +84,7 @@ class Connection:
                 assert process.stdout is not None
                 for line in process.stdout:
                     last = line.strip() or last
-                    say(f"{self.host}: {line.rstrip()}")
+                    on_message(f"{self.host}: {line.rstrip()}")
                 status = process.wait()
             finally:
                 clock.cancel()

@@ -79,11 +79,11 @@ def combine(visits: Sequence[Visit], overhead_us: float = 0.0) -> Result:
     ``SINGLE_VISIT_SPREAD``, or for what its samples differ among each other where that is more.
     A result is never below ``FLOOR_US``. ValueError without visits.
     """
-    found = [visit for visit in visits if visit.samples_us]
-    if not found:
+    sound = [visit for visit in visits if visit.samples_us]
+    if not sound:
         raise ValueError("no visit has samples")
-    above_us = statistics.median(map(_level, found)) - overhead_us
-    error_us = _standard_error_us(found)
+    above_us = statistics.median(map(_level, sound)) - overhead_us
+    error_us = _standard_error_us(sound)
     latency_us = max(above_us, FLOOR_US)
     spread = min(_MOST_SPREAD, error_us / latency_us)
     return Result(latency_us, spread, below_noise=above_us <= 2 * error_us)

@@ -10,11 +10,11 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import InputError
 from hybridlat.measuring import trtexec
 from hybridlat.measuring.network_files import NetworkFiles
-from hybridlat.measuring.network_partitions import Cache, Partition, Partitioner
+from hybridlat.measuring.network_partitions import Cache, NetworkCells, RowPartitioner
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import networks_table, trtexec_times
-from hybridlat.store.importers.base import Imported, Watch
+from hybridlat.store.importers.base import ImportedRecords, Watch
 from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.table_columns import read_column_map
 
@@ -24,10 +24,10 @@ _AT_ONCE = 250  # rows that are given out together
 
 
 @dataclass
-class Taken:
+class RecordBatch:
     """Some of the records, ready for a store, and the rows that came to nothing."""
 
-    found: Imported = field(default_factory=Imported)
+    imported: ImportedRecords = field(default_factory=ImportedRecords)
     refused: list[Refusal] = field(default_factory=list)
 
 
@@ -90,18 +90,18 @@ def take(
     files: NetworkFiles | None,
     cache: Cache | None = None,
     watch: Watch | None = None,
-) -> Iterator[Taken]:
+) -> Iterator[RecordBatch]:
     """The rows as records, some at a time.
 
     ``files`` are the ONNX files; without them no row can be lowered. What was given out is taken
     for stored when the next is asked for: only then is ``cache`` told, so that an import that is
     cut off leaves nothing behind that lacks its signatures.
     """
-    lowering = Partitioner(files, cache)
+    lowering = RowPartitioner(files, cache)
     # Rows of one network stand together, so that it is read once and not held for long.
     ordered = sorted(rows, key=lambda r: (r.names, r.batch or 0, r.size or (), str(r.target)))
     for start in range(0, len(ordered), _AT_ONCE):
-        done = Taken()
+        done = RecordBatch()
         for place, row in enumerate(ordered[start : start + _AT_ONCE], start):
             if watch is not None:
                 watch(place, len(ordered))
@@ -110,18 +110,22 @@ def take(
             except Misfit as misfit:
                 done.refused.append(misfit.at(row.where))
             else:
-                _keep(done.found, row, name, partition, texts)
+                _keep(done.imported, row, name, partition, texts)
         yield done
         lowering.remember()
 
 
 def _keep(
-    found: Imported, row: NetworkRow, name: str, partition: Partition, texts: Mapping[str, str]
+    imported: ImportedRecords,
+    row: NetworkRow,
+    name: str,
+    partition: NetworkCells,
+    texts: Mapping[str, str],
 ) -> None:
     said = {"network": name, "batch": str(partition.batch), "size": partition.size, **row.labels}
     if not row.labels.get("model") and row.names[0] != name:
         said["model"] = row.names[0]
-    found.measurements.append(
+    imported.measurements.append(
         Measurement(
             row.target,
             partition.whole,
@@ -140,7 +144,7 @@ def _keep(
         row.target, name, partition.whole, partition.cells, partition.layers,
         labels={label: text for label, text in labels.items() if text},
     )  # fmt: skip
-    found.describe(breakdown, texts)
+    imported.describe(breakdown, texts)
 
 
 def notes(targets: Sequence[Target]) -> list[str]:

@@ -2,7 +2,7 @@
 
 The profiler waits after every layer, so the sum of a profile is above the engine's latency, by
 about one constant a layer on one GPU; :func:`fit_constant` finds it from engines whose latency is
-known, :class:`Report` takes it off and shows it.
+known, :class:`ProfileReport` takes it off and shows it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEWEST_TIMES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLayer:
+class ExportedLayer:
     """One layer of a built engine; ``nodes`` are the ONNX nodes in it, where the engine tells."""
 
     name: str
@@ -73,7 +73,7 @@ def _read(path: str | Path) -> Any:
         raise InputError(f"{path}: {error}") from error
 
 
-def read_layers(path: str | Path) -> list[EngineLayer]:
+def read_layers(path: str | Path) -> list[ExportedLayer]:
     """The layers of an engine, from ``--exportLayerInfo`` or the engine inspector's JSON."""
     layers = layers_of(_read(path))
     if not layers:
@@ -81,7 +81,7 @@ def read_layers(path: str | Path) -> list[EngineLayer]:
     return layers
 
 
-def layers_of(content: Any) -> list[EngineLayer]:
+def layers_of(content: Any) -> list[ExportedLayer]:
     """The layers in a parsed export; empty where it is something else."""
     if isinstance(content, Mapping) and "engine" in content:  # a runner's own dump
         content = content["engine"]
@@ -89,12 +89,12 @@ def layers_of(content: Any) -> list[EngineLayer]:
     return [_layer(entry) for entry in entries if isinstance(entry, str | Mapping)]
 
 
-def _layer(entry: str | Mapping[str, Any]) -> EngineLayer:
+def _layer(entry: str | Mapping[str, Any]) -> ExportedLayer:
     if isinstance(entry, str):  # only the names, when built without detailed verbosity
-        return EngineLayer(entry, nodes=_nodes_of_name(entry))
+        return ExportedLayer(entry, nodes=_nodes_of_name(entry))
     name = str(entry.get("Name", ""))
     nodes = tuple(dict.fromkeys(_ONNX_NODE.findall(str(entry.get("Metadata", "")))))
-    return EngineLayer(
+    return ExportedLayer(
         name,
         str(entry.get("LayerType", "")),
         str(entry.get("TacticName", "") or entry.get("TacticValue", "")),
@@ -114,30 +114,30 @@ def read_profile(path: str | Path) -> list[LayerTime]:
     content = _read(path)
     if isinstance(content, Mapping) and "profile" in content:
         content = content["profile"]
-    found = profile_of(content)
-    if not found:
+    layers = profile_of(content)
+    if not layers:
         raise InputError(f"{path} is no profile of trtexec: it has no layer with averageMs")
-    return found
+    return layers
 
 
 def profile_of(content: Any) -> list[LayerTime]:
     """The layer times in a parsed export; empty where it is something else."""
-    found = []
+    layers = []
     for entry in content if isinstance(content, list) else []:
         if not isinstance(entry, Mapping) or "name" not in entry:
             continue
         if "median_us" in entry:  # a runner's own dump
-            found.append(LayerTime(entry["name"], entry["median_us"], entry["median_us"]))
+            layers.append(LayerTime(entry["name"], entry["median_us"], entry["median_us"]))
         elif "averageMs" in entry:
             median = entry.get("medianMs")
-            found.append(
+            layers.append(
                 LayerTime(
                     str(entry["name"]),
                     float(entry["averageMs"]) * 1e3,
                     None if median is None else float(median) * 1e3,
                 )
             )
-    return found
+    return layers
 
 
 def read_times(path: str | Path, warm_up_ms: float = 0.0) -> list[float]:
@@ -147,17 +147,17 @@ def read_times(path: str | Path, warm_up_ms: float = 0.0) -> list[float]:
     versions export them. Raises InputError for another file.
     """
     content = _read(path)
-    found = []
+    times_us = []
     for entry in content if isinstance(content, list) else []:
         if not isinstance(entry, Mapping) or not ("computeMs" in entry or "compute" in entry):
             continue
         if float(entry.get("startComputeMs", warm_up_ms)) >= warm_up_ms:
-            found.append(
+            times_us.append(
                 float(entry["computeMs"] if "computeMs" in entry else entry["compute"]) * 1e3
             )
-    if not found:
+    if not times_us:
         raise InputError(f"{path} holds no times of trtexec (after {warm_up_ms:g} ms of warm-up)")
-    return found
+    return times_us
 
 
 def to_measurement(
@@ -204,7 +204,7 @@ def fit_constant(engines: Sequence[ProfiledEngine]) -> float:
 
 
 @dataclass(frozen=True)
-class Report:
+class ProfileReport:
     """A profile with the profiler's constant taken off every layer, and what that makes of the sum.
 
     ``latency_us`` is the engine's own, None where only the profile is there.
@@ -246,10 +246,10 @@ class Report:
 
 def report(
     profile: Sequence[LayerTime], latency_us: float | None, constant_us: float | None = None
-) -> Report:
+) -> ProfileReport:
     """A report; without ``constant_us`` the engine's own latency tells it, where that is known."""
     if constant_us is None:
         total = sum(layer.time_us for layer in profile)
         known = latency_us is not None and len(profile) > 0
         constant_us = (total - latency_us) / len(profile) if known and latency_us else 0.0
-    return Report(tuple(profile), max(0.0, constant_us), latency_us)
+    return ProfileReport(tuple(profile), max(0.0, constant_us), latency_us)

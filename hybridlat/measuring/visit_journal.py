@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybridlat.measuring.messages import Report, Task
+from hybridlat.measuring.messages import VisitResult, VisitTask
 from hybridlat.measuring.schedule import Job
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
@@ -24,7 +24,7 @@ class VisitJournal:
         self._generation = _generations(store, target, jobs)
         self._kept: list[str] = []
 
-    def recall(self, process: int, task: Task) -> Report | None:
+    def recall(self, process: int, task: VisitTask) -> VisitResult | None:
         """The report of the task's visit, if an earlier run that was cut off has made it."""
         key = self._key(process, task)
         kept = self._store.cache_get(key)
@@ -32,9 +32,9 @@ class VisitJournal:
             return None
         self._kept.append(key)
         samples, reference_us = json.loads(kept)
-        return Report(task.key, tuple(samples), reference_us)
+        return VisitResult(task.key, tuple(samples), reference_us)
 
-    def keep(self, process: int, task: Task, report: Report) -> None:
+    def keep(self, process: int, task: VisitTask, report: VisitResult) -> None:
         """Keep a visit as soon as it is made."""
         key = self._key(process, task)
         rounded = [round(sample, 2) for sample in report.samples_us]
@@ -46,16 +46,16 @@ class VisitJournal:
         self._store.cache_remove(self._kept)
         self._kept = []
 
-    def _key(self, process: int, task: Task) -> str:
+    def _key(self, process: int, task: VisitTask) -> str:
         return f"{self._prefix}/{task.key}/{self._generation[task.key]}/{process}/{task.seed}"
 
 
 def _generations(store: Store, target: Target, jobs: Sequence[Job]) -> dict[str, int]:
     """How many records each job has: visits made for an older record are not taken again."""
-    found = {job.key: 0 for job in jobs}
+    generations = {job.key: 0 for job in jobs}
     kinds: set[Kind] = {job.kind for job in jobs}
     for kind in kinds:
         own = {job.signature: job.key for job in jobs if job.kind == kind}
         for hash_, known in store.latencies(target, own, kind).items():
-            found[own[hash_]] = known.records
-    return found
+            generations[own[hash_]] = known.records
+    return generations

@@ -9,7 +9,7 @@ import time
 from hybridlat.engines.base import Backend, Session
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.reference_networks import reference_network
-from hybridlat.measuring.messages import Report, Task
+from hybridlat.measuring.messages import VisitResult, VisitTask
 
 WARM_UP_S = 0.5
 MIN_SAMPLES = 3
@@ -33,7 +33,7 @@ class References:
         return statistics.median(self._session.run_us(TIMED_RUNS) or self._session.run_us(1) or [0])
 
 
-def visit(backend: Backend, references: References, task: Task) -> Report:
+def visit(backend: Backend, references: References, task: VisitTask) -> VisitResult:
     """Build the replicas, run them in turn for ``visit_ms``, take them down again.
 
     The first pass warms up and is dropped. So is the first replica of every pass: it runs behind
@@ -52,11 +52,13 @@ def visit(backend: Backend, references: References, task: Task) -> Report:
         samples = _rotate(sessions, task.visit_ms)
         after = references.run_us()
     except HybridlatError as error:
-        return Report(task.key, failure=str(error), seconds=time.perf_counter() - started)
+        return VisitResult(task.key, failure=str(error), seconds=time.perf_counter() - started)
     finally:
         for session in sessions:
             session.close()
-    return Report(task.key, tuple(samples), (before + after) / 2, time.perf_counter() - started)
+    return VisitResult(
+        task.key, tuple(samples), (before + after) / 2, time.perf_counter() - started
+    )
 
 
 def _rotate(sessions: list[Session], visit_ms: float) -> list[float]:
@@ -67,9 +69,9 @@ def _rotate(sessions: list[Session], visit_ms: float) -> list[float]:
     enough = max(2, math.ceil(MIN_SAMPLES / len(timed)) + 1)
     while passes < enough or (deadline is not None and time.perf_counter() < deadline):
         for place, session in enumerate(sessions):
-            found = session.run_us(1)
+            times_us = session.run_us(1)
             if passes and (place or len(timed) == len(sessions)):
-                samples.extend(found)
+                samples.extend(times_us)
         passes += 1
         if deadline is None:
             deadline = time.perf_counter() + visit_ms / 1e3

@@ -18,7 +18,7 @@ import time
 from multiprocessing.connection import Connection
 
 from hybridlat.errors import HybridlatError
-from hybridlat.measuring.messages import Ready, Refused, Start, Task
+from hybridlat.measuring.messages import Ready, Refused, Start, VisitTask
 
 _ORPHANED_CHECK_S = 1.0
 
@@ -58,7 +58,7 @@ def serve(parent_side: Connection) -> None:
         parent_side.send(Refused(str(error)))
         return
     parent_side.send(Ready())
-    while isinstance(task := parent_side.recv(), Task):
+    while isinstance(task := parent_side.recv(), VisitTask):
         parent_side.send(visit(backend, references, task))
 
 

@@ -1,7 +1,7 @@
 """The learned model of one target: latency of a cell from its signature, with an interval.
 
-A kernel's latency is (roofline + floor)·exp(surface share + trees): a smooth surface (Gaussian
-process) carries what shape alone explains, trees the jumps of tiles and kernel choice. A cell's
+A kernel's latency is (roofline + floor)·exp(smooth share + trees): the mean of a Gaussian
+process carries what shape alone explains, trees the jumps of tiles and kernel choice. A cell's
 is the sum over its kernels. A second, small ensemble says how far off the first tends to be; a
 conformal factor makes intervals from it that hold the truth as often as ``confidence`` says.
 """
@@ -22,24 +22,18 @@ from numpy.typing import NDArray
 from hybridlat.errors import StoreError
 from hybridlat.graph.operators import kind_of
 from hybridlat.model import features
+from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain, no_triples
+from hybridlat.model.features import feature_names
+from hybridlat.model.gaussian_process import Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, geometry, problem_of
-from hybridlat.model.parts import (
-    RANGED,
-    Array,
-    Floats,
-    KnownGround,
-    Surface,
-    feature_names,
-    no_triples,
-)
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 
 MODEL_FORMAT = 2
+"""1 knew no combinations of sizes and no log-bias; it is still read."""
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
-"""1 knew no combinations of sizes and no lean; it is still read."""
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
@@ -61,25 +55,26 @@ class CellModel:
     """Predicts cells it has not seen: ``load`` it, ``predict`` signature texts.
 
     Light to load: neither training packages nor pickles. ``card`` says what it was trained on.
-    ``ops`` are the operators it was trained on; ``mix`` the part of the surface in the sum;
-    ``quantile`` the conformal factor from the expected error to the interval's half-width.
-    ``lean`` moves a latency below the middle of its interval where errors are large: a relative
-    error punishes the overestimate more (the best point of a lognormal has a lean of 1.5), but
-    cells that are added up to networks must not all lean.
+    ``ops`` are the operators it was trained on; ``gp_weight`` the share of the Gaussian process in
+    the sum; ``error_scale`` says how far off a kernel tends to be, ``quantile`` is the conformal
+    factor from that to the interval's half-width. ``domain`` is where the model is trusted.
+    ``log_bias`` moves a latency below the middle of its interval where errors are large: a relative
+    error punishes the overestimate more (the best point of a lognormal has a log-bias of 1.5), but
+    cells that are added up to networks must not all be moved.
     """
 
     device: Device
     precision: str
     ops: tuple[str, ...]
     floor_us: float
-    surface: Surface
-    mix: float
+    gp_mean: GaussianProcessMean
+    gp_weight: float
     trees: Booster
-    spread: Booster
-    ground: KnownGround
+    error_scale: Booster
+    domain: ApplicabilityDomain
     quantile: float
     confidence: float
-    lean: float = 0.0
+    log_bias: float = 0.0
     prior: CellModel | None = None
     prior_line: tuple[float, float] = (0.0, 0.0)
     card: dict[str, object] = field(default_factory=dict)
@@ -127,18 +122,18 @@ class CellModel:
         view = features.View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
         rows, prior = self.rows(cells, codes, view, base)
-        smooth = self.surface.predict(rows)
+        smooth = self.gp_mean.predict(rows)
         rows[:, -1] = smooth
-        log_ratio = prior + self.mix * smooth + self.trees.predict(rows)
+        log_ratio = prior + self.gp_weight * smooth + self.trees.predict(rows)
         kernel_us = base * np.exp(np.clip(log_ratio, -20, 20))
-        expected = np.maximum(np.exp(self.spread.predict(rows)) - 0.01, 0.002)
+        expected = np.maximum(np.exp(self.error_scale.predict(rows)) - 0.01, 0.002)
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
         latency, spread = cell_sums(cells, kernel_us, expected)
         half = self.quantile * spread
-        point = latency * lean_factor(self.lean, spread)
+        point = latency * log_bias_factor(self.log_bias, spread)
         novelty = np.where(np.isnan(latency), np.inf, 0.0)
-        np.maximum.at(novelty, cells.cell, self.ground.novelty(cells, codes)[0])
+        np.maximum.at(novelty, cells.cell, self.domain.novelty(cells, codes)[0])
         return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
 
     def codes(self, cells: Geometry) -> NDArray[np.intp]:
@@ -148,7 +143,7 @@ class CellModel:
     def rows(
         self, cells: Geometry, codes: NDArray[np.intp], view: features.View, base: Array
     ) -> tuple[Floats, Array]:
-        """The feature matrix (surface column still 0), and what the prior model says."""
+        """The feature matrix (the process's column still 0), and what the prior model says."""
         width = len(features.NAMES)
         rows = np.zeros((len(codes), width + len(self.ops) + 2), np.float32)
         features.matrix(view, rows)
@@ -164,7 +159,7 @@ class CellModel:
 
     def _reasons(self, cells: Geometry) -> list[str]:
         codes = self.codes(cells)
-        novelty, broken, distance = self.ground.novelty(cells, codes)
+        novelty, broken, distance = self.domain.novelty(cells, codes)
         worst = [""] * cells.cells
         kernels = zip(cells.cell.tolist(), novelty.tolist(), broken.tolist(), strict=True)
         highest = [-1.0] * cells.cells
@@ -180,10 +175,10 @@ class CellModel:
         if column >= 0:
             name = RANGED[column]
             value = cells.column(name)[row]
-            low, high = self.ground.low[code, column], self.ground.high[code, column]
+            low, high = self.domain.low[code, column], self.domain.high[code, column]
             return f"outside the training range: {name}={value:g}, trained on {low:g}..{high:g}"
-        if distance > self.ground.reach:
-            near = self.ground.reach
+        if distance > self.domain.radius:
+            near = self.domain.radius
             return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
         return "a combination of sizes that training never met"
 
@@ -194,24 +189,24 @@ class CellModel:
         self.card = {**self.card, **(card or {})}
         head = {
             "format": MODEL_FORMAT, "precision": self.precision, "ops": self.ops,
-            "floor_us": self.floor_us, "mix": self.mix, "quantile": self.quantile,
+            "floor_us": self.floor_us, "mix": self.gp_weight, "quantile": self.quantile,
             "confidence": self.confidence, "features": feature_names(self.ops),
-            "level": self.surface.level, "reach": self.ground.reach, "limit": self.ground.limit,
-            "lean": self.lean,
+            "level": self.gp_mean.level, "reach": self.domain.radius, "limit": self.domain.limit,
+            "lean": self.log_bias,
             "prior_line": self.prior_line, "device": asdict(self.device),
         }  # fmt: skip
         (folder / "model.json").write_text(json.dumps(head, indent=1, sort_keys=True) + "\n")
-        surface, ground = self.surface, self.ground
+        gp_mean, domain = self.gp_mean, self.domain
         stream = io.BytesIO()
         np.savez_compressed(
-            stream, columns=surface.columns, shift=surface.shift, scale=surface.scale,
-            points=surface.points, weights=surface.weights, low=ground.low, high=ground.high,
-            landmarks=ground.landmarks, met=ground.met.astype(np.int32),
-            triples=ground.weights,
+            stream, columns=gp_mean.columns, shift=gp_mean.shift, scale=gp_mean.scale,
+            points=gp_mean.points, weights=gp_mean.weights, low=domain.low, high=domain.high,
+            landmarks=domain.prototypes, met=domain.seen_triples.astype(np.int32),
+            triples=domain.weights,
         )  # fmt: skip
         (folder / "arrays.npz").write_bytes(stream.getvalue())
         (folder / "trees.ubj").write_bytes(self.trees.ubj)
-        (folder / "spread.ubj").write_bytes(self.spread.ubj)
+        (folder / "spread.ubj").write_bytes(self.error_scale.ubj)
         (folder / "card.json").write_text(json.dumps(self.card, indent=1, sort_keys=True) + "\n")
         if self.prior is not None:
             self.prior.save(folder / "prior")
@@ -246,13 +241,13 @@ class CellModel:
                 precision=head["precision"],
                 ops=ops,
                 floor_us=head["floor_us"],
-                surface=Surface(
+                gp_mean=GaussianProcessMean(
                     a["columns"], a["shift"], a["scale"], a["points"], a["weights"], head["level"]
                 ),
-                mix=head["mix"],
+                gp_weight=head["mix"],
                 trees=Booster((folder / "trees.ubj").read_bytes(), width),
-                spread=Booster((folder / "spread.ubj").read_bytes(), width),
-                ground=KnownGround(
+                error_scale=Booster((folder / "spread.ubj").read_bytes(), width),
+                domain=ApplicabilityDomain(
                     a["low"],
                     a["high"],
                     a["landmarks"],
@@ -262,7 +257,7 @@ class CellModel:
                     head.get("limit", 1.0),
                 ),
                 quantile=head["quantile"],
-                lean=head.get("lean", 0.0),
+                log_bias=head.get("lean", 0.0),
                 confidence=head["confidence"],
                 prior=cls.load(prior) if prior.is_dir() else None,
                 prior_line=(head["prior_line"][0], head["prior_line"][1]),
@@ -304,7 +299,7 @@ def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array
     return np.where(empty, np.nan, latency), spread
 
 
-def lean_factor(lean: float, spread: Array) -> Array:
-    """exp(−lean·σ²), σ being the standard error of the logarithm (at most one half)."""
+def log_bias_factor(log_bias: float, spread: Array) -> Array:
+    """exp(−log_bias·σ²), σ being the standard error of the logarithm (at most one half)."""
     sigma = np.minimum(1.25 * spread, 0.5)  # of a normal error the mean size is 0.8 of its sigma
-    return np.asarray(np.exp(-lean * sigma**2), np.float64)
+    return np.asarray(np.exp(-log_bias * sigma**2), np.float64)

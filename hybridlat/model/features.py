@@ -116,10 +116,10 @@ class View:
         return self._once("wave_us", tile, lambda: self.waves(tile) * self.k * full)
 
     def _once(self, what: str, tile: tuple[int, int], formula: Callable[[], Array]) -> Array:
-        found = self._by_tile.get((what, tile))
-        if found is None:
-            found = self._by_tile[what, tile] = formula()
-        return found
+        values = self._by_tile.get((what, tile))
+        if values is None:
+            values = self._by_tile[what, tile] = formula()
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +341,9 @@ def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.fl
     for place, feature in enumerate(FEATURES):
         result[:, place] = feature.function(view)
     return result
+
+
+def feature_names(ops: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of a model's feature matrix: the formulas, one per known operator, the
+    prior model and the Gaussian process."""
+    return (*NAMES, *(f"op={op}" for op in ops), "prior", "surface")

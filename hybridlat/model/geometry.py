@@ -162,8 +162,8 @@ def scan(text: str) -> list[tuple[float, ...]]:
             for item in results[:-1].split(" "):
                 if item != "-" and item:
                     number, _, type_ = item.partition(":")
-                    tensors[number] = found = _tensor(type_, ":", False)
-                    outputs.append(found)
+                    tensors[number] = tensor = _tensor(type_, ":", False)
+                    outputs.append(tensor)
             read = [tensors.get(s) for s in sources.split(" ")]
             op = qualified[: qualified.rfind("@")]
             rows.append(_row(op, read, outputs, _attributes("{" + attributes)))

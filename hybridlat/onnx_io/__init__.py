@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hybridlat.onnx_io.precision import FilePrecision
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Shapes = Mapping[str, tuple[int, ...]]
 
 MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
@@ -64,15 +64,15 @@ class OnnxFile:
         """
         fixed = {tensor.name for tensor in self.model.graph.initializer}
         fixed.update(tensor.values.name for tensor in self.model.graph.sparse_initializer)
-        found = set()
+        positions = set()
         for position, node in enumerate(self.model.graph.node):
             reads = {name for name in node.input if name}
             # A subgraph may read what its node does not name.
             alone = not any(a.HasField("g") or a.graphs for a in node.attribute)
             if node.op_type in ("Shape", "Size") or (alone and reads <= fixed):
-                found.add(position)
+                positions.add(position)
                 fixed.update(node.output)
-        return frozenset(found)
+        return frozenset(positions)
 
     @cached_property
     def precision(self) -> FilePrecision:
@@ -119,7 +119,7 @@ class OnnxFile:
             return to_network(self, batch, shapes or {})
 
 
-def load(source: Source, name: str | None = None) -> OnnxFile:
+def load(source: ModelSource, name: str | None = None) -> OnnxFile:
     """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
 
     A ModelProto that is passed in is not changed. Raises NetworkError for anything that is not a
@@ -183,7 +183,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def read_network(
-    source: Source,
+    source: ModelSource,
     batch: int | None = None,
     shapes: Shapes | None = None,
     name: str | None = None,

@@ -57,9 +57,9 @@ def _check_node(network: Network, node: Node) -> None:
     if node.op == "BatchNormalization":
         channels = network.type_of(node.inputs[0]).shape[1]
         for name in node.inputs[1:]:
-            found = network.type_of(name)
-            if found.elements != channels:
-                raise NetworkError(f"{where} has {channels} channels, but a parameter {found}")
+            type_ = network.type_of(name)
+            if type_.elements != channels:
+                raise NetworkError(f"{where} has {channels} channels, but a parameter {type_}")
     if node.op == "Reshape":
         source, target = network.type_of(node.inputs[0]), network.type_of(node.outputs[0])
         if source.elements != target.elements:

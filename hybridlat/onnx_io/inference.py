@@ -134,9 +134,9 @@ def _infer(model: ModelProto, label: str) -> tuple[Types, Exception | None]:
 def static_types(model: ModelProto) -> Types:
     """The types that the model states, of tensors whose sizes are all numbers."""
     graph = model.graph
-    found = (_static(i.type) for i in (*graph.input, *graph.value_info, *graph.output))
+    types = (_static(i.type) for i in (*graph.input, *graph.value_info, *graph.output))
     names = (i.name for i in (*graph.input, *graph.value_info, *graph.output))
-    return {name: type_ for name, type_ in zip(names, found, strict=True) if type_ is not None}
+    return {name: type_ for name, type_ in zip(names, types, strict=True) if type_ is not None}
 
 
 def _static(proto: TypeProto) -> TensorType | None:
@@ -218,13 +218,13 @@ def _infer_node(
             data[name] = value.to_tensor(name)
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-        found = shape_inference.infer_node_outputs(
+        inferred = shape_inference.infer_node_outputs(
             schema, node, given, data, opset_imports=list(model.opset_import)
         )
     except (*INFERENCE_ERRORS, onnx.defs.SchemaError) as error:
         objections.append(f"{node.op_type} {node.name!r}: {_last_line(error)}")
         return {}
-    static = {name: _static(proto) for name, proto in found.items()}
+    static = {name: _static(proto) for name, proto in inferred.items()}
     return {name: type_ for name, type_ in static.items() if name and type_ is not None}
 
 
@@ -259,8 +259,8 @@ def _engine_errors() -> tuple[type[Exception], ...]:
 
     named = ("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
              "NotImplemented", "NoSuchFile", "RuntimeException")  # fmt: skip
-    found = [getattr(state, name) for name in named if hasattr(state, name)]
-    return (RuntimeError, ValueError, *found)
+    errors = [getattr(state, name) for name in named if hasattr(state, name)]
+    return (RuntimeError, ValueError, *errors)
 
 
 def _engine_types(model: ModelProto) -> Types:
@@ -294,13 +294,13 @@ def _engine_types(model: ModelProto) -> Types:
     session = onnxruntime.InferenceSession(
         asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    found: Types = {}
+    types: Types = {}
     for info in session.get_outputs():
         match = re.fullmatch(r"tensor\((\w+)\)", info.type)
         if match is not None and all(isinstance(size, int) for size in info.shape):
             dtype = _ORT_DTYPES.get(match[1], match[1])
-            found[info.name] = TensorType(dtype, tuple(info.shape))
-    return found
+            types[info.name] = TensorType(dtype, tuple(info.shape))
+    return types
 
 
 def _last_line(error: Exception) -> str:

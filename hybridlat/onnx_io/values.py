@@ -134,13 +134,13 @@ def _defaults(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue]:
     schema = _schema(op, domain, opset)
     if schema is None:
         return {}
-    found: dict[str, AttributeValue] = {}
+    defaults: dict[str, AttributeValue] = {}
     for name, attribute in schema.attributes.items():
         if attribute.default_value.type:
             value = attribute_value(attribute.default_value)
             if value is not None:
-                found[name] = value
-    return found
+                defaults[name] = value
+    return defaults
 
 
 _WINDOW_OPS = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
@@ -160,7 +160,7 @@ def attributes_of(
     Exporters differ in what they spell out; a cell must not differ by it.
     """
     defaults = _defaults(node.op_type, domain, opsets.get(domain, 1))
-    found: dict[str, AttributeValue] = {}
+    attributes: dict[str, AttributeValue] = {}
     for attribute in node.attribute:
         value = attribute_value(attribute)
         if value is None:
@@ -174,8 +174,8 @@ def attributes_of(
             continue
         if attribute.name == "kernel_shape" and node.op_type in ("Conv", "FusedConv"):
             continue  # the weight's shape says it
-        found[attribute.name] = value
-    return tuple(sorted(found.items()))
+        attributes[attribute.name] = value
+    return tuple(sorted(attributes.items()))
 
 
 def attribute_value(attribute: AttributeProto) -> AttributeValue | None:

@@ -87,15 +87,15 @@ def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
 
 def _positive_constants(network: Network) -> set[str]:
     """Constants that must be positive: variances, and what is divided by or taken a root of."""
-    found: set[str] = set()
+    positive: set[str] = set()
     for node in network.nodes:
         if node.op == "BatchNormalization":
-            found.add(node.inputs[4])
+            positive.add(node.inputs[4])
         elif node.op == "Div":
-            found.update(node.inputs[1:2])
+            positive.update(node.inputs[1:2])
         elif node.op in ("Sqrt", "Log", "Pow"):
-            found.update(node.inputs[:1])
-    return found
+            positive.update(node.inputs[:1])
+    return positive
 
 
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:

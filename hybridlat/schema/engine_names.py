@@ -58,10 +58,10 @@ def engine_name(raw: str, version: str = "") -> str:
 def precision_name(raw: str) -> str:
     """A precision as targets write it (``float16`` is fp16); TargetError names the choices."""
     text = re.sub(r"[ _+]+", "-", raw.strip().lower())
-    found = _PRECISIONS.get(text, text)
-    if found not in PRECISIONS:
+    name = _PRECISIONS.get(text, text)
+    if name not in PRECISIONS:
         raise TargetError(f"{raw!r} is not a precision: choose one of {', '.join(PRECISIONS)}")
-    return found
+    return name
 
 
 def target_named(text: str) -> Target:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 ESTIMATE_FORMAT = 1
-Source = Literal["measured", "predicted", "unsupported"]
+LatencySource = Literal["measured", "predicted", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class CellEstimate:
     latency_us: float | None
     interval_us: tuple[float, float] | None
     share: float
-    source: Source
+    source: LatencySource
     reason: str = ""
     trusted: bool = True
 

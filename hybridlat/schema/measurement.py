@@ -105,23 +105,23 @@ class Measurement:
 
     def problems(self) -> tuple[str, ...]:
         """What makes the record impossible, one sentence each; empty for a sound record."""
-        found = []
+        problems = []
         if not _HASH.fullmatch(self.signature):
-            found.append(f"signature {self.signature[:60]!r} is not 32 hex digits")
+            problems.append(f"signature {self.signature[:60]!r} is not 32 hex digits")
         if (self.latency_us is None) == (self.failure is None):
-            found.append("a record has either a latency_us or a failure, and never both")
+            problems.append("a record has either a latency_us or a failure, and never both")
         if self.latency_us is not None and not 0 < self.latency_us < math.inf:
-            found.append(f"latency_us {self.latency_us!r} is not a positive finite number")
+            problems.append(f"latency_us {self.latency_us!r} is not a positive finite number")
         if not 0 <= self.spread_share < math.inf:
-            found.append(f"spread_share {self.spread_share!r} is not a finite number from 0 up")
+            problems.append(f"spread_share {self.spread_share!r} is not a finite number from 0 up")
         if not math.isfinite(self.overhead_us):
-            found.append(f"overhead_us {self.overhead_us!r} is not finite")
+            problems.append(f"overhead_us {self.overhead_us!r} is not finite")
         for visit in self.visits:
             if not 0 < visit.drift < math.inf:
-                found.append(f"drift {visit.drift!r} is not a positive finite number")
+                problems.append(f"drift {visit.drift!r} is not a positive finite number")
             if not all(map(math.isfinite, visit.samples_us)):
-                found.append("a sample is not finite")
-        return tuple(found)
+                problems.append("a sample is not finite")
+        return tuple(problems)
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,11 @@ class Breakdown:
     def problems(self) -> tuple[str, ...]:
         """What makes the breakdown impossible; empty for a sound one."""
         hashes = (self.signature, *(h for h, _ in self.cells), *(h for h, _ in self.layers))
-        found = [f"{h[:60]!r} is not 32 hex digits" for h in hashes if not _HASH.fullmatch(h)]
+        problems = [f"{h[:60]!r} is not 32 hex digits" for h in hashes if not _HASH.fullmatch(h)]
         for signature, count in (*self.cells, *self.layers):
             if count < 1:
-                found.append(f"count {count!r} of {signature} is not a positive number")
-        return tuple(found)
+                problems.append(f"count {count!r} of {signature} is not a positive number")
+        return tuple(problems)
 
 
 _HASH = re.compile(r"[0-9a-f]{32}")

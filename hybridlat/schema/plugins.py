@@ -27,8 +27,8 @@ class Plugins:
 
     @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
-        found = {point.name: point for point in entry_points(group=self.group)}
-        return {name: point for name, point in found.items() if name not in self.own}
+        by_name = {point.name: point for point in entry_points(group=self.group)}
+        return {name: point for name, point in by_name.items() if name not in self.own}
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted; nothing is imported for it."""

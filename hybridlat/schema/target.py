@@ -58,8 +58,8 @@ class Target:
     @property
     def version(self) -> str:
         """The runtime's version (``8.6``, ``2020``, ``ngc``), empty where it is not stated."""
-        found = _VERSION.search(self.runtime)
-        return found[1] if found else ""
+        match = _VERSION.search(self.runtime)
+        return match[1] if match else ""
 
     @property
     def folder(self) -> str:

@@ -4,8 +4,8 @@
 used.
 """
 
-from hybridlat.store.integrity import Finding
+from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.latencies import LatencyStats, TargetStats
 from hybridlat.store.store import Store, default_url
 
-__all__ = ["Finding", "LatencyStats", "Store", "TargetStats", "default_url"]
+__all__ = ["IntegrityProblem", "LatencyStats", "Store", "TargetStats", "default_url"]

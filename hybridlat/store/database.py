@@ -72,21 +72,21 @@ class Database:
     def target_id(self, connection: sa.Connection, target: Target) -> int | None:
         """The number of a target; None where the database does not know it."""
         if target not in self._target_ids:
-            found = connection.scalar(sa.select(TARGET.c.id).where(TARGET.c.name == str(target)))
-            if found is None:
+            number = connection.scalar(sa.select(TARGET.c.id).where(TARGET.c.name == str(target)))
+            if number is None:
                 return None
-            self._target_ids[target] = found
+            self._target_ids[target] = number
         return self._target_ids[target]
 
     def made_target_id(self, connection: sa.Connection, target: Target) -> int:
         """The number of a target, given now if it has none. Not remembered: it may roll back."""
-        found = self.target_id(connection, target)
-        if found is None:
+        number = self.target_id(connection, target)
+        if number is None:
             made = connection.execute(sa.insert(TARGET).values(name=str(target)))
-            found = None if made.inserted_primary_key is None else made.inserted_primary_key[0]
-            if found is None:
+            number = None if made.inserted_primary_key is None else made.inserted_primary_key[0]
+            if number is None:
                 raise StoreError(f"the store {shown(self.url)} gave the target {target} no number")
-        return found
+        return number
 
 
 @contextmanager

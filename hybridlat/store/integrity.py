@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class IntegrityProblem:
     """One thing that is wrong: ``where`` (a table or file, and which entry) and ``problem``."""
 
     where: str
@@ -30,28 +30,28 @@ class Finding:
 def doubts(record: Measurement) -> list[str]:
     """What makes a sound record implausible, one phrase each."""
     samples = [s for visit in record.visits for s in visit.samples_us]
-    found = []
+    problems = []
     if any(s <= 0 for s in samples):
-        found.append("a sample is not positive")
+        problems.append("a sample is not positive")
     if samples and record.latency_us is not None:
         slowest = max(s / visit.drift for visit in record.visits for s in visit.samples_us)
         if record.latency_us > 1.01 * slowest:
-            found.append(
+            problems.append(
                 f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
             )
-    return found
+    return problems
 
 
 def check_text(hash_: str, text: str) -> list[str]:
     """What is wrong with a signature text and the hash it is filed under."""
-    found = []
+    problems = []
     if hash_of(text) != hash_:
-        found.append(f"the text hashes to {hash_of(text)}")
+        problems.append(f"the text hashes to {hash_of(text)}")
     try:
         read(text)
     except ValueError as error:
-        found.append(f"the text cannot be read: {error}")
-    return found
+        problems.append(f"the text cannot be read: {error}")
+    return problems
 
 
 @dataclass
@@ -75,42 +75,44 @@ class Orphans:
         if missing:
             self._missing.setdefault(where, []).extend(missing)
 
-    def findings(self) -> list[Finding]:
+    def problems(self) -> list[IntegrityProblem]:
         """One finding per place, with a count and an example."""
         return [
-            Finding(where, f"{len(set(h))} signatures have no text, for example {h[0]}")
+            IntegrityProblem(where, f"{len(set(h))} signatures have no text, for example {h[0]}")
             for where, h in self._missing.items()
         ]
 
 
-def check_database(database: Database) -> list[Finding]:
+def check_database(database: Database) -> list[IntegrityProblem]:
     """Every finding in a database: the file itself, texts, records, breakdowns, orphans."""
     import sqlalchemy as sa
 
     from hybridlat.store import tables as t
 
-    found: list[Finding] = []
+    problems: list[IntegrityProblem] = []
     orphans = Orphans()
     with database.reading() as connection:
         if connection.dialect.name == "sqlite":
             for line in connection.exec_driver_sql("PRAGMA integrity_check").scalars():
                 if line != "ok":
-                    found.append(Finding("database", str(line)))
+                    problems.append(IntegrityProblem("database", str(line)))
         signatures = sa.select(t.SIGNATURE.c.hash, t.SIGNATURE.c.text)
         for key, text in connection.execute(signatures.execution_options(yield_per=500)):
             hash_ = bytes(key).hex()
             orphans.texts.add(hash_)
-            found += [Finding(f"signature {hash_}", p) for p in check_text(hash_, text)]
+            problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
     names, bodies = _compact(database)
     with database.reading() as connection:
         payloads = sa.select(t.PAYLOAD.c.id, t.PAYLOAD.c.body).execution_options(yield_per=500)
         for key, body in connection.execute(payloads):
-            found += _check_payload(bytes(key), bytes(body), bodies, names, orphans)
+            problems += _check_payload(bytes(key), bytes(body), bodies, names, orphans)
         broken = sa.select(t.BREAKDOWN.c.id, t.BREAKDOWN.c.body).execution_options(yield_per=500)
         for key, body in connection.execute(broken):
-            found += _check_breakdown(bytes(key), bytes(body), orphans)
-    found += [Finding(f"record {key.hex()}", "its raw samples are missing") for key in bodies]
-    return found + orphans.findings()
+            problems += _check_breakdown(bytes(key), bytes(body), orphans)
+    problems += [
+        IntegrityProblem(f"record {key.hex()}", "its raw samples are missing") for key in bodies
+    ]
+    return problems + orphans.problems()
 
 
 _Compact = tuple[int, int, bytes, float | None, float, str | None]
@@ -142,7 +144,7 @@ def _check_payload(
     compact: dict[bytes, _Compact],
     names: dict[int, str],
     orphans: Orphans,
-) -> list[Finding]:
+) -> list[IntegrityProblem]:
     from hybridlat.store import tables as t
     from hybridlat.store.codec import unpacked
 
@@ -151,12 +153,12 @@ def _check_payload(
     try:
         record = Measurement.from_json(unpacked(body))
     except ValueError as error:
-        return [Finding(where, str(error))]
-    found = [Finding(where, doubt) for doubt in doubts(record)]
+        return [IntegrityProblem(where, str(error))]
+    problems = [IntegrityProblem(where, doubt) for doubt in doubts(record)]
     if record.id != key.hex():
-        found.append(Finding(where, f"its content hashes to {record.id}"))
+        problems.append(IntegrityProblem(where, f"its content hashes to {record.id}"))
     if row is None:
-        found.append(Finding(where, "it has no entry that a look-up would find"))
+        problems.append(IntegrityProblem(where, "it has no entry that a look-up would find"))
     else:
         target, kind, signature, latency, spread, failure = row
         said = (names.get(target), kind, signature.hex(), latency, spread, failure)
@@ -165,24 +167,30 @@ def _check_payload(
             record.latency_us, record.spread_share, record.failure,
         )  # fmt: skip
         if said != holds:
-            found.append(Finding(where, "its entry for look-ups differs from the record"))
+            problems.append(
+                IntegrityProblem(where, "its entry for look-ups differs from the record")
+            )
     orphans.see(record)
-    return found
+    return problems
 
 
-def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[Finding]:
+def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[IntegrityProblem]:
     from hybridlat.store.codec import unpacked
 
     where = f"breakdown {key.hex()}"
     try:
         item = Breakdown.from_json(unpacked(body))
     except ValueError as error:
-        return [Finding(where, str(error))]
+        return [IntegrityProblem(where, str(error))]
     orphans.see(item)
-    return [] if item.id == key.hex() else [Finding(where, f"its content hashes to {item.id}")]
+    return (
+        []
+        if item.id == key.hex()
+        else [IntegrityProblem(where, f"its content hashes to {item.id}")]
+    )
 
 
-def check_pack(folder: str | Path) -> list[Finding]:
+def check_pack(folder: str | Path) -> list[IntegrityProblem]:
     """Every finding in a pack: its files, texts, records, breakdowns, orphans and look-up."""
     from hybridlat.store.pack_io import lookup_of
     from hybridlat.store.packs import LOOKUP_FILE, PackLookup
@@ -190,25 +198,27 @@ def check_pack(folder: str | Path) -> list[Finding]:
     try:
         pack = PackLookup(folder)
     except StoreError as error:
-        return [Finding(str(folder), str(error))]
-    found = [Finding(name, problem) for name, problem in pack.altered_files().items()]
+        return [IntegrityProblem(str(folder), str(error))]
+    problems = [IntegrityProblem(name, problem) for name, problem in pack.altered_files().items()]
     orphans = Orphans()
     rows: dict[tuple[str, str], list[LatencyRow]] = {}
     try:
         for hash_, text in pack.all_signature_texts():
             orphans.texts.add(hash_)
-            found += [Finding(f"signature {hash_}", p) for p in check_text(hash_, text)]
+            problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
         for record in pack.measurements():
             if record.target != pack.target:
-                found.append(Finding(f"record {record.id}", f"it is of {record.target}"))
-            found += [Finding(f"record {record.id}", doubt) for doubt in doubts(record)]
+                problems.append(
+                    IntegrityProblem(f"record {record.id}", f"it is of {record.target}")
+                )
+            problems += [IntegrityProblem(f"record {record.id}", doubt) for doubt in doubts(record)]
             row = (record.latency_us, record.spread_share, record.measured_at, record.failure)
             rows.setdefault((record.kind, record.signature), []).append(row)
             orphans.see(record)
         for item in pack.breakdowns():
             orphans.see(item)
         if pack.lookup_table() != lookup_of(rows):
-            found.append(Finding(LOOKUP_FILE, "it does not say what the records say"))
+            problems.append(IntegrityProblem(LOOKUP_FILE, "it does not say what the records say"))
     except StoreError as error:
-        found.append(Finding(str(folder), str(error)))
-    return found + orphans.findings()
+        problems.append(IntegrityProblem(str(folder), str(error)))
+    return problems + orphans.problems()

@@ -50,10 +50,10 @@ class TargetStats:
 
 def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
     """One answer from the records of one thing."""
-    found = list(records)
-    good = [(latency, spread) for latency, spread, _, _ in found if latency is not None]
+    rows = list(records)
+    good = [(latency, spread) for latency, spread, _, _ in rows if latency is not None]
     if not good:
-        newest = max(found, key=lambda record: record[2])
+        newest = max(rows, key=lambda record: record[2])
         return LatencyStats(None, 0.0, 0, newest[3] or "no reason was recorded")
     latencies = [latency for latency, _ in good]
     middle = statistics.median(latencies)

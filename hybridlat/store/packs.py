@@ -112,13 +112,13 @@ class PackLookup:
         if target != self.target:
             return {}
         good, failed = getattr(self._lookup, kind), getattr(self._lookup.failures, kind)
-        found = {}
+        stats = {}
         for h in hashes:
             if h in good:
-                found[h] = LatencyStats(*good[h])
+                stats[h] = LatencyStats(*good[h])
             elif h in failed:
-                found[h] = LatencyStats(None, 0.0, 0, str(failed[h]))
-        return found
+                stats[h] = LatencyStats(None, 0.0, 0, str(failed[h]))
+        return stats
 
     def counts(self) -> dict[str, int]:
         """How many things of each kind (cell, network, layer) have a latency."""
@@ -215,16 +215,16 @@ class PackLookup:
 
     def altered_files(self) -> dict[str, str]:
         """What is wrong with the pack's files as such: missing, or not the bytes it was made of."""
-        found = {}
+        problems = {}
         for name, entry in self.info["files"].items():
             try:
                 digest = file_digest(self.folder / name)
             except OSError as error:
-                found[name] = f"it cannot be read ({error.strerror})"
+                problems[name] = f"it cannot be read ({error.strerror})"
                 continue
             if digest != entry["sha256"]:
-                found[name] = f"its SHA-256 is {digest}, the pack says {entry['sha256']}"
-        return found
+                problems[name] = f"its SHA-256 is {digest}, the pack says {entry['sha256']}"
+        return problems
 
 
 def file_digest(path: Path) -> str:

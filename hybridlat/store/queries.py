@@ -27,7 +27,7 @@ def look_up(
     database: Database, target: Target, kind: Kind, keys: list[bytes]
 ) -> dict[bytes, list[LatencyRow]]:
     """(latency_us, spread_share, measured_at, failure) of every record of each key."""
-    found: dict[bytes, list[LatencyRow]] = {}
+    rows_of: dict[bytes, list[LatencyRow]] = {}
     column = MEASUREMENT.c
     with database.reading() as connection:
         target_id = database.target_id(connection, target)
@@ -46,8 +46,8 @@ def look_up(
                 column.signature.in_(part),
             )
             for key, latency, spread, at, failure in connection.execute(query):
-                found.setdefault(bytes(key), []).append((latency, spread, at, failure))
-    return found
+                rows_of.setdefault(bytes(key), []).append((latency, spread, at, failure))
+    return rows_of
 
 
 def measurement_bodies(

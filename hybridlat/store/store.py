@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hybridlat.store.cache import CacheSweep
     from hybridlat.store.database import Database
-    from hybridlat.store.integrity import Finding
+    from hybridlat.store.integrity import IntegrityProblem
     from hybridlat.store.pack_io import ImportCounts
 
 
@@ -100,16 +100,16 @@ class Store:
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        found = {codec.key(b.id): b for b in breakdowns}
-        for item in found.values():
+        by_key = {codec.key(b.id): b for b in breakdowns}
+        for item in by_key.values():
             codec.refuse(item.problems(), "breakdown")
-        if not found:
+        if not by_key:
             return 0
         from hybridlat.store import tables as t
         from hybridlat.store.database import insert_missing
 
         database = self._opened()
-        bodies = {key: codec.packed(b.to_json()) for key, b in found.items()}
+        bodies = {key: codec.packed(b.to_json()) for key, b in by_key.items()}
 
         def work(connection: sa.Connection) -> int:
             rows: dict[bytes, dict[str, object]] = {
@@ -119,7 +119,7 @@ class Store:
                     "network": b.network[:255],
                     "body": bodies[key],
                 }
-                for key, b in found.items()
+                for key, b in by_key.items()
             }
             return len(insert_missing(connection, t.BREAKDOWN, "id", rows))
 
@@ -176,8 +176,8 @@ class Store:
             return {}
         from hybridlat.store import queries
 
-        found = queries.look_up(self._opened(), target, kind, list(keys))
-        return {keys[key]: aggregate(rows) for key, rows in found.items()}
+        rows_of = queries.look_up(self._opened(), target, kind, list(keys))
+        return {keys[key]: aggregate(rows) for key, rows in rows_of.items()}
 
     def measurements(
         self,
@@ -234,7 +234,7 @@ class Store:
 
         return queries.stats(self._opened())
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[IntegrityProblem]:
         """Everything that is wrong with the store; an empty list when it is sound."""
         if self._absent():
             return []

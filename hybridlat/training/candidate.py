@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from hybridlat.evaluation.metrics import Prediction, noise, score
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
 from hybridlat.model.cell_model import CellModel
+from hybridlat.schema.progress import OnMessage
 from hybridlat.training.promotion import Champion
 
 LEAST_NETWORKS = 10
@@ -35,7 +36,7 @@ _GATED_TOLERANCE = 0.05
 class Candidate:
     """The fitted model and composition, and what they say of what was held out."""
 
-    def __init__(self, dataset: Dataset, config: FitConfig, tell: Callable[[str], None]) -> None:
+    def __init__(self, dataset: Dataset, config: FitConfig, on_message: OnMessage) -> None:
         self.dataset, self.config = dataset, config
         networks = dataset.complete_networks
         enough = len(networks) >= LEAST_NETWORKS
@@ -48,16 +49,18 @@ class Candidate:
             else [h for h in sorted(dataset.cells) if fold_of(h) == 0]
         )
         forbidden = dataset.forbidden(held) | set(self.cells)
-        tell(
+        on_message(
             f"{dataset.target}: {len(dataset.cells) - len(forbidden & set(dataset.cells))} cells "
             f"to learn from, {len(held)} of {len(networks)} networks held out"
         )
         crossed: list[HeldOutNetwork] = []
         if training and enough:
             place = even_folds((n.name for n in training), FOLDS - 1)
-            found = cross_fitting.cross_fit(dataset, training, config, place, forbidden, tell)
-            crossed = list(found.held_out.values())
-            tell(f"{dataset.target}: the model of all of them")
+            fitted = cross_fitting.cross_fit(
+                dataset, training, config, place, forbidden, on_message
+            )
+            crossed = list(fitted.held_out.values())
+            on_message(f"{dataset.target}: the model of all of them")
         self.model = cross_fitting.fit_without(dataset, forbidden, config)
         if training and not enough:
             crossed = [
@@ -82,7 +85,7 @@ class Candidate:
                    math.nan if p.latency_us is None else p.latency_us, p.interval_us)
             for h, p in zip(self.cells, model.predict(texts), strict=True)
         ]  # fmt: skip
-        found: dict[str, list[Prediction]] = {"unseen_cells": cells}
+        predictions: dict[str, list[Prediction]] = {"unseen_cells": cells}
         gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
         for whole in self.networks:
             network = held_out(model, dataset, whole)
@@ -91,8 +94,10 @@ class Candidate:
                 (gated, simulate_gate(network, composition, _GATED_TOLERANCE)),
                 ("measured", all_measured(network, composition)),
             ):
-                found.setdefault(regime, []).append(prediction_in(network, composition, posterior))
-        return found
+                predictions.setdefault(regime, []).append(
+                    prediction_in(network, composition, posterior)
+                )
+        return predictions
 
     def compare(self, champion: Champion | None) -> tuple[bool, str, float, float | None]:
         """Whether the new model takes the champion's place, why, and the two errors (RMSPE %)."""
@@ -152,17 +157,17 @@ def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:
     """The first fold that has networks enough to judge by: fold 0 but for small sets."""
     needed = max(2, len(networks) // (2 * FOLDS))
     for fold in range(FOLDS):
-        found = [n for n in networks if fold_of(n.name) == fold]
-        if len(found) >= needed:
-            return found
+        held_out = [n for n in networks if fold_of(n.name) == fold]
+        if len(held_out) >= needed:
+            return held_out
     return list(networks[:needed])
 
 
 def _error(predictions: Sequence[Prediction]) -> float:
-    found = score(predictions).rmspe
-    if found is None:
+    rmspe = score(predictions).rmspe
+    if rmspe is None:
         raise InputError("none of the held-out cells could be predicted: there is too little data")
-    return found
+    return rmspe
 
 
 def _explained(predictions: Sequence[Prediction]) -> float:
@@ -178,10 +183,10 @@ def _explained(predictions: Sequence[Prediction]) -> float:
 def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for name in ("hybridlat", "numpy", "xgboost", "xgboost-cpu", "scikit-learn"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

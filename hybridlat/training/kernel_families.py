@@ -18,7 +18,7 @@ _EDGE_CHANNELS = 16
 
 
 @dataclass
-class Builder(NetworkBuilder):
+class KernelBuilder(NetworkBuilder):
     """A network of a file whose ``kernel`` are the operators that a family is about."""
 
     kernel: set[str] = field(default_factory=set)
@@ -33,9 +33,9 @@ class Builder(NetworkBuilder):
         """The channels dealt out in equal parts."""
         batch, channels, *sides = self.shape(source)
         shape = (batch, channels // parts, *sides)
-        found = self.op_of_many("Split", (source,), [shape] * parts, 11, {"axis": 1})
+        outputs = self.op_of_many("Split", (source,), [shape] * parts, 11, {"axis": 1})
         self.kernel.add(self.nodes[-1].name)
-        return found
+        return outputs
 
     def node(
         self,
@@ -83,17 +83,17 @@ def channels_at(rng: random.Random, side: int, low: int = 8) -> int:
     return max(round(value / step) * step, low if step < low else step)
 
 
-def entered(builder: Builder, channels: int, side: int) -> str:
+def entered(builder: KernelBuilder, channels: int, side: int) -> str:
     """An image of so many channels, made by a convolution: it has the engine's layout."""
     return builder.conv(builder.image(_EDGE_CHANNELS, side), channels, 1, wanted=False)
 
 
-def left(builder: Builder, tensor: str) -> str:
+def left(builder: KernelBuilder, tensor: str) -> str:
     """The end: a convolution that reads the result in the engine's layout."""
     return builder.conv(tensor, _EDGE_CHANNELS, 1, wanted=False)
 
 
-def _activated(builder: Builder, rng: random.Random, tensor: str) -> str:
+def _activated(builder: KernelBuilder, rng: random.Random, tensor: str) -> str:
     """What follows a convolution in CNNs, as often as it does."""
     shape = builder.shape(tensor)
     kind = rng.choices(
@@ -119,7 +119,7 @@ def _activated(builder: Builder, rng: random.Random, tensor: str) -> str:
     return tensor
 
 
-def _conv(builder: Builder, rng: random.Random) -> str:
+def _conv(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     kernel = rng.choices((3, 5, 7), (0.8, 0.13, 0.07))[0]
     stride = rng.choices((1, 2), (0.75, 0.25))[0]
@@ -136,7 +136,7 @@ def _conv(builder: Builder, rng: random.Random) -> str:
     return left(builder, _activated(builder, rng, result))
 
 
-def _pointwise(builder: Builder, rng: random.Random) -> str:
+def _pointwise(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     source = entered(builder, channels_at(rng, side), side)
     stride = rng.choices((1, 2), (0.9, 0.1))[0]
@@ -144,7 +144,7 @@ def _pointwise(builder: Builder, rng: random.Random) -> str:
     return left(builder, _activated(builder, rng, result))
 
 
-def _depthwise(builder: Builder, rng: random.Random) -> str:
+def _depthwise(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     channels = channels_at(rng, side, 16)
     kernel = rng.choices((3, 5, 7), (0.6, 0.3, 0.1))[0]
@@ -154,7 +154,7 @@ def _depthwise(builder: Builder, rng: random.Random) -> str:
     return left(builder, _activated(builder, rng, result))
 
 
-def _grouped(builder: Builder, rng: random.Random) -> str:
+def _grouped(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES[:18])
     groups = rng.choice((2, 3, 4, 8, 16, 32))
     width = rng.choice((4, 8, 16, 24, 32, 64))
@@ -165,7 +165,7 @@ def _grouped(builder: Builder, rng: random.Random) -> str:
     return left(builder, _activated(builder, rng, result))
 
 
-def _pool(builder: Builder, rng: random.Random) -> str:
+def _pool(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     channels = channels_at(rng, side)
     source = entered(builder, channels, side)
@@ -182,7 +182,7 @@ def _pool(builder: Builder, rng: random.Random) -> str:
     return left(builder, result)
 
 
-def _elementwise(builder: Builder, rng: random.Random) -> str:
+def _elementwise(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     channels = channels_at(rng, side)
     source = entered(builder, channels, side)
@@ -214,7 +214,7 @@ def _elementwise(builder: Builder, rng: random.Random) -> str:
     return left(builder, builder.node(op, version, (first,), shape))
 
 
-def unfused(builder: Builder, tensor: str) -> str:
+def unfused(builder: KernelBuilder, tensor: str) -> str:
     """The tensor behind a pool that changes no shape: nothing is fused across it."""
     return builder.node(
         "MaxPool", 12, (tensor,), builder.shape(tensor), wanted=False,
@@ -222,7 +222,7 @@ def unfused(builder: Builder, tensor: str) -> str:
     )  # fmt: skip
 
 
-def _concat(builder: Builder, rng: random.Random) -> str:
+def _concat(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     parts: list[str] = []
     for _ in range(rng.choice((2, 2, 3, 4))):
@@ -236,7 +236,7 @@ def _concat(builder: Builder, rng: random.Random) -> str:
     return left(builder, joined)
 
 
-def _gemm(builder: Builder, rng: random.Random) -> str:
+def _gemm(builder: KernelBuilder, rng: random.Random) -> str:
     c_in = rng.choice((256, 384, 512, 576, 640, 768, 960, 1024, 1280, 1536, 2048, 4096))
     c_out = rng.choice((10, 100, 128, 256, 512, 1000, 1024, 1280, 2048, 4096))
     weight, bias = builder.constant((c_out, c_in)), builder.constant((c_out,))
@@ -246,7 +246,7 @@ def _gemm(builder: Builder, rng: random.Random) -> str:
     return result
 
 
-def _squeeze(builder: Builder, rng: random.Random) -> str:
+def _squeeze(builder: KernelBuilder, rng: random.Random) -> str:
     """The two convolutions of squeeze and excitation, on one position."""
     channels = channels_at(rng, 14, 16)
     source = entered(builder, channels, 7)
@@ -260,7 +260,7 @@ def _squeeze(builder: Builder, rng: random.Random) -> str:
     return left(builder, builder.node("Mul", 14, (source, gate), builder.shape(source)))
 
 
-DRAWERS: Mapping[str, Callable[[Builder, random.Random], str]] = {
+DRAWERS: Mapping[str, Callable[[KernelBuilder, random.Random], str]] = {
     "conv": _conv, "pointwise conv": _pointwise, "depthwise": _depthwise, "grouped": _grouped,
     "pool": _pool, "elementwise": _elementwise, "concat": _concat, "gemm": _gemm,
     "squeeze": _squeeze,

@@ -22,7 +22,7 @@ from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
-from hybridlat.training.kernel_families import DRAWERS, Builder
+from hybridlat.training.kernel_families import DRAWERS, KernelBuilder
 from hybridlat.training.rare_kernel_families import OTHERS
 
 MOST_FLOP = 3e9
@@ -61,7 +61,7 @@ def draw(seed: int, families: Mapping[str, float] = FAMILIES) -> Drawn:
     rng = random.Random(f"hybridlat sweep {seed}")
     while True:
         family = rng.choices(list(families), list(families.values()))[0]
-        builder = Builder()
+        builder = KernelBuilder()
         result = _DRAWERS[family](builder, rng)
         network = builder.finish(f"{family} {seed}", result)
         if _flop(network) <= MOST_FLOP and _bytes(network) <= MOST_BYTES:

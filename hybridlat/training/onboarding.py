@@ -20,10 +20,10 @@ from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import read, sign
 from hybridlat.measuring.measurer import MeasureRequest, measurer_of
-from hybridlat.measuring.progress import Progress
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown
+from hybridlat.schema.progress import OnMessage, Progress, silent
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -32,7 +32,7 @@ from hybridlat.training.train import Trained, TrainingOptions, train_target
 
 NETWORK_SHARE = 0.6
 """Part of the budget that whole networks and their cells may take."""
-ONBOARDING = Settings(differential_rounds=1)
+ONBOARDING = MeasurementConfig(differential_rounds=1)
 """Many cells a few times are worth more than few cells often."""
 _BATCH = 120  # kernels of the sweep measured in one go: what a cut loses at most
 _TRAINING_S = 30.0
@@ -69,9 +69,9 @@ def onboard_target(
     device: Device | None = None,
     seed: int = 0,
     track: bool = True,
-    settings: Settings | None = None,
+    settings: MeasurementConfig | None = None,
     progress: Callable[[Progress], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: OnMessage = silent,
     most_kernels: int = 5000,
 ) -> Onboarded:
     """Measure on ``backend`` (``options`` start it anew) for about ``budget_s`` seconds and train.
@@ -81,9 +81,10 @@ def onboard_target(
     """
     if not budget_s > 0:
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
-    say = tell or (lambda _: None)
     began = time.monotonic()
-    work = _Work(backend, options, Store(store), settings or ONBOARDING, progress, say, began)
+    work = _Work(
+        backend, options, Store(store), settings or ONBOARDING, progress, on_message, began
+    )
     with work.store:
         end = began + max(budget_s - _TRAINING_S, 0.5 * budget_s)
         folder = nets or networks_folder()
@@ -94,9 +95,9 @@ def onboard_target(
         url = work.store.url
     trained = None
     if known >= _LEAST_CELLS:
-        say(f"{backend.target}: training on {known} cells")
+        on_message(f"{backend.target}: training on {known} cells")
         chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
-        trained = train_target(backend.target, chosen, store=url, tell=say)
+        trained = train_target(backend.target, chosen, store=url, on_message=on_message)
     else:
         work.notes.append(
             f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
@@ -115,14 +116,14 @@ class _Work:
         backend: Backend,
         options: Mapping[str, int | str],
         store: Store,
-        settings: Settings,
+        settings: MeasurementConfig,
         progress: Callable[[Progress], None] | None,
-        tell: Callable[[str], None],
+        on_message: OnMessage,
         began: float,
     ) -> None:
         self.backend, self.store = backend, store
         self.measurer = measurer_of(backend, options)
-        self.settings, self.progress, self.tell = settings, progress, tell
+        self.settings, self.progress, self.on_message = settings, progress, on_message
         self.began = began
         self.notes: list[str] = []
 
@@ -141,7 +142,7 @@ class _Work:
             if time.monotonic() >= end:
                 self.notes.append(f"{len(sized) - place} networks did not fit into the budget")
                 break
-            self.tell(f"{self.backend.target}: {name}")
+            self.on_message(f"{self.backend.target}: {name}")
             try:
                 partition = self._partition(network)
             except HybridlatError as error:
@@ -188,14 +189,11 @@ class _Work:
             yield MeasureRequest(f"kernel {place}", network, self._cells(partition))
 
     def _partition(self, network: Network) -> Partition:
-        names = (
-            *(node.name for node in network.nodes),
-            *network.folded,
-            *(n for n, _ in network.left_out),
-        )
-        found = partition_network(network, self.backend.lower(network), names)
-        self.store.add_signatures(found.texts)
-        return found
+        left_out = (name for name, _ in network.left_out)
+        names = (*(node.name for node in network.nodes), *network.folded, *left_out)
+        partition = partition_network(network, self.backend.lower(network), names)
+        self.store.add_signatures(partition.texts)
+        return partition
 
     def _request(self, name: str, network: Network, partition: Partition) -> MeasureRequest:
         """What is not known of a network yet."""

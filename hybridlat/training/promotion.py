@@ -59,9 +59,9 @@ class Champion:
         installed = folder_in_use(root / target.folder)
         places += [installed] if installed is not None else []
         for folder in (*places, *model_folders(target)):
-            found = readable(cls.read, folder)
-            if found is not None:
-                return found
+            champion = readable(cls.read, folder)
+            if champion is not None:
+                return champion
         return None
 
     @classmethod

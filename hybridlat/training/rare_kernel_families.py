@@ -9,22 +9,29 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from hybridlat.training.kernel_families import SIDES, Builder, channels_at, entered, left, unfused
+from hybridlat.training.kernel_families import (
+    SIDES,
+    KernelBuilder,
+    channels_at,
+    entered,
+    left,
+    unfused,
+)
 
 
-def _start(builder: Builder, rng: random.Random, low: int = 8) -> tuple[str, int, int]:
+def _start(builder: KernelBuilder, rng: random.Random, low: int = 8) -> tuple[str, int, int]:
     """A tensor in the engine's layout, its channels and its side."""
     side = rng.choice(SIDES)
     channels = channels_at(rng, side, low)
     return entered(builder, channels, side), channels, side
 
 
-def _end(builder: Builder, rng: random.Random, tensor: str) -> str:
+def _end(builder: KernelBuilder, rng: random.Random, tensor: str) -> str:
     """Half of them hand on to a convolution, half are the end of the network."""
     return left(builder, tensor) if rng.random() < 0.5 else tensor
 
 
-def _response_norm(builder: Builder, rng: random.Random) -> str:
+def _response_norm(builder: KernelBuilder, rng: random.Random) -> str:
     source, _, _ = _start(builder, rng)
     result = builder.node(
         "LRN", 13, (source,), builder.shape(source), alpha=1e-4, beta=0.75, bias=1.0,
@@ -33,7 +40,7 @@ def _response_norm(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _instance_norm(builder: Builder, rng: random.Random) -> str:
+def _instance_norm(builder: KernelBuilder, rng: random.Random) -> str:
     source, channels, _ = _start(builder, rng)
     terms = builder.constant((channels,)), builder.constant((channels,))
     shape = builder.shape(source)
@@ -41,7 +48,7 @@ def _instance_norm(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _activation(builder: Builder, rng: random.Random) -> str:
+def _activation(builder: KernelBuilder, rng: random.Random) -> str:
     """Activations that engines do not always fuse."""
     source, channels, _ = _start(builder, rng)
     shape = builder.shape(source)
@@ -64,7 +71,7 @@ def _activation(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, builder.node(op, version, (source,), shape, alpha=alpha))
 
 
-def _gelu(builder: Builder, source: str, shape: tuple[int, ...]) -> str:
+def _gelu(builder: KernelBuilder, source: str, shape: tuple[int, ...]) -> str:
     """x·(1 + erf(x/√2))/2, as exporters write it."""
     root = builder.constant((), (1.4142135,))
     one = builder.constant((), (1.0,))
@@ -76,7 +83,7 @@ def _gelu(builder: Builder, source: str, shape: tuple[int, ...]) -> str:
     return builder.node("Mul", 14, (inner, half), shape)
 
 
-def _channels_last(builder: Builder, rng: random.Random) -> tuple[str, int, int]:
+def _channels_last(builder: KernelBuilder, rng: random.Random) -> tuple[str, int, int]:
     source, channels, side = _start(builder, rng, 16)
     turned = builder.node(
         "Transpose", 13, (source,), (1, side, side, channels), perm=(0, 2, 3, 1)
@@ -84,7 +91,7 @@ def _channels_last(builder: Builder, rng: random.Random) -> tuple[str, int, int]
     return turned, channels, side
 
 
-def _layer_norm(builder: Builder, rng: random.Random) -> str:
+def _layer_norm(builder: KernelBuilder, rng: random.Random) -> str:
     source, channels, _ = _channels_last(builder, rng)
     terms = builder.constant((channels,)), builder.constant((channels,))
     return builder.node(
@@ -92,7 +99,7 @@ def _layer_norm(builder: Builder, rng: random.Random) -> str:
     )
 
 
-def _product(builder: Builder, rng: random.Random) -> str:
+def _product(builder: KernelBuilder, rng: random.Random) -> str:
     """A matrix product over the channels of every position, often with a Gelu behind."""
     source, channels, side = _channels_last(builder, rng)
     outer = rng.choice((channels, 2 * channels, 4 * channels, max(channels // 4, 8)))
@@ -103,7 +110,7 @@ def _product(builder: Builder, rng: random.Random) -> str:
     return _gelu(builder, result, shape) if rng.random() < 0.4 else result
 
 
-def _transposed_conv(builder: Builder, rng: random.Random) -> str:
+def _transposed_conv(builder: KernelBuilder, rng: random.Random) -> str:
     source, channels, side = _start(builder, rng)
     c_out = rng.choice((channels, max(channels // 2, 8), rng.choice((1, 3, 16, 21, 32, 64))))
     kernel, stride, pad = rng.choice(((2, 2, 0), (4, 2, 1), (3, 1, 1), (16, 8, 4), (8, 4, 2)))
@@ -116,7 +123,7 @@ def _transposed_conv(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _softmax(builder: Builder, rng: random.Random) -> str:
+def _softmax(builder: KernelBuilder, rng: random.Random) -> str:
     if rng.random() < 0.5:  # over the classes, at the end
         classes = rng.choice((2, 10, 100, 365, 1000, 21_841))
         return builder.node("Softmax", 13, (builder.vector(classes),), (1, classes), axis=-1)
@@ -128,7 +135,7 @@ def _softmax(builder: Builder, rng: random.Random) -> str:
     return builder.node("Softmax", 13, (flat,), shape, axis=-1)
 
 
-def _split(builder: Builder, rng: random.Random) -> str:
+def _split(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice(SIDES)
     parts = rng.choice((2, 2, 3, 4))
     width = channels_at(rng, side)
@@ -137,7 +144,7 @@ def _split(builder: Builder, rng: random.Random) -> str:
     return builder.node("Add", 14, (first, second), builder.shape(first), wanted=False)
 
 
-def _slice(builder: Builder, rng: random.Random) -> str:
+def _slice(builder: KernelBuilder, rng: random.Random) -> str:
     source, channels, side = _start(builder, rng, 16)
     kept = max(channels // rng.choice((2, 4)), 1)
 
@@ -146,7 +153,7 @@ def _slice(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _resize(builder: Builder, rng: random.Random) -> str:
+def _resize(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice([s for s in SIDES if s <= 96])
     channels = channels_at(rng, side)
     source = entered(builder, channels, side)
@@ -162,7 +169,7 @@ def _resize(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _pad(builder: Builder, rng: random.Random) -> str:
+def _pad(builder: KernelBuilder, rng: random.Random) -> str:
     source, channels, side = _start(builder, rng)
     wide = rng.choice((1, 1, 2, 3, 4))
     if wide >= side:
@@ -174,7 +181,7 @@ def _pad(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _depth_to_space(builder: Builder, rng: random.Random) -> str:
+def _depth_to_space(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice([s for s in SIDES if s >= 14])
     block = rng.choice((2, 2, 3, 4))
     c_out = rng.choice((1, 3, 16, 32, 64))
@@ -185,7 +192,7 @@ def _depth_to_space(builder: Builder, rng: random.Random) -> str:
     )  # fmt: skip
 
 
-def _reduce(builder: Builder, rng: random.Random) -> str:
+def _reduce(builder: KernelBuilder, rng: random.Random) -> str:
     source, channels, side = _start(builder, rng)
     op, version = rng.choice((("ReduceMean", 13), ("ReduceMean", 13), ("ReduceMax", 13)))
     if rng.random() < 0.75:
@@ -193,7 +200,7 @@ def _reduce(builder: Builder, rng: random.Random) -> str:
     return builder.node(op, version, (source,), (1, 1, side, side), axes=(1,), keepdims=1)
 
 
-def _shuffle(builder: Builder, rng: random.Random) -> str:
+def _shuffle(builder: KernelBuilder, rng: random.Random) -> str:
     """Reshape, transpose, reshape: channels are dealt out over groups."""
     side = rng.choice(SIDES)
     groups = rng.choice((2, 2, 3, 4, 8))
@@ -210,14 +217,14 @@ def _shuffle(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-def _flatten(builder: Builder, rng: random.Random) -> str:
+def _flatten(builder: KernelBuilder, rng: random.Random) -> str:
     side = rng.choice((1, 1, 2, 4, 6, 7, 8))
     channels = channels_at(rng, 14, 16)
     source = entered(builder, channels, side)
     return builder.node("Flatten", 13, (source,), (1, channels * side * side), axis=1)
 
 
-def _layout(builder: Builder, rng: random.Random) -> str:
+def _layout(builder: KernelBuilder, rng: random.Random) -> str:
     """Into the engine's layout and out of it: an image of any size goes through a convolution."""
     side = rng.choice(SIDES)
     channels = channels_at(rng, side)
@@ -225,7 +232,7 @@ def _layout(builder: Builder, rng: random.Random) -> str:
     return builder.conv(source, channels_at(rng, side), 1)
 
 
-def _channel_product(builder: Builder, rng: random.Random) -> str:
+def _channel_product(builder: KernelBuilder, rng: random.Random) -> str:
     """One number a channel, or one for all, times a tensor or added to it; on sides from 1."""
     side = rng.choice((1, 1, *SIDES))
     channels = channels_at(rng, max(side, 7))
@@ -238,7 +245,7 @@ def _channel_product(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, builder.node(op, 14, (source, factor), builder.shape(source)))
 
 
-def _small_side(builder: Builder, rng: random.Random) -> str:
+def _small_side(builder: KernelBuilder, rng: random.Random) -> str:
     """Convolutions, pools and sums on very small sides: the last layers, squeezed features."""
     side = rng.choice((1, 1, 2, 3, 4, 5, 6))
     channels = channels_at(rng, 14, 16)
@@ -253,7 +260,7 @@ def _small_side(builder: Builder, rng: random.Random) -> str:
     return _end(builder, rng, result)
 
 
-OTHERS: Mapping[str, Callable[[Builder, random.Random], str]] = {
+OTHERS: Mapping[str, Callable[[KernelBuilder, random.Random], str]] = {
     "response norm": _response_norm, "instance norm": _instance_norm, "activation": _activation,
     "layer norm": _layer_norm, "product": _product, "transposed conv": _transposed_conv,
     "softmax": _softmax, "split": _split, "slice": _slice, "resize": _resize, "pad": _pad,

@@ -10,7 +10,7 @@ Deterministic: the same records give the same files.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from hybridlat.evaluation.metrics import Score
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.device import Device
+from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.candidate import Candidate
@@ -91,7 +92,7 @@ def train_target(
     options: TrainingOptions | None = None,
     *,
     store: str | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: OnMessage = silent,
 ) -> Trained:
     """Train ``target`` from the store and its shipped packs; see the module.
 
@@ -100,7 +101,6 @@ def train_target(
     """
     chosen = options or TrainingOptions()
     wanted = Target.parse(target) if isinstance(target, str) else target
-    say = tell or (lambda _: None)
     with Store(store) as opened, tempfile.TemporaryDirectory() as scratch:
         dataset = _dataset(wanted, opened, chosen.packs_folder)
         root = chosen.out or user_models_folder()
@@ -110,19 +110,19 @@ def train_target(
         )  # fmt: skip
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         with tracker.run(f"train {wanted}") as kept:
-            found = Candidate(dataset, config, say)
+            candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
-            found.save(folder)
+            candidate.save(folder)
             champion = Champion.find(tracker, wanted, root, Path(scratch))
-            accepted, reason, error, old_error = found.compare(champion)
-            say(f"{wanted}: {reason}")
-            _keep(kept, dataset, config, found, error, old_error, accepted, reason)
+            accepted, reason, error, old_error = candidate.compare(champion)
+            on_message(f"{wanted}: {reason}")
+            _keep(kept, dataset, config, candidate, error, old_error, accepted, reason)
             version = tracker.register(wanted, kept, folder, config.device.title)
             if accepted and version is not None:
                 tracker.promote(version)
             installed = install(folder, root / wanted.folder) if accepted else None
             return Trained(
-                wanted, accepted, reason, error, old_error, found.held_out, found.scores,
+                wanted, accepted, reason, error, old_error, candidate.held_out, candidate.scores,
                 model_hash(folder), installed, kept.id, version.number if version else "",
             )  # fmt: skip
 
@@ -153,15 +153,15 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
         other = readable(read_target, folder)
         if other is not None and other != target:
             folders[other.folder] = folder
-    found = [readable(read_model, folder) for _, folder in sorted(folders.items())]
-    return tuple(model for model in found if model is not None)
+    models = [readable(read_model, folder) for _, folder in sorted(folders.items())]
+    return tuple(model for model in models if model is not None)
 
 
 def _keep(
-    kept: tracking.Run,
+    kept: tracking.TrackedRun,
     dataset: Dataset,
     config: FitConfig,
-    found: Candidate,
+    candidate: Candidate,
     error: float,
     champion_error: float | None,
     accepted: bool,
@@ -177,19 +177,19 @@ def _keep(
             "confidence": config.confidence,
             "cells": len(dataset.cells),
             "networks": len(dataset.complete_networks),
-            "held_out": found.held_out,
+            "held_out": candidate.held_out,
         }
     )
     kept.tags({"accepted": str(accepted).lower(), "reason": reason})
     kept.metrics({"held_out_rmspe": error, "champion_rmspe": champion_error})
-    for regime, figures in found.scores.items():
+    for regime, figures in candidate.scores.items():
         kept.metrics(
             {
                 f"{regime}/{name}": getattr(figures, name)
                 for name in ("rmspe", "mape", "within_5", "coverage", "width", "measured_share")
             }
         )
-    rows = [(r, a) for r, given in found.predictions.items() for a in given[:_MOST_LINES]]
+    rows = [(r, a) for r, given in candidate.predictions.items() for a in given[:_MOST_LINES]]
     kept.table(
         "held_out.json",
         {

@@ -12,13 +12,15 @@ from hybridlat import onnx_io
 from hybridlat.api import Predictor, list_targets, predict
 from hybridlat.errors import InputError, NetworkError, TargetError
 from hybridlat.graph.network import Network
-from hybridlat.measuring.isolated import Settings
+from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store.packs import shipped_packs
 from tests.networks import Builder
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
-QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0)
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
 FAKE = "fake/fake-1.0/fp32/1t"
 
 

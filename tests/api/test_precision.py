@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from hybridlat.api import Predictor
-from hybridlat.measuring.isolated import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.target import Target
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.onnx_io.test_precision import model
 
-QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0)
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
 
 
 @pytest.fixture

@@ -26,13 +26,13 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201  # noqa: E402
 from hybridlat.api import Predictor  # noqa: E402
 from hybridlat.estimate.partition import Partitioner  # noqa: E402
-from hybridlat.onnx_io import Source, load, read_network, to_onnx  # noqa: E402
+from hybridlat.onnx_io import ModelSource, load, read_network, to_onnx  # noqa: E402
 from hybridlat.schema.measurement import Measurement  # noqa: E402
 
 RESNET = ROOT / "data" / "nets" / "resnet18.onnx"
 
 
-def know(predictor: Predictor, models: Sequence[Source]) -> None:
+def know(predictor: Predictor, models: Sequence[ModelSource]) -> None:
     """Put made-up records of all their cells into the store: this measures no latency."""
     hashes: set[str] = set()
     partitioner = Partitioner(predictor.target, predictor.store)
@@ -80,7 +80,7 @@ def main() -> None:
             size_mb = len(data) / 1e6
             print(f"ResNet-18 from {size_mb:.0f} MB: {statistics.median(times):.1f} ms warm")
         drawn = [a for a in nasbench201.sample(2 * count, 11) if nasbench201.live_edges(a)]
-        models: list[Source] = [nasbench201.build(a) for a in drawn[:count]]
+        models: list[ModelSource] = [nasbench201.build(a) for a in drawn[:count]]
         with Predictor(store=store, measure="never") as predictor:
             started = time.perf_counter()
             know(predictor, models)

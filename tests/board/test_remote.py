@@ -22,7 +22,7 @@ from tests.networks import classifier
 def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
     said: list[str] = []
-    results = Board("user@board", folder).measure("trtexec", say=said.append)
+    results = Board("user@board", folder).measure("trtexec", on_message=said.append)
     assert results == folder / "results.jsonl"
     _, records = plans.read_results(folder)
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
@@ -30,7 +30,7 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     assert all(r.environment["engine_layers"] for r in records)
     before = results.read_bytes()
     said.clear()
-    Board("user@board", folder).measure("trtexec", say=said.append)
+    Board("user@board", folder).measure("trtexec", on_message=said.append)
     assert results.read_bytes() == before
     assert any("0 measured now" in line for line in said)
     assert not any("copying" in line for line in said)
@@ -38,7 +38,7 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
 
 def test_auto_takes_run_sh_where_the_worker_has_no_engine(far: Path, make_plan: MakePlan) -> None:
     said: list[str] = []
-    Board("user@board", make_plan()).measure(say=said.append)
+    Board("user@board", make_plan()).measure(on_message=said.append)
     assert "user@board: measuring with trtexec" in said
 
 
@@ -119,7 +119,9 @@ def test_networks_are_measured_on_a_host_from_python(
     target = Target.parse("orin/tensorrt/fp16")
     said: list[str] = []
     with Store("sqlite://") as store:
-        reports = measure_on_host(networks, target, store, Host("user@board"), say=said.append)
+        reports = measure_on_host(
+            networks, target, store, Host("user@board"), on_message=said.append
+        )
         again = measure_on_host(
             networks, Target.parse(reports[0].target), store, Host("user@board"), what="cells"
         )

@@ -5,7 +5,7 @@ import pytest
 from hybridlat.engines.fusion import rewriter
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.precision import in_half_precision
-from hybridlat.engines.fusion.rewriter import gone, join
+from hybridlat.engines.fusion.rewriter import eliminate, fuse
 from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
@@ -155,7 +155,7 @@ def test_versions_bound_rules() -> None:
     assert "HardSigmoid+Mul" in kernels_of(found)[0]
     assert "HardSigmoid+Mul" not in kernels_of(found, "8.6")[0]
     assert fusion_rules.lower(found, "8.6").by == "rules tensorrt-8.6"
-    only_eight = join("a", "Relu", "Relu", "", since="8.2", until="8.6")
+    only_eight = fuse("a", "Relu", "Relu", "", since="8.2", until="8.6")
     assert [only_eight.covers(v) for v in ("8.0", "8.2.1", "8.6", "10.0", "")] == [
         False, True, True, False, False,
     ]  # fmt: skip
@@ -167,15 +167,15 @@ def test_every_rule_of_the_table_says_why() -> None:
 
 def test_a_table_is_read_from_top_to_bottom() -> None:
     found = network("a = Relu(x) c = Neg(a) y = Abs(c)")
-    first = (join("1", "Relu", "Neg", "", makes="R"), join("2", "R", "Abs", ""))
+    first = (fuse("1", "Relu", "Neg", "", makes="R"), fuse("2", "R", "Abs", ""))
     assert rewriter.apply(found, first).kernels == ((0, 1, 2),)
     assert rewriter.apply(found, first[::-1]).kernels == ((0, 1), (2,))
-    assert rewriter.apply(found, (gone("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
+    assert rewriter.apply(found, (eliminate("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
 
 
 def test_joining_never_closes_a_loop() -> None:
     found = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
-    assert rewriter.apply(found, (join("1", "Relu", "Add", ""),)).kernels == (
+    assert rewriter.apply(found, (fuse("1", "Relu", "Add", ""),)).kernels == (
         (0,),
         (1,),
         (2,),

@@ -241,8 +241,8 @@ def test_a_target_that_cannot_be_judged_costs_the_others_nothing(two_targets: st
         (),
         evaluate.EvaluationOptions(device=DEVICE, track=False, baselines=["roofline"]),
         store=two_targets,
-        tell=said.append,
-        on_judged=lambda rows, report: came.append(
+        on_message=said.append,
+        on_evaluated=lambda rows, report: came.append(
             ({row.target for row in rows}, report is not None)
         ),
     )

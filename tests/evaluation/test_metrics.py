@@ -11,7 +11,7 @@ import pytest
 from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel
 from hybridlat.evaluation.metrics import Prediction, mean_score, noise, score, spearman
-from hybridlat.evaluation.results import Row
+from hybridlat.evaluation.results import ResultRow
 from hybridlat.evaluation.splits import even_folds, fold_of, random_split
 
 FIXED_KEYS = [
@@ -88,7 +88,7 @@ def test_random_split_is_a_partition() -> None:
 
 
 def test_rows_have_exactly_the_fixed_keys() -> None:
-    row = Row("t", "unseen", "hybridlat", score([Prediction("a", 1.0, 1.1)]), 0.5, None, 1, 3)
+    row = ResultRow("t", "unseen", "hybridlat", score([Prediction("a", 1.0, 1.1)]), 0.5, None, 1, 3)
     body = row.to_json()
     assert list(body) == FIXED_KEYS
     assert json.loads(json.dumps(body))["rmspe"] == pytest.approx(10.0)
@@ -97,9 +97,9 @@ def test_rows_have_exactly_the_fixed_keys() -> None:
 def test_markdown_marks_the_best_of_each_regime() -> None:
     good, bad = score([Prediction("a", 100.0, 101.0)]), score([Prediction("a", 100.0, 120.0)])
     rows = [
-        Row("t", "unseen", "roofline", bad, 0.1, 2.0, 1, 1),
-        Row("t", "unseen", "hybridlat", good, 0.1, 2.0, 1, 1),
-        Row("t", "unseen", "lookup_only", score([]), None, 2.0, 0, 0),
+        ResultRow("t", "unseen", "roofline", bad, 0.1, 2.0, 1, 1),
+        ResultRow("t", "unseen", "hybridlat", good, 0.1, 2.0, 1, 1),
+        ResultRow("t", "unseen", "lookup_only", score([]), None, 2.0, 0, 0),
     ]
     lines = leaderboard.markdown(rows).splitlines()
     assert lines[0] == "### t (noise floor: RMSPE 2.00 %)"
@@ -111,8 +111,8 @@ def test_markdown_marks_the_best_of_each_regime() -> None:
 def test_who_leaves_answers_out_is_not_the_best() -> None:
     every = score([Prediction("a", 100.0, 110.0), Prediction("b", 100.0, 90.0)])
     one = score([Prediction("a", 100.0, 100.0), Prediction("b", 100.0, math.nan)])
-    ours = Row("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2, asked=2)
-    part = Row("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1, asked=2)
+    ours = ResultRow("t", "cells@300", "hybridlat", every, 0.1, None, 0, 2, asked=2)
+    part = ResultRow("t", "cells@300", "lookup_only", one, 0.1, None, 0, 1, asked=2)
     lines = leaderboard.markdown([part, ours]).splitlines()
     assert "| hybridlat | **10.00** |" in lines[4]
     assert "| lookup_only | 0.00 |" in lines[5]
@@ -121,7 +121,7 @@ def test_who_leaves_answers_out_is_not_the_best() -> None:
     assert leaderboard.best([part]) == []  # alone, it still leaves half of them out
     # Where we ourselves answer no more, it may be compared.
     one_too = score([Prediction("a", 100.0, 120.0)])
-    ours = Row("t", "cells@300", "hybridlat", one_too, 0.1, None, 0, 1, asked=2)
+    ours = ResultRow("t", "cells@300", "hybridlat", one_too, 0.1, None, 0, 1, asked=2)
     assert leaderboard.best([part, ours]) == [part]
 
 
@@ -131,8 +131,10 @@ def test_the_table_fits_the_terminal(width: int) -> None:
 
     good, bad = score([Prediction("a", 100.0, 101.0)]), score([Prediction("a", 100.0, 120.0)])
     rows = [
-        Row("v100/tensorrt/fp16", "gated_cells@20%", "hybridlat", good, 0.1, None, 0, 13151),
-        Row("v100/tensorrt/fp16", "gated_cells@20%", "layerwise_learned", bad, 0.1, None, 0, 13151),
+        ResultRow("v100/tensorrt/fp16", "gated_cells@20%", "hybridlat", good, 0.1, None, 0, 13151),
+        ResultRow(
+            "v100/tensorrt/fp16", "gated_cells@20%", "layerwise_learned", bad, 0.1, None, 0, 13151
+        ),
     ]
     console = Console(width=width, record=True, file=io.StringIO())
     leaderboard.show(rows, console)
@@ -151,8 +153,8 @@ def test_the_calibration_table_has_a_column_a_confidence() -> None:
     levels = (ConfidenceLevel(0.5, 0.48, 0.021, 24), ConfidenceLevel(0.9, 0.92, 0.06, 24))
     found = score([Prediction("a", 100.0, 101.0)])
     rows = [
-        Row("t", "unseen", "hybridlat", found, 0.1, None, 1, 1, calibration=levels),
-        Row("t", "unseen", "roofline", found, 0.1, None, 1, 1),
+        ResultRow("t", "unseen", "hybridlat", found, 0.1, None, 1, 1, calibration=levels),
+        ResultRow("t", "unseen", "roofline", found, 0.1, None, 1, 1),
     ]
     console = Console(width=80, record=True, file=io.StringIO())
     leaderboard.show_calibration(rows, console)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from experiments import blackbox
-from experiments.blackbox import CHAINS, Case, Finding, find, framed, table, truth
+from experiments.blackbox import CHAINS, Case, FusionTest, find, framed, table, truth
 from hybridlat.engines.fusion import rewriter
 from hybridlat.onnx_io import read_network, to_onnx
 from tests.fakes.fake_backend import FakeBackend, Machine
@@ -18,7 +18,7 @@ def fake(fuses: bool, noise: float = 0.0) -> FakeBackend:
 
 def findings(
     backend: FakeBackend, chains: Sequence[tuple[str, ...]]
-) -> dict[tuple[str, ...], Finding]:
+) -> dict[tuple[str, ...], FusionTest]:
     return {f.case.ops: f for f in find(backend, [Case(ops, MAPS) for ops in chains])}
 
 
@@ -49,10 +49,10 @@ def test_it_stands_noise() -> None:
 
 
 def test_the_saving_is_a_share_of_the_cheaper_one() -> None:
-    finding = Finding(Case(("Conv", "Relu")), first_us=10.0, second_us=4.0, together_us=11.0)
+    finding = FusionTest(Case(("Conv", "Relu")), first_us=10.0, second_us=4.0, together_us=11.0)
     assert finding.saved_share == 0.75
     assert finding.fused
-    assert not Finding(finding.case, 10.0, 4.0, 12.0).fused  # exactly alpha is not above it
+    assert not FusionTest(finding.case, 10.0, 4.0, 12.0).fused  # exactly alpha is not above it
 
 
 def test_chains_that_the_engine_refuses_are_left_out() -> None:
@@ -63,8 +63,8 @@ def test_chains_that_the_engine_refuses_are_left_out() -> None:
 
 def test_findings_are_a_table_of_rules() -> None:
     case = Case(("Conv", "BatchNormalization", "Relu"))
-    fused = [Finding(Case(ops), 10.0, 4.0, 10.0) for ops in (case.ops, case.ops[:2])]
-    apart = Finding(Case(("Conv", "Add")), 10.0, 4.0, 14.0)
+    fused = [FusionTest(Case(ops), 10.0, 4.0, 10.0) for ops in (case.ops, case.ops[:2])]
+    apart = FusionTest(Case(("Conv", "Add")), 10.0, 4.0, 14.0)
     network = framed(case.ops, case, 16, 8)
     found = rewriter.apply(network, table([*fused, apart]))
     assert found.kernels == ((0,), (1,), (2, 3, 4), (5,))

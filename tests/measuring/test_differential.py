@@ -14,7 +14,7 @@ from hybridlat.measuring.differential import (
     LEAST_UNDISTURBED,
     PROTOCOL,
     Differential,
-    Effort,
+    DifferentialConfig,
     Part,
     isolated_parts,
     measure_differential,
@@ -28,7 +28,7 @@ from hybridlat.onnx_io import read_network, to_onnx
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 from tests.networks import branches, classifier, residual_block
 
-QUICK = Effort(rounds=3, max_rounds=3, session_ms=0.2, network_visit_ms=1.0)
+QUICK = DifferentialConfig(rounds=3, max_rounds=3, session_ms=0.2, network_visit_ms=1.0)
 BORDERS = Machine(border_us=2.0, noise_share=0.0)
 
 
@@ -99,7 +99,7 @@ def test_drift_is_divided_out() -> None:
         slowness.append(1.05 if done % 2 else 1.0)
 
     network = branches()
-    effort = Effort(rounds=8, max_rounds=8, network_visit_ms=1.0)
+    effort = DifferentialConfig(rounds=8, max_rounds=8, network_visit_ms=1.0)
     [record] = measure_differential(backend, [whole("net", network)], effort, change)
     assert len(record.visits) == 8
     assert len({round(v.samples_us[0], 1) for v in record.visits}) == 2
@@ -115,7 +115,7 @@ def test_visits_of_slow_times_are_made_again_and_left_out() -> None:
         slowness.append(1.5 if done == 1 else 1.0)
 
     network = branches()
-    effort = Effort(rounds=3, max_rounds=5, network_visit_ms=1.0)
+    effort = DifferentialConfig(rounds=3, max_rounds=5, network_visit_ms=1.0)
     [record] = measure_differential(backend, [whole("net", network)], effort, change)
     assert len(record.visits) == 3
     assert record.latency_us == pytest.approx(backend.ideal_us(network) + 3.0, rel=1e-3)

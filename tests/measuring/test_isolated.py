@@ -10,8 +10,8 @@ from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, Progress, Settings, measure, replicas_for
-from hybridlat.measuring.messages import Task
+from hybridlat.measuring.isolated import Job, MeasurementConfig, Progress, measure, replicas_for
+from hybridlat.measuring.messages import VisitTask
 from hybridlat.measuring.statistics import combine, level_us
 from hybridlat.measuring.target_constants import fit_dispatch_overhead_us
 from hybridlat.measuring.visiting import References, visit
@@ -20,7 +20,9 @@ from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
 from tests.networks import Builder
 
-QUICK = Settings(rounds=2, processes=2, max_processes=2, visit_ms=2.0, network_visit_ms=4.0)
+QUICK = MeasurementConfig(
+    rounds=2, processes=2, max_processes=2, visit_ms=2.0, network_visit_ms=4.0
+)
 
 
 def conv(channels: int) -> Network:
@@ -93,7 +95,9 @@ def test_progress_ends_at_its_total_and_a_budget_ends_early(store: Store) -> Non
     seen: list[Progress] = []
     measure(FakeBackend(), {}, [job(conv(8))], store, QUICK, seen.append)
     assert seen[-1].done == seen[-1].total
-    none_left = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, budget_s=0.0)
+    none_left = MeasurementConfig(
+        rounds=1, processes=1, max_processes=1, visit_ms=1.0, budget_s=0.0
+    )
     jobs = [job(conv(c)) for c in range(32, 64)]
     assert len(measure(FakeBackend(), {}, jobs, store, none_left)) < len(jobs)
 
@@ -106,7 +110,7 @@ def test_drift_is_divided_out() -> None:
 
 def test_a_visit_stands_between_references() -> None:
     backend = FakeBackend()
-    report = visit(backend, References(backend), Task("k", conv(8), True, 1.0, 4, 1))
+    report = visit(backend, References(backend), VisitTask("k", conv(8), True, 1.0, 4, 1))
     assert report.failure is None and report.reference_us > 0
     assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
 

@@ -11,15 +11,15 @@ import hybridlat
 from hybridlat.graph.cells import cut
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.differential import PROTOCOL, Effort
+from hybridlat.measuring.differential import PROTOCOL, DifferentialConfig
 from hybridlat.measuring.measurer import MeasureRequest, measure_pairs
-from hybridlat.measuring.progress import Progress
 from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 from tests.networks import classifier, residual_block
 
-QUICK = Effort(rounds=2, max_rounds=2, session_ms=0.2, network_visit_ms=1.0)
+QUICK = DifferentialConfig(rounds=2, max_rounds=2, session_ms=0.2, network_visit_ms=1.0)
 NEEDS_OPENVINO = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="the extra openvino is not installed"
 )

@@ -11,7 +11,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import MeasureRequest, measurer_of
-from hybridlat.measuring.schedule import Settings
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Measurement
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
@@ -19,7 +19,7 @@ from tests.fakes.plan_backend import LayoutBackend, PlanBackend
 from tests.networks import classifier, residual_block
 
 QUIET = Machine(noise_share=0.0, session_us=0.0)
-SETTINGS = Settings(network_visit_ms=1.0, differential_rounds=2)
+SETTINGS = MeasurementConfig(network_visit_ms=1.0, differential_rounds=2)
 BOTH = [LayoutBackend, PlanBackend]
 
 

@@ -21,7 +21,7 @@ import pytest
 from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import process as process_module
-from hybridlat.measuring.isolated import Job, Settings, measure
+from hybridlat.measuring.isolated import Job, MeasurementConfig, measure
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
@@ -38,10 +38,10 @@ MEASURE = f"""\
 import sys
 sys.path[:0] = [{str(ROOT)!r}, {str(PLUGIN)!r}]
 import hybridlat
-from hybridlat.measuring.isolated import Settings
+from hybridlat.measuring.isolated import MeasurementConfig
 
 def measured(store):
-    settings = Settings({QUICK})
+    settings = MeasurementConfig({QUICK})
     with hybridlat.Predictor({TARGET!r}, store=store, settings=settings) as predictor:
         return predictor.measure("net.onnx").sum_of_cells_us
 """
@@ -165,7 +165,7 @@ def test_a_death_is_a_failure_with_the_last_words(
     bad = FakeBackend().lower(network).network
     good = FakeBackend().lower(classifier(8)).network
     monkeypatch.setenv(DIES_VARIABLE, bad.name)
-    settings = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0)
+    settings = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=1.0)
     with Store("sqlite://") as store:
         jobs = [Job(sign(n).hash, n) for n in (bad, good)]
         failed, fine = measure(FakeBackend(), {}, jobs, store, settings)

@@ -44,24 +44,26 @@ def row(name: str = "net-a", target: Target = TRT, **more: object) -> NetworkRow
     return NetworkRow("t.csv, row 1", (name,), target, 100.0, **more)  # type: ignore[arg-type]
 
 
-def taken(rows: list[NetworkRow], nets: Path | None, store: Store | None = None) -> tables.Taken:
+def taken(
+    rows: list[NetworkRow], nets: Path | None, store: Store | None = None
+) -> tables.RecordBatch:
     files = None if nets is None else NetworkFiles.at(nets)
-    whole = tables.Taken()
+    whole = tables.RecordBatch()
     for part in tables.take(rows, files, store):
         whole.refused += part.refused
-        whole.found.measurements += part.found.measurements
-        whole.found.breakdowns += part.found.breakdowns
-        whole.found.signatures.update(part.found.signatures)
+        whole.imported.measurements += part.imported.measurements
+        whole.imported.breakdowns += part.imported.breakdowns
+        whole.imported.signatures.update(part.imported.signatures)
         if store is not None:
-            store.add_signatures(part.found.signatures)
-            store.add(part.found.measurements)
-            store.add_breakdowns(part.found.breakdowns)
+            store.add_signatures(part.imported.signatures)
+            store.add(part.imported.measurements)
+            store.add_breakdowns(part.imported.breakdowns)
     return whole
 
 
 @pytest.mark.parametrize("target", [TRT, TORCH], ids=str)
 def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -> None:
-    found = taken([row(target=target, batch=4, labels={"source": "x"})], nets).found
+    found = taken([row(target=target, batch=4, labels={"source": "x"})], nets).imported
     (record,), (breakdown,) = found.measurements, found.breakdowns
     network = read_network(nets / "deep" / "net-a.onnx", 4)
     expected = Counter(sign(c.network).hash for c in cut(registry.lower(network, target), network))
@@ -87,21 +89,21 @@ def test_sizes_are_bound(nets: Path) -> None:
         model.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
     onnx.save(model, nets / "free.onnx")
     for name in ("free", "net-a"):
-        (record,) = taken([row(name, batch=2, size=(48, 64))], nets).found.measurements
+        (record,) = taken([row(name, batch=2, size=(48, 64))], nets).imported.measurements
         assert (record.labels["batch"], record.labels["size"]) == ("2", "48x64")
-    same = [taken([row(name, size=(32, 32))], nets).found for name in ("free", "net-a")]
+    same = [taken([row(name, size=(32, 32))], nets).imported for name in ("free", "net-a")]
     assert same[0].measurements[0].signature == same[1].measurements[0].signature
 
 
 def test_several_sources_are_several_records_of_one_partition(nets: Path) -> None:
     rows = [row(labels={"source": s}) for s in ("x", "y")]
-    found = taken(rows, nets).found
+    found = taken(rows, nets).imported
     assert len({m.id for m in found.measurements}) == 2
     assert len({b.id for b in found.breakdowns}) == 1
 
 
 def test_names_that_differ_in_dashes_and_case_are_the_same(nets: Path) -> None:
-    (record,) = taken([row("NetB")], nets).found.measurements
+    (record,) = taken([row("NetB")], nets).imported.measurements
     assert record.labels["network"] == "net_b"
     assert record.labels["model"] == "NetB"
     (nets / "netb.onnx").write_bytes(to_onnx(conv_relu(), seed=None))
@@ -109,8 +111,8 @@ def test_names_that_differ_in_dashes_and_case_are_the_same(nets: Path) -> None:
     assert "no ONNX file" in refused.reason
 
 
-def refusal(found: tables.Taken) -> Refusal:
-    assert not found.found.measurements
+def refusal(found: tables.RecordBatch) -> Refusal:
+    assert not found.imported.measurements
     (refused,) = found.refused
     assert refused.where == "t.csv, row 1"
     return refused
@@ -141,7 +143,7 @@ def test_a_file_without_images_takes_no_size(nets: Path, tmp_path: Path) -> None
         opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8,
     )  # fmt: skip
     (nets / "flat.onnx").write_bytes(model.SerializeToString())
-    assert taken([row("flat")], nets).found.measurements
+    assert taken([row("flat")], nets).imported.measurements
     refused = refusal(taken([row("flat", size=(8, 8))], nets))
     assert "no input of images" in refused.reason and refused.value == "flat: x [1, 8]"
 
@@ -155,7 +157,7 @@ def test_an_archive_serves_as_a_folder(nets: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "nets.zip", "w") as archive:
         archive.writestr("net-a.onnx", content)
     places = (nets, tmp_path / "nets.tar.gz", tmp_path / "nets.zip")
-    signatures = {taken([row()], place).found.measurements[0].signature for place in places}
+    signatures = {taken([row()], place).imported.measurements[0].signature for place in places}
     assert len(signatures) == 1
 
 
@@ -179,8 +181,8 @@ def test_a_second_import_lowers_nothing_and_adds_nothing(
         assert store.check() == []
         monkeypatch.setattr(registry, "lower", lambda *_: pytest.fail("lowered again"))
         again = taken(rows, nets, store)
-        assert again.found.measurements == first.found.measurements
-        assert again.found.breakdowns == first.found.breakdowns
+        assert again.imported.measurements == first.imported.measurements
+        assert again.imported.breakdowns == first.imported.breakdowns
         assert store.stats() == before
         assert store.check() == []
 
@@ -206,7 +208,7 @@ def test_targets_with_the_same_rules_share_a_lowering(
 
     monkeypatch.setattr(registry, "lower", asking)
     targets = [Target(d, r, "amp") for d in ("v100", "t4") for r in ("torch-2.1", "torch-2.4")]
-    found = taken([row(target=t) for t in targets], nets).found
+    found = taken([row(target=t) for t in targets], nets).imported
     assert len(found.measurements) == 4
     assert len(asked) == 1
     taken([row(target=Target("v100", "torch-1.12", "amp"))], nets)
@@ -229,7 +231,7 @@ def test_logs_and_times_of_trtexec(nets: Path, tmp_path: Path) -> None:
         ("other.json", "the file holds no times of trtexec"),
         ("other.txt", "the log states no median of GPU Compute Time"),
     ]  # fmt: skip
-    records = taken(list(read.rows), nets).found.measurements
+    records = taken(list(read.rows), nets).imported.measurements
     assert {str(r.target) for r in records} == {"t4/tensorrt-8.6/fp16"}
     assert sorted(len(r.visits) for r in records) == [0, 1]
     with pytest.raises(InputError, match="--columns is for tables"):
@@ -267,7 +269,7 @@ def test_the_public_table() -> None:
     some = sorted(read.rows, key=lambda r: r.names)[::300]
     assert all(files.find(r.names[0]) for r in read.rows)
     done = list(tables.take(some, files))
-    kept = [m for part in done for m in part.found.measurements]
+    kept = [m for part in done for m in part.imported.measurements]
     refused = {r.reason for part in done for r in part.refused}
     assert len(kept) >= 0.8 * len(some)
     assert refused <= {"the ONNX file does not take the batch or the size"}

@@ -7,7 +7,7 @@ import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.model import baselines
-from hybridlat.model.baselines import Row
+from hybridlat.model.baselines import TrainingRow
 from hybridlat.schema import plugins
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -17,10 +17,10 @@ EIGHT = {
 }  # fmt: skip
 CELLS = texts(120)
 TRAIN, TEST = CELLS[:80], CELLS[80:]
-ROWS = [Row(t, us, t) for t, us in zip(TRAIN, latencies_us(TRAIN).tolist(), strict=True)]
+ROWS = [TrainingRow(t, us, t) for t, us in zip(TRAIN, latencies_us(TRAIN).tolist(), strict=True)]
 
 
-def fitted(name: str, rows: list[Row]) -> baselines.Baseline:
+def fitted(name: str, rows: list[TrainingRow]) -> baselines.Baseline:
     baseline = baselines.load(name)(DEVICE, "fp32", 0)
     baseline.fit(rows)
     return baseline
@@ -51,7 +51,7 @@ def test_the_contract(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in baselines.names() if n != "model_only"])
 def test_fitting_again_forgets(name: str) -> None:
     baseline = fitted(name, ROWS)
-    tripled = [Row(row.text, 3 * row.latency_us, row.group) for row in ROWS]
+    tripled = [TrainingRow(row.text, 3 * row.latency_us, row.group) for row in ROWS]
     baseline.fit(tripled)
     np.testing.assert_array_equal(baseline.predict(TRAIN), fitted(name, tripled).predict(TRAIN))
 

@@ -15,9 +15,10 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
 from hybridlat.model.cell_model import CellModel, read_device
-from hybridlat.model.fit import choose_prior, fit_model, make_folds, records_hash
-from hybridlat.model.fit_parts import known_ground
+from hybridlat.model.fit import fit_model
+from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.geometry import geometry
+from hybridlat.model.training_problem import choose_prior, make_folds, records_hash
 from hybridlat.store.importers._cells import conv_cell
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -100,16 +101,16 @@ def test_sizes_that_training_never_met_together_are_strange() -> None:
     region = (view.column("c_in") > 192) & (view.column("h_in") < 20)
     region |= (view.column("k_h") == 5) & (view.column("c_out") > 256)
     known = np.flatnonzero(~region)
-    ground = known_ground(view.take(known[:1200]), np.zeros(1200, int), 1, 0)
-    inside = ground.novelty(view.take(known[1200:]), np.zeros(len(known) - 1200, int))[0]
+    domain = fit_domain(view.take(known[:1200]), np.zeros(1200, int), 1, 0)
+    inside = domain.novelty(view.take(known[1200:]), np.zeros(len(known) - 1200, int))[0]
     new = np.flatnonzero(region)
-    outside = ground.novelty(view.take(new), np.zeros(len(new), int))[0]
+    outside = domain.novelty(view.take(new), np.zeros(len(new), int))[0]
     assert len(many) == len(view.cell)
     auroc = np.mean(outside[:, None] > inside) + 0.5 * np.mean(outside[:, None] == inside)
     assert auroc > 0.9
     assert np.mean(inside > 1) < 0.08
     beyond = geometry([text.replace("x14x14", "x140x140") for text in many[:300]])
-    assert (ground.novelty(beyond, np.zeros(300, int))[0][beyond.column("h_in") == 140] > 1).all()
+    assert (domain.novelty(beyond, np.zeros(300, int))[0][beyond.column("h_in") == 140] > 1).all()
 
 
 def chain(first: str, second: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridlat.schema.estimate import CellEstimate, Estimate, Source
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 
 TARGET = "xeon-8481c/onnxruntime-1.31/fp32/1t"
 
@@ -13,7 +13,7 @@ def cell(
     latency_us: float | None,
     count: int = 1,
     share: float = 0.0,
-    source: Source = "measured",
+    source: LatencySource = "measured",
     reason: str = "",
 ) -> CellEstimate:
     interval = None if latency_us is None else (0.97 * latency_us, 1.04 * latency_us)

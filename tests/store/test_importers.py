@@ -12,7 +12,7 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.signature import hash_of, read, sign
 from hybridlat.schema import plugins
 from hybridlat.store import Store, importers
-from hybridlat.store.importers.base import Imported
+from hybridlat.store.importers.base import ImportedRecords
 from tests.cli.shell import process
 
 pandas = pytest.importorskip("pandas")
@@ -35,13 +35,13 @@ LAYER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def load(name: str, folder: Path, **tables: list[dict[str, object]]) -> Imported:
+def load(name: str, folder: Path, **tables: list[dict[str, object]]) -> ImportedRecords:
     for file, rows in tables.items():
         pandas.DataFrame(rows).to_parquet(folder / f"{file}.parquet")
     return importers.load(name).read(folder)
 
 
-def well_formed(found: Imported) -> None:
+def well_formed(found: ImportedRecords) -> None:
     for hash_, text in found.signatures.items():
         assert hash_of(text) == hash_
         assert sign(read(text)).hash == hash_

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import InputError
-from hybridlat.measuring.isolated import Settings
+from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.device import Device
 from hybridlat.store import Store
@@ -15,7 +15,9 @@ from hybridlat.training import onboarding
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
 from tests.networks import classifier, conv_relu, residual_block
 
-QUICK = Settings(rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0)
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
+)
 DEVICE = Device("fake", "cpu", {"fp32": 1e11}, 1e10, 1, 0.0, (32768, 1 << 20), "made up", "fake")
 
 

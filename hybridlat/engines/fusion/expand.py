@@ -66,7 +66,7 @@ def main_place(ops: Sequence[str]) -> int:
     return next((i for group in BY_WEIGHT for i, op in enumerate(ops) if op in group), 0)
 
 
-def wires_of(members: Sequence[Node], kernel: Node, network: Network) -> tuple[str, ...]:
+def wiring_of(members: Sequence[Node], kernel: Node, network: Network) -> tuple[str, ...]:
     """The ``wires`` of a kernel: how its operators hang together."""
     names = {name: f"i{place}" for place, name in enumerate(kernel.inputs) if name}
     lines = []
@@ -81,9 +81,9 @@ def wires_of(members: Sequence[Node], kernel: Node, network: Network) -> tuple[s
 
 
 def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
-    wires = kernel.attribute("wires")
-    assert isinstance(wires, tuple)
-    *lines, outputs = (json.loads(str(line)) for line in wires)
+    wiring = kernel.attribute("wires")
+    assert isinstance(wiring, tuple)
+    *lines, outputs = (json.loads(str(line)) for line in wiring)
     names = {f"i{place}": name for place, name in enumerate(kernel.inputs)}
     given_out = dict(zip(outputs, kernel.outputs, strict=True))
     nodes: list[Node] = []
@@ -180,12 +180,12 @@ def _further_inputs(
         if len(made) > 1:
             return [made[-2]]
         raise _cannot(kernel)
-    found: list[str] = []
+    inputs: list[str] = []
     for _ in range(_PARAMETERS.get(op, 0)):
         if not left or left[0] not in network.constants:
             break
-        found.append(left.pop(0))
-    return found
+        inputs.append(left.pop(0))
+    return inputs
 
 
 def _attributes(kernel: Node, op: str, place: int) -> tuple[tuple[str, AttributeValue], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wires_of
+from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wiring_of
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
 
@@ -33,15 +33,15 @@ def is_partition(network: Network, groups: Groups) -> bool:
     return held == list(range(len(network.nodes)))
 
 
-def agreement(found: Groups, truth: Groups, nodes: int) -> float:
+def agreement(answer: Groups, truth: Groups, nodes: int) -> float:
     """Share of operators (0..1) that stand in the same kernel with the same others in both."""
-    return 1.0 - len(differing(found, truth)) / nodes if nodes else 1.0
+    return 1.0 - len(differing(answer, truth)) / nodes if nodes else 1.0
 
 
-def differing(found: Groups, truth: Groups) -> tuple[int, ...]:
+def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
     """The operators whose kernel (or removal) is not the same in both."""
-    kernels = set(found.kernels) & set(truth.kernels)
-    same = {i for kernel in kernels for i in kernel} | (set(found.removed) & set(truth.removed))
+    kernels = set(answer.kernels) & set(truth.kernels)
+    same = {i for kernel in kernels for i in kernel} | (set(answer.removed) & set(truth.removed))
     everything = {i for kernel in (*truth.kernels, truth.removed) for i in kernel}
     return tuple(sorted(everything - same))
 
@@ -75,7 +75,7 @@ class _Writer:
             if is_stored_weight(network, node := network.nodes[i])
         }
         self.producers = network.producers()
-        self.stands_for = self._views()
+        self.aliases = self._views()
         self.made_by = {
             out: k
             for k, kernel in enumerate(self.groups.kernels)
@@ -104,38 +104,38 @@ class _Writer:
 
     def _views(self) -> dict[str, tuple[str, ...]]:
         """The tensors that stand for each output of a removed operator."""
-        found: dict[str, tuple[str, ...]] = {}
+        views: dict[str, tuple[str, ...]] = {}
         for position in sorted(self.removed):
             node = self.network.nodes[position]
-            read = [t for i in node.inputs if i in self.network.types for t in found.get(i, (i,))]
+            read = [t for i in node.inputs if i in self.network.types for t in views.get(i, (i,))]
             sources = tuple(dict.fromkeys(read))
             if node.outputs[0] in self.stored:
                 continue
-            found.update((out, sources) for out in node.outputs if out)
-        return found
+            views.update((out, sources) for out in node.outputs if out)
+        return views
 
     def _sources(self, tensor: str) -> tuple[str, ...]:
-        return self.stands_for.get(tensor, (tensor,))
+        return self.aliases.get(tensor, (tensor,))
 
     def _inputs(self, own: int) -> list[str]:
         kernel = self.groups.kernels[own]
         nodes = [self.network.nodes[i] for i in kernel]
         main = nodes[main_place([node.op for node in nodes])]
-        if len(nodes) == 1 and not any(name in self.stands_for for name in main.inputs):
+        if len(nodes) == 1 and not any(name in self.aliases for name in main.inputs):
             return list(main.inputs)
-        found: list[str] = []
+        inputs: list[str] = []
         further: list[str] = []
         for node in (main, *(node for node in nodes if node is not main)):
             for name in node.inputs:
                 for part, tensor in enumerate(self._sources(name)):
                     if tensor and self.made_by.get(tensor) != own:
-                        (further if part else found).append(tensor)
-        through = self._with_views(kernel, {*found, *further}) if self._reads_views(nodes) else []
+                        (further if part else inputs).append(tensor)
+        through = self._with_views(kernel, {*inputs, *further}) if self._reads_views(nodes) else []
         operands = [n for node in through for n in node.inputs if n in self.network.constants]
-        return list(dict.fromkeys([*found, *further, *operands]))
+        return list(dict.fromkeys([*inputs, *further, *operands]))
 
     def _reads_views(self, nodes: Sequence[Node]) -> bool:
-        return any(name in self.stands_for for node in nodes for name in node.inputs)
+        return any(name in self.aliases for node in nodes for name in node.inputs)
 
     def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]
@@ -158,7 +158,7 @@ class _Writer:
         whole = self._with_views(kernel, set(inputs))
         if len(whole) == len(members) and self._says_it_all(made, members):
             return made
-        attributes["wires"] = wires_of(whole, made, self.network)
+        attributes["wires"] = wiring_of(whole, made, self.network)
         return replace(made, attributes=tuple(sorted(attributes.items())))
 
     def _with_views(self, kernel: tuple[int, ...], inputs: set[str]) -> list[Node]:
@@ -184,9 +184,13 @@ class _Writer:
         names = {g: m for a, b in zip(guessed, members, strict=True)
                  for g, m in zip(a.outputs, b.outputs, strict=False)}  # fmt: skip
         for guess, node in zip(guessed, members, strict=True):
-            found = [names.get(name, name) for name in guess.inputs]
+            implied_inputs = [names.get(name, name) for name in guess.inputs]
             given = list(node.inputs)
-            same = sorted(found) == sorted(given) if node.op in _COMMUTES else found == given
+            same = (
+                sorted(implied_inputs) == sorted(given)
+                if node.op in _COMMUTES
+                else implied_inputs == given
+            )
             types = {self.network.types[o] for o in node.outputs if o}
             if not same or types != {self.network.types[kernel.outputs[0]]}:
                 return False

@@ -1,7 +1,7 @@
 """The machinery under tables of fusion rules: what a rule is, and how a table is applied.
 
 A table is read from top to bottom. Every rule is tried on all groups of the network, in file order,
-before the next one is. At first each operator is a group of its own. A rule either joins two
+before the next one is. At first each operator is a group of its own. A rule either fuses two
 groups, one of which reads from the other, or says that an operator costs nothing.
 """
 
@@ -15,28 +15,30 @@ from typing import Literal
 from hybridlat.engines.fusion.groups import Groups, is_stored_weight, lowered_of
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 
-Pick = Literal["last", "first", "every"]
-Condition = Callable[["Scene", int, int], bool]
-"""Whether a rule applies to (scene, upper group, lower group); both are the same in ``gone``."""
+MatchPolicy = Literal["last", "first", "every"]
+Condition = Callable[["FusionState", int, int], bool]
+"""Whether a rule applies to (state, producer group, consumer group); :func:`eliminate` has one
+group, given as both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One line of a table.
 
-    ``upper`` and ``lower`` are the kinds of group that are joined; a group's kind is that of its
-    only operator, or what the rule that joined it says (``makes``; else the upper group's kind).
+    ``producer`` and ``consumer`` are the kinds of group that are fused; a group's kind is that of
+    its only operator, or what the rule that fused it says (``makes``; else the producer's kind).
     ``since`` and ``until`` bound the engine versions, both included; ``until`` empty: still so.
-    ``pick`` chooses among several groups that the lower one could join, in file order.
+    ``match_policy`` chooses among several producers in file order: the last or the first that the
+    consumer can be fused with, or every one.
     """
 
     name: str
-    upper: frozenset[str]
-    lower: frozenset[str] | None
+    producer: frozenset[str]
+    consumer: frozenset[str] | None
     reason: str
     when: Condition | None = None
     makes: str = ""
-    pick: Pick = "last"
+    match_policy: MatchPolicy = "last"
     since: str = ""
     until: str = ""
 
@@ -48,23 +50,23 @@ class Rule:
         return above and below
 
 
-def join(
+def fuse(
     name: str,
-    upper: str,
-    lower: str,
+    producer: str,
+    consumer: str,
     reason: str,
     when: Condition | None = None,
     makes: str = "",
-    pick: Pick = "last",
+    match_policy: MatchPolicy = "last",
     since: str = "",
     until: str = "",
 ) -> Rule:
-    """``lower`` runs in the same kernel as the ``upper`` group that it reads from."""
-    kinds = frozenset(upper.split()), frozenset(lower.split())
-    return Rule(name, *kinds, reason, when, makes, pick, since, until)
+    """``consumer`` runs in the same kernel as the ``producer`` group that it reads from."""
+    kinds = frozenset(producer.split()), frozenset(consumer.split())
+    return Rule(name, *kinds, reason, when, makes, match_policy, since, until)
 
 
-def gone(
+def eliminate(
     name: str,
     ops: str,
     reason: str,
@@ -87,7 +89,7 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
     return f"{int(held or '0', 2):x}"
 
 
-class Scene:
+class FusionState:
     """A network while rules are applied to it: the groups so far and what lies around them."""
 
     def __init__(self, network: Network) -> None:
@@ -119,7 +121,7 @@ class Scene:
         return self.network.types[next(o for o in self.nodes(group)[-1].outputs if o)]
 
     def makers(self, tensor: str) -> list[int]:
-        """Groups that make a tensor, looking through operators that are gone."""
+        """Groups that make a tensor, looking through operators that are eliminated."""
         position = self.producers.get(tensor)
         if position is None:
             return []
@@ -128,73 +130,75 @@ class Scene:
         sources = self.network.nodes[position].inputs
         return list(dict.fromkeys(g for name in sources for g in self.makers(name)))
 
-    def uppers(self, group: int) -> list[int]:
+    def producers_of(self, group: int) -> list[int]:
         """Other groups that a group reads from, in the order in which it names them."""
         names = (name for node in self.nodes(group) for name in node.inputs)
-        found = dict.fromkeys(g for name in names for g in self.makers(name))
-        return [g for g in found if g != group]
+        groups = dict.fromkeys(g for name in names for g in self.makers(name))
+        return [g for g in groups if g != group]
 
-    def lowers(self, group: int) -> list[int]:
-        """Other groups that read from a group, looking through operators that are gone."""
-        found: dict[int, None] = {}
+    def consumers_of(self, group: int) -> list[int]:
+        """Other groups that read from a group, looking through operators that are eliminated."""
+        groups: dict[int, None] = {}
         waiting = [out for node in self.nodes(group) for out in node.outputs if out]
         while waiting:
             for reader in self.consumers.get(waiting.pop(0), ()):
                 if reader in self.removed:
                     waiting.extend(self.network.nodes[reader].outputs)
                 elif self.group[reader] != group:
-                    found[self.group[reader]] = None
-        return list(found)
+                    groups[self.group[reader]] = None
+        return list(groups)
 
     def gives_out(self, group: int) -> bool:
         """Whether a tensor of the group is an output of the network."""
         outputs = set(self.network.outputs)
         return any(out in outputs for node in self.nodes(group) for out in node.outputs)
 
-    def between_only(self, upper: int, lower: int) -> bool:
-        """Whether what ``lower`` reads of ``upper`` is read by nothing else and not given out."""
+    def between_only(self, producer: int, consumer: int) -> bool:
+        """Whether what ``consumer`` reads of ``producer`` is read by nothing else and not given
+        out."""
         read = [
             out
-            for node in self.nodes(upper)
+            for node in self.nodes(producer)
             for out in node.outputs
-            if out and lower in self.readers(out)
+            if out and consumer in self.readers(out)
         ]
         return all(
-            self.readers(out) <= {upper, lower} and out not in self.network.outputs for out in read
+            self.readers(out) <= {producer, consumer} and out not in self.network.outputs
+            for out in read
         )
 
     def readers(self, tensor: str) -> set[int]:
-        """Groups that read a tensor, looking through operators that are gone."""
-        found: set[int] = set()
+        """Groups that read a tensor, looking through operators that are eliminated."""
+        groups: set[int] = set()
         for reader in self.consumers.get(tensor, ()):
             if reader in self.removed:
                 for out in self.network.nodes[reader].outputs:
-                    found |= self.readers(out)
+                    groups |= self.readers(out)
             else:
-                found.add(self.group[reader])
-        return found
+                groups.add(self.group[reader])
+        return groups
 
-    def would_loop(self, upper: int, lower: int) -> bool:
-        """Whether there is a way from ``upper`` to ``lower`` through a third group."""
-        last = self.members[lower][-1]
-        waiting = [g for g in self.lowers(upper) if g != lower]
+    def would_loop(self, producer: int, consumer: int) -> bool:
+        """Whether there is a way from ``producer`` to ``consumer`` through a third group."""
+        last = self.members[consumer][-1]
+        waiting = [g for g in self.consumers_of(producer) if g != consumer]
         seen = set(waiting)
         while waiting:
-            for below in self.lowers(waiting.pop()):
-                if below == lower:
+            for below in self.consumers_of(waiting.pop()):
+                if below == consumer:
                     return True
                 if below not in seen and self.members[below][0] < last:
                     seen.add(below)
                     waiting.append(below)
         return False
 
-    def unite(self, upper: int, lower: int, kind: str) -> None:
+    def merge(self, producer: int, consumer: int, kind: str) -> None:
         """Make one group of two."""
-        for position in self.members[lower]:
-            self.group[position] = upper
-        self.members[upper] = sorted(self.members[upper] + self.members.pop(lower))
-        self.kind[upper] = kind
-        del self.kind[lower]
+        for position in self.members[consumer]:
+            self.group[position] = producer
+        self.members[producer] = sorted(self.members[producer] + self.members.pop(consumer))
+        self.kind[producer] = kind
+        del self.kind[consumer]
 
     def remove(self, group: int) -> None:
         """Take a group out: it costs nothing."""
@@ -204,36 +208,36 @@ class Scene:
 
 def apply(network: Network, rules: Sequence[Rule], version: str = "") -> Groups:
     """The groups that a table of rules makes of a network; ``version`` empty: the newest."""
-    scene = Scene(network)
+    state = FusionState(network)
     for rule in rules:
         if rule.covers(version):
-            _apply_rule(scene, rule)
-    kernels = tuple(tuple(members) for _, members in sorted(scene.members.items()))
-    return Groups(kernels, tuple(sorted(scene.removed)))
+            _apply_rule(state, rule)
+    kernels = tuple(tuple(members) for _, members in sorted(state.members.items()))
+    return Groups(kernels, tuple(sorted(state.removed)))
 
 
-def _apply_rule(scene: Scene, rule: Rule) -> None:
-    kinds = rule.upper if rule.lower is None else rule.lower
-    for group in [g for g, kind in scene.kind.items() if kind in kinds]:
-        if scene.kind.get(group) not in kinds:
+def _apply_rule(state: FusionState, rule: Rule) -> None:
+    kinds = rule.producer if rule.consumer is None else rule.consumer
+    for group in [g for g, kind in state.kind.items() if kind in kinds]:
+        if state.kind.get(group) not in kinds:
             continue
-        if rule.lower is None:
-            if rule.when is None or rule.when(scene, group, group):
-                scene.remove(group)
+        if rule.consumer is None:
+            if rule.when is None or rule.when(state, group, group):
+                state.remove(group)
             continue
-        for upper in sorted(scene.uppers(group), reverse=rule.pick != "first"):
-            if _fits(scene, rule, upper, group):
-                scene.unite(upper, group, rule.makes or scene.kind[upper])
-                if rule.pick != "every":
+        for producer in sorted(state.producers_of(group), reverse=rule.match_policy != "first"):
+            if _fits(state, rule, producer, group):
+                state.merge(producer, group, rule.makes or state.kind[producer])
+                if rule.match_policy != "every":
                     break
-                group = upper
+                group = producer
 
 
-def _fits(scene: Scene, rule: Rule, upper: int, lower: int) -> bool:
+def _fits(state: FusionState, rule: Rule, producer: int, consumer: int) -> bool:
     return (
-        scene.kind.get(upper) in rule.upper
-        and (rule.when is None or rule.when(scene, upper, lower))
-        and not scene.would_loop(upper, lower)
+        state.kind.get(producer) in rule.producer
+        and (rule.when is None or rule.when(state, producer, consumer))
+        and not state.would_loop(producer, consumer)
     )
 
 
@@ -245,7 +249,7 @@ def lower_by(network: Network, rules: Sequence[Rule], version: str, by: str) -> 
 
 def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:
     """One warning for each operator that no rule of the table names."""
-    named = {op for rule in rules for op in (*rule.upper, *(rule.lower or ()))}
+    named = {op for rule in rules for op in (*rule.producer, *(rule.consumer or ()))}
     counts = Counter(n.qualified_op for n in network.nodes if n.domain or n.op not in named)
     return tuple(
         f"no fusion rule covers {op} ({count} of {len(network.nodes)} operators): "

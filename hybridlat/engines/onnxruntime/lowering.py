@@ -192,7 +192,7 @@ def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]
     except Exception as error:
         words = _words(error)
         raise MeasurementError(f"ONNX Runtime cannot reload {path.name}: {words}") from error
-    found: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
     for info in (*session.get_inputs(), *session.get_outputs()):
         match = re.fullmatch(r"tensor\((\w+)\)", info.type)
         if match is None or not all(isinstance(size, int) for size in info.shape):
@@ -200,8 +200,8 @@ def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]
                 f"ONNX Runtime does not say the shape of {info.name!r}: {info.type} {info.shape}"
             )
         dtype = _ORT_DTYPES.get(match[1], match[1])
-        found[info.name] = TensorType(dtype, tuple(info.shape))
-    return found
+        types[info.name] = TensorType(dtype, tuple(info.shape))
+    return types
 
 
 def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
@@ -237,15 +237,15 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
 
 
 def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
-    found = [producer[out] for out in node.outputs if out in producer]
-    if not found:
+    anchors = [producer[out] for out in node.outputs if out in producer]
+    if not anchors:
         match = _NCHWC_NAME.match(node.name)
         if match and match[1] in producer:
-            found = [producer[match[1]]]
+            anchors = [producer[match[1]]]
         elif derived := _DERIVED_NAME.fullmatch(node.name):
             place = by_name.get(f"n{derived[1]}")
-            found = [place] if place is not None else []
-    return found
+            anchors = [place] if place is not None else []
+    return anchors
 
 
 def _absorbed(
@@ -265,13 +265,13 @@ def _absorbed(
     activation = node.attribute("activation")
     if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
         wanted.append(ACTIVATIONS)
-    found: set[int] = set()
+    absorbed: set[int] = set()
     here = starts[0] if starts else None
     for kinds in wanted:
         here = _only_reader(here, kinds, file, consumers, taken)
         if here is None:
-            return found
-        found.add(here)
+            return absorbed
+        absorbed.add(here)
     if is_quantised(node.op):
         # It gives out whole numbers: what rounds them in the file, and a bound that rounding keeps.
         behind = []
@@ -281,8 +281,8 @@ def _absorbed(
                 behind.append(reader)
                 here = reader
         if behind and file.nodes[behind[-1]].op == "QuantizeLinear":
-            found.update(behind)
-    return found
+            absorbed.update(behind)
+    return absorbed
 
 
 def _only_reader(

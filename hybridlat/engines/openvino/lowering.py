@@ -108,15 +108,15 @@ def _numbered(network: Network) -> Network:
 
 def _claims(runtime_model: Any) -> list[tuple[int, ...]]:
     """The operators that each layer of the execution graph says it computes, in running order."""
-    found = []
+    claims = []
     for layer in runtime_model.get_ordered_ops():
         about = layer.get_rt_info()
         kind = _text(about, "layerType")
         names = _text(about, "originalLayersNames").split(",")
         matches = [match for name in names if (match := _ORIGIN.fullmatch(name))]
         if kind not in _NOT_KERNELS and matches:
-            found.append(tuple(dict.fromkeys(int(match[1]) for match in matches)))
-    return found
+            claims.append(tuple(dict.fromkeys(int(match[1]) for match in matches)))
+    return claims
 
 
 def _text(about: Any, key: str) -> str:
@@ -144,9 +144,9 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     for position in lost:
         if position not in taken:
             makers = [producers[n] for n in network.nodes[position].inputs if n in producers]
-            found = [taken[m] for m in makers if m in taken]
-            if found:
-                taken[position] = found[-1]
+            owners = [taken[m] for m in makers if m in taken]
+            if owners:
+                taken[position] = owners[-1]
     members: dict[int, list[int]] = {}
     for node, place in taken.items():
         members.setdefault(place, []).append(node)

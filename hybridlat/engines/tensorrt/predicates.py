@@ -1,6 +1,6 @@
 """The conditions in the table of TensorRT's fusion rules.
 
-Each takes a scene, the upper group and the lower group; see
+Each takes the state of a fusion, the producer and the consumer; see
 :mod:`hybridlat.engines.fusion.rewriter`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from hybridlat.engines.fusion.rewriter import Condition, Scene
+from hybridlat.engines.fusion.rewriter import Condition, FusionState
 from hybridlat.graph.network import Node
 
 _MEANS = ("ReduceMean", "GlobalAveragePool")
@@ -32,197 +32,197 @@ def unless(condition: Condition) -> Condition:
 
 
 def holds(*ops: str) -> Condition:
-    """The upper group holds one of the operators."""
+    """The producer holds one of the operators."""
     return lambda s, u, low: any(op in ops for op in s.ops(u))
 
 
-def holds_below(*ops: str) -> Condition:
-    """The lower group holds one of the operators."""
+def consumer_holds(*ops: str) -> Condition:
+    """The consumer holds one of the operators."""
     return lambda s, u, low: any(op in ops for op in s.ops(low))
 
 
 def made_by(*kinds: str) -> Condition:
-    """What the lower group reads is made by groups of these kinds."""
-    return lambda s, u, low: all(s.kind[maker] in kinds for maker in s.uppers(low))
+    """What the consumer reads is made by groups of these kinds."""
+    return lambda s, u, low: all(s.kind[maker] in kinds for maker in s.producers_of(low))
 
 
 def read_by(*kinds: str) -> Condition:
-    """A group of these kinds reads the lower group."""
-    return lambda s, u, low: any(s.kind[reader] in kinds for reader in s.lowers(low))
+    """A group of these kinds reads the consumer."""
+    return lambda s, u, low: any(s.kind[reader] in kinds for reader in s.consumers_of(low))
 
 
 def follows(kinds: str) -> Condition:
-    """What the upper group reads is made by groups of these kinds."""
-    return lambda s, u, low: all(s.kind[maker] in kinds.split() for maker in s.uppers(u))
+    """What the producer reads is made by groups of these kinds."""
+    return lambda s, u, low: all(s.kind[maker] in kinds.split() for maker in s.producers_of(u))
 
 
 def ends_in(op: str) -> Condition:
-    """The last operator of the lower group is ``op``."""
+    """The last operator of the consumer is ``op``."""
     return lambda s, u, low: s.ops(low)[-1] == op
 
 
-def maps_below(pixels: int) -> Condition:
-    """The lower group reads feature maps of fewer than so many pixels."""
+def maps_smaller_than(pixels: int) -> Condition:
+    """The consumer reads feature maps of fewer than so many pixels."""
     return lambda s, u, low: _input_pixels(s, low) < pixels
 
 
-def only_reader(s: Scene, upper: int, lower: int) -> bool:
-    """What the lower group reads of the upper one is read by nothing else and not given out."""
-    return s.between_only(upper, lower)
+def only_reader(s: FusionState, producer: int, consumer: int) -> bool:
+    """What the consumer reads of the producer is read by nothing else and not given out."""
+    return s.between_only(producer, consumer)
 
 
-def by_constant(s: Scene, upper: int, lower: int) -> bool:
-    """The lower operator's other operand is a constant."""
-    inputs = s.only(lower).inputs
-    return only_reader(s, upper, lower) and sum(i in s.network.types for i in inputs) == 1
+def by_constant(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming operator's other operand is a constant."""
+    inputs = s.only(consumer).inputs
+    return only_reader(s, producer, consumer) and sum(i in s.network.types for i in inputs) == 1
 
 
-def by_one_constant(s: Scene, upper: int, lower: int) -> bool:
-    """The lower operator's other operand is a constant, whoever else reads the upper group."""
-    return sum(i in s.network.types for i in s.only(lower).inputs) == 1
+def by_one_constant(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming operator's other operand is a constant, whoever else reads the producer."""
+    return sum(i in s.network.types for i in s.only(consumer).inputs) == 1
 
 
-def odd_maps(s: Scene, upper: int, lower: int) -> bool:
-    """The lower group reads feature maps of an odd number of pixels, which no vector divides."""
-    return _input_pixels(s, lower) % 2 == 1
+def odd_maps(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consumer reads feature maps of an odd number of pixels, which no vector divides."""
+    return _input_pixels(s, consumer) % 2 == 1
 
 
-def small_maps(s: Scene, upper: int, lower: int) -> bool:
-    """What the lower group reads is small as a whole."""
-    return _input_elements(s, lower) <= _SMALL_ELEMENTS
+def small_maps(s: FusionState, producer: int, consumer: int) -> bool:
+    """What the consumer reads is small as a whole."""
+    return _input_elements(s, consumer) <= _SMALL_ELEMENTS
 
 
-def by_scalar(s: Scene, upper: int, lower: int) -> bool:
-    """The lower operator's other operand is one constant number."""
-    if not by_constant(s, upper, lower):
+def by_scalar(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming operator's other operand is one constant number."""
+    if not by_constant(s, producer, consumer):
         return False
-    others = [i for i in s.only(lower).inputs if i in s.network.constants]
+    others = [i for i in s.only(consumer).inputs if i in s.network.constants]
     return all(s.network.type_of(i).elements == 1 for i in others)
 
 
-def gates_itself(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Mul multiplies what the upper Sigmoid reads with what it gives."""
-    source = s.only(upper).inputs[0]
-    return only_reader(s, upper, lower) and source in s.only(lower).inputs
+def gates_itself(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Mul multiplies what the upper Sigmoid reads with what it gives."""
+    source = s.only(producer).inputs[0]
+    return only_reader(s, producer, consumer) and source in s.only(consumer).inputs
 
 
-def reads_one(s: Scene, upper: int, lower: int) -> bool:
-    """The lower operator has one input."""
-    return len(s.only(lower).inputs) == 1
+def reads_one(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming operator has one input."""
+    return len(s.only(consumer).inputs) == 1
 
 
-def reads_two(s: Scene, upper: int, lower: int) -> bool:
+def reads_two(s: FusionState, producer: int, consumer: int) -> bool:
     """Both operands of the lower operator are activations."""
-    return len({i for i in s.only(lower).inputs if i in s.network.types}) == 2
+    return len({i for i in s.only(consumer).inputs if i in s.network.types}) == 2
 
 
-def same_shape(s: Scene, upper: int, lower: int) -> bool:
+def same_shape(s: FusionState, producer: int, consumer: int) -> bool:
     """Nothing is broadcast: both groups make tensors of one shape."""
-    return s.output(upper).shape == s.output(lower).shape
+    return s.output(producer).shape == s.output(consumer).shape
 
 
-def is_global(s: Scene, upper: int, lower: int) -> bool:
+def is_global(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over whole feature maps."""
-    return s.only(lower).op.startswith("Global") or pixels(s, lower) == 1
+    return s.only(consumer).op.startswith("Global") or pixels(s, consumer) == 1
 
 
-def reduces_rows(s: Scene, upper: int, lower: int) -> bool:
+def reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over the last axis alone, of more than one row."""
-    node = s.only(lower)
+    node = s.only(consumer)
     shape = s.network.types[node.inputs[0]].shape
     return _axes(s, node) in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
 
 
-def reduces_groups(s: Scene, upper: int, lower: int) -> bool:
+def reduces_groups(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over groups of channels with their feature maps."""
-    node = s.only(lower)
+    node = s.only(consumer)
     shape = s.network.types[node.inputs[0]].shape
     return len(shape) == 5 and _axes(s, node) == (2, 3, 4)
 
 
-def feeds_a_group_mean(s: Scene, upper: int, lower: int) -> bool:
-    """A mean over groups of channels reads the lower group."""
-    means = [r for r in s.lowers(lower) if s.kind[r] == "ReduceMean"]
-    return any(reduces_groups(s, lower, mean) for mean in means)
+def feeds_a_group_mean(s: FusionState, producer: int, consumer: int) -> bool:
+    """A mean over groups of channels reads the consumer."""
+    means = [r for r in s.consumers_of(consumer) if s.kind[r] == "ReduceMean"]
+    return any(reduces_groups(s, consumer, mean) for mean in means)
 
 
-def feeds_a_view(s: Scene, upper: int, lower: int) -> bool:
-    """A view reads the upper group, too."""
-    return any(s.kind[reader] == "Reshape" for reader in s.lowers(upper))
+def feeds_a_view(s: FusionState, producer: int, consumer: int) -> bool:
+    """A view reads the producer, too."""
+    return any(s.kind[reader] == "Reshape" for reader in s.consumers_of(producer))
 
 
-def of_small_groups(s: Scene, upper: int, lower: int) -> bool:
-    """The upper group's mean is over so few numbers that one block of threads holds them."""
-    mean = next((node for node in s.nodes(upper) if node.op == "ReduceMean"), None)
+def of_small_groups(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer's mean is over so few numbers that one block of threads holds them."""
+    mean = next((node for node in s.nodes(producer) if node.op == "ReduceMean"), None)
     if mean is None:
         return False
     types = s.network.types
     return types[mean.inputs[0]].elements <= _SMALL_ELEMENTS * types[mean.outputs[0]].elements
 
 
-def before_root(s: Scene, upper: int, lower: int) -> bool:
-    """A square root reads the lower group."""
-    return any(s.kind[reader] == "Sqrt" for reader in s.lowers(lower))
+def before_root(s: FusionState, producer: int, consumer: int) -> bool:
+    """A square root reads the consumer."""
+    return any(s.kind[reader] == "Sqrt" for reader in s.consumers_of(consumer))
 
 
-def squares(s: Scene, upper: int, lower: int) -> bool:
-    """The upper group multiplies a tensor with itself."""
-    return any(n.op == "Mul" and n.inputs[0] == n.inputs[1] for n in s.nodes(upper))
+def squares(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer multiplies a tensor with itself."""
+    return any(n.op == "Mul" and n.inputs[0] == n.inputs[1] for n in s.nodes(producer))
 
 
-def keeps_type(s: Scene, upper: int, lower: int) -> bool:
+def keeps_type(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower Cast gives out the type that it reads."""
-    source = s.only(lower).inputs[0]
-    return source in s.network.types and s.network.types[source] == s.output(lower)
+    source = s.only(consumer).inputs[0]
+    return source in s.network.types and s.network.types[source] == s.output(consumer)
 
 
-def upper_reduces_rows(s: Scene, upper: int, lower: int) -> bool:
+def producer_reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
     """The upper reduction is over the last axis alone, of more than one row."""
-    return reduces_rows(s, upper, upper)
+    return reduces_rows(s, producer, producer)
 
 
-def is_half(s: Scene, upper: int, lower: int) -> bool:
+def is_half(s: FusionState, producer: int, consumer: int) -> bool:
     """The network computes in half precision."""
-    return s.output(upper).dtype == "float16"
+    return s.output(producer).dtype == "float16"
 
 
-def other_readers_are_concats(s: Scene, upper: int, lower: int) -> bool:
-    """All other readers only copy what the upper group makes into a longer one."""
-    return all(r == lower or s.ops(r)[0] == "Concat" for r in s.lowers(upper))
+def other_readers_are_concats(s: FusionState, producer: int, consumer: int) -> bool:
+    """All other readers only copy what the producer makes into a longer one."""
+    return all(r == consumer or s.ops(r)[0] == "Concat" for r in s.consumers_of(producer))
 
 
-def reads_layer_norm(s: Scene, upper: int, lower: int) -> bool:
-    """A layer normalisation reads the lower group."""
-    return any(s.kind[below] == "LayerNormalization" for below in s.lowers(lower))
+def reads_layer_norm(s: FusionState, producer: int, consumer: int) -> bool:
+    """A layer normalisation reads the consumer."""
+    return any(s.kind[below] == "LayerNormalization" for below in s.consumers_of(consumer))
 
 
-def sums_channels(s: Scene, upper: int, lower: int) -> bool:
+def sums_channels(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower view splits channels for a sum over the parts."""
-    return any(s.kind[below] == "ReduceSum" for below in s.lowers(lower))
+    return any(s.kind[below] == "ReduceSum" for below in s.consumers_of(consumer))
 
 
-def keeps_all(s: Scene, upper: int, lower: int) -> bool:
+def keeps_all(s: FusionState, producer: int, consumer: int) -> bool:
     """The operator gives out as much as it reads."""
-    source = s.only(lower).inputs[0]
-    return source in s.network.types and s.network.types[source].shape == s.output(lower).shape
+    source = s.only(consumer).inputs[0]
+    return source in s.network.types and s.network.types[source].shape == s.output(consumer).shape
 
 
-def writes_in_place(s: Scene, upper: int, lower: int) -> bool:
+def writes_in_place(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower Concat's parts come from kernels that can write at an offset."""
-    if s.kind[lower] != "Concat":
+    if s.kind[consumer] != "Concat":
         return False
-    if any(_is_part_of_another(s, part, lower) for part in s.only(lower).inputs):
+    if any(_is_part_of_another(s, part, consumer) for part in s.only(consumer).inputs):
         return False
-    return not any(s.kind[maker] in _CAN_WRITE_ANYWHERE for maker in s.uppers(lower))
+    return not any(s.kind[maker] in _CAN_WRITE_ANYWHERE for maker in s.producers_of(consumer))
 
 
-def layout_unchanged(s: Scene, upper: int, lower: int) -> bool:
+def layout_unchanged(s: FusionState, producer: int, consumer: int) -> bool:
     """The bytes stay as they are.
 
     A Transpose may move axes of size 1. A view that flattens the feature maps of a kernel that
     works with channels last, or hands them out, needs a copy.
     """
-    node = s.only(lower)
+    node = s.only(consumer)
     source = s.network.types[node.inputs[0]].shape
     if node.op == "Transpose":
         order = node.attribute("perm")
@@ -230,39 +230,39 @@ def layout_unchanged(s: Scene, upper: int, lower: int) -> bool:
         kept = [axis for axis in axes if isinstance(axis, int) and source[axis] != 1]
         return kept == sorted(kept)
     channels_last = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
-    if not any(s.kind[maker] in channels_last for maker in s.uppers(lower)):
+    if not any(s.kind[maker] in channels_last for maker in s.producers_of(consumer)):
         return True
-    flattens = len(source) == 4 and math.prod(source[2:]) > 1 and len(s.output(lower).shape) == 2
-    return not (flattens or s.gives_out(lower))
+    flattens = len(source) == 4 and math.prod(source[2:]) > 1 and len(s.output(consumer).shape) == 2
+    return not (flattens or s.gives_out(consumer))
 
 
-def is_global_mean(s: Scene, group: int) -> bool:
+def is_global_mean(s: FusionState, group: int) -> bool:
     """Whether a group is a mean over whole feature maps."""
     return s.kind[group] in _MEANS and is_global(s, group, group)
 
 
-def _axes(s: Scene, node: Node) -> object:
+def _axes(s: FusionState, node: Node) -> object:
     axes = node.attribute("axes")
     if axes is None and len(node.inputs) > 1 and node.inputs[1] in s.network.constants:
         return s.network.constants[node.inputs[1]].values
     return axes
 
 
-def _is_part_of_another(s: Scene, part: str, group: int) -> bool:
+def _is_part_of_another(s: FusionState, part: str, group: int) -> bool:
     readers = (i for i in s.consumers.get(part, ()) if i not in s.removed)
     return any(s.network.nodes[i].op == "Concat" and s.group[i] != group for i in readers)
 
 
-def pixels(s: Scene, group: int) -> int:
+def pixels(s: FusionState, group: int) -> int:
     """Pixels of the feature maps that a group makes."""
     return math.prod(s.output(group).shape[2:])
 
 
-def _input_pixels(s: Scene, group: int) -> int:
+def _input_pixels(s: FusionState, group: int) -> int:
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
     return math.prod(s.network.types[name].shape[2:]) if name else 0
 
 
-def _input_elements(s: Scene, group: int) -> int:
+def _input_elements(s: FusionState, group: int) -> int:
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
     return s.network.types[name].elements if name else 0

@@ -147,13 +147,13 @@ class TensorRtSession(Session):
 
     def run_us(self, count: int) -> list[float]:
         self._check()
-        found = self._backend.ask(
+        answer = self._backend.ask(
             _RUN_S, "visit", keys=[self.key], samples=count, warm_s=self._warm_s,
             limit_s=_RUN_S / 4,
         )  # fmt: skip
         self._warm_s = _WARM_S / 10  # warm by now
-        self.sensors = found["sensors"][self.key]
-        samples: list[float] = found["samples_us"][self.key]
+        self.sensors = answer["sensors"][self.key]
+        samples: list[float] = answer["samples_us"][self.key]
         return samples[:count]
 
     def layers(self) -> dict[str, Any]:

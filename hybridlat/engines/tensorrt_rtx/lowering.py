@@ -97,7 +97,7 @@ def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
     messages: list[str] = []
     errors: list[str] = []
 
-    class Log(trt.ILogger):  # type: ignore[misc, name-defined]
+    class CompilerLog(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
 
@@ -107,13 +107,13 @@ def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
             if message.startswith("Layers:"):
                 messages.append(message)
 
-    log = Log()
+    log = CompilerLog()
     builder = trt.Builder(log)
     definition = builder.create_network(0)
     parser = trt.OnnxParser(definition, log)
     if not parser.parse(to_onnx(numbered(network), seed)):
-        found = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
-        raise MeasurementError(f"TensorRT-RTX cannot read {network.name}: {found[:300]}")
+        complaints = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
+        raise MeasurementError(f"TensorRT-RTX cannot read {network.name}: {complaints[:300]}")
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     config.max_aux_streams = 0
@@ -183,7 +183,7 @@ def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozens
 
     A copy pads the channels of a convolution, a fill clears what a reduction adds up in.
     """
-    found: list[frozenset[int]] = []
+    inputs: list[frozenset[int]] = []
     for place, layer in enumerate(layers):
         ops = {node: network.nodes[node].op for node in layer.nodes}
         fills = layer.name.startswith(_FILL) and set(ops.values()) <= _REDUCTIONS
@@ -193,8 +193,8 @@ def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozens
             computes = fills or other.kind not in _COPIES
             if computes and (set(ops) if fills else copied) & set(other.nodes):
                 later |= set(other.nodes)
-        found.append(frozenset(later))
-    return found
+        inputs.append(frozenset(later))
+    return inputs
 
 
 def numbered(network: Network) -> Network:

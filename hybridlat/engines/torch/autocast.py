@@ -56,21 +56,21 @@ def _types(network: Network, groups: Groups) -> dict[str, TensorType]:
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
-                found = wanted.get(position) or _widest(network, node, types)
-                types[out] = replace(types[out], dtype=found)
+                element_type = wanted.get(position) or _widest(network, node, types)
+                types[out] = replace(types[out], dtype=element_type)
     return types
 
 
 def _wanted(network: Network, groups: Groups) -> dict[int, str]:
     """The type that autocast demands of an operator, by what its kernel stands for."""
-    found: dict[int, str] = {}
+    wanted: dict[int, str] = {}
     for kernel in groups.kernels:
         ops = {network.nodes[i].op for i in kernel}
         if ops & _HALF_OPS:
-            found.update(dict.fromkeys(kernel, HALF))
+            wanted.update(dict.fromkeys(kernel, HALF))
         elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:
-            found.update(dict.fromkeys(kernel, FULL))
-    return found
+            wanted.update(dict.fromkeys(kernel, FULL))
+    return wanted
 
 
 def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
@@ -91,8 +91,8 @@ def _narrow(network: Network, groups: Groups, types: dict[str, TensorType]) -> N
         node = network.nodes[position]
         half[position] = wanted.get(position) == HALF
         for out in node.outputs:
-            found = readers.get(out, []) if out not in network.outputs else []
-            narrow = bool(found) and all(half[r] for r in found)
+            consumers = readers.get(out, []) if out not in network.outputs else []
+            narrow = bool(consumers) and all(half[r] for r in consumers)
             if narrow and types[out].dtype == FULL:
                 types[out] = replace(types[out], dtype=HALF)
             if position in removed:

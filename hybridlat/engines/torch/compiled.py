@@ -10,7 +10,7 @@ normalisation is one more point-wise operator (:func:`.module.as_module`).
 from __future__ import annotations
 
 from hybridlat.engines.fusion.groups import lowered_of
-from hybridlat.engines.fusion.rewriter import apply, in_force, join, unknown_operators
+from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
 from hybridlat.engines.torch.autocast import in_precision, is_cpu
 from hybridlat.engines.torch.composites import COMPOSITES, views
 from hybridlat.engines.torch.inductor_rules import LIBRARY, RULES
@@ -48,7 +48,7 @@ def lower_with(
     module = as_module(network, norms, bias_apart)
     table = (views(copying(module.network)), *COMPOSITES, *RULES)
     groups = apply(module.network, table, version)
-    named = (*table, join("library", LIBRARY, LIBRARY, "a call"))
+    named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
     unknown = unknown_operators(module.network, named)
     module, groups = in_precision(module, groups, precision, casts_apart=False)
     by = f"rules torch-compile{'-' + version if version else ''}"

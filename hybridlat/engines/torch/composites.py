@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridlat.engines.fusion.rewriter import Rule, Scene, gone, join
+from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
 from hybridlat.engines.tensorrt.predicates import (
     all_of,
     by_constant,
@@ -15,55 +15,55 @@ from hybridlat.engines.tensorrt.predicates import (
 VIEW = "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
 
 
-def reciprocal(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Div divides one by what the upper group makes: one call, ``rsqrt``."""
-    first = s.only(lower).inputs[0]
-    return first in s.network.constants and only_reader(s, upper, lower)
+def reciprocal(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Div divides one by what the producer makes: one call, ``rsqrt``."""
+    first = s.only(consumer).inputs[0]
+    return first in s.network.constants and only_reader(s, producer, consumer)
 
 
-def behind_norm(s: Scene, upper: int, lower: int) -> bool:
-    """The lower operator scales or shifts what the upper normalisation makes."""
-    return by_constant(s, upper, lower) and s.ops(lower)[0] not in s.ops(upper)
+def behind_norm(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming operator scales or shifts what the producing normalisation makes."""
+    return by_constant(s, producer, consumer) and s.ops(consumer)[0] not in s.ops(producer)
 
 
-def centres(s: Scene, upper: int, lower: int) -> bool:
-    """The lower Sub takes the mean off, and what is left is squared and no more."""
-    sub, readers = s.only(lower), s.lowers(lower)
-    if s.only(upper).inputs[0] != sub.inputs[0] or not only_reader(s, upper, lower):
+def centres(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Sub takes the mean off, and what is left is squared and no more."""
+    sub, readers = s.only(consumer), s.consumers_of(consumer)
+    if s.only(producer).inputs[0] != sub.inputs[0] or not only_reader(s, producer, consumer):
         return False
     return len(readers) == 1 and s.only(readers[0]).inputs == sub.outputs * 2
 
 
-def attends(s: Scene, upper: int, lower: int) -> bool:
+def attends(s: FusionState, producer: int, consumer: int) -> bool:
     """Both operands of both products are activations, as in attention."""
-    activations = {name for name in s.only(lower).inputs if name in s.network.types}
-    return only_reader(s, upper, lower) and len(activations) == 2
+    activations = {name for name in s.only(consumer).inputs if name in s.network.types}
+    return only_reader(s, producer, consumer) and len(activations) == 2
 
 
 # fmt: off
 COMPOSITES: tuple[Rule, ...] = (
-    gone("inference", "Identity Dropout", "do nothing at inference"),
-    gone("whole slice", "Slice", "keeps everything", keeps_all),
-    gone("same type", "Cast", "is of that type already", keeps_all),
-    join("silu", "Sigmoid", "Mul", "aten::silu", gates_itself, "SiLU"),
-    join("hardswish", "HardSigmoid", "Mul", "aten::hardswish", gates_itself, "HardSwish"),
-    join("mish", "Softplus", "Tanh", "aten::mish", only_reader, "SoftplusTanh"),
-    join("mish", "SoftplusTanh", "Mul", "aten::mish", only_reader, "Mish"),
-    join("gelu", "Div", "Erf", "aten::gelu", only_reader, "ErfGelu"),
-    join("gelu", "ErfGelu", "Add", "aten::gelu", by_scalar),
-    join("gelu", "ErfGelu", "Mul", "aten::gelu", only_reader, "HalfGelu"),
-    join("gelu", "HalfGelu", "Mul", "aten::gelu", by_scalar, "Gelu"),
-    join("variance", "ReduceMean", "Sub", "aten::var", centres, "Centred"),
-    join("variance", "Centred", "Mul", "aten::var", only_reader, "Squared"),
-    join("variance", "Squared", "ReduceMean", "aten::var", only_reader, "Variance"),
-    join("variance", "Variance", "Mul Div", "aten::var", by_scalar),
-    join("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
-    join("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
-    join("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
-    join("linear", "MatMul", "Add", "aten::addmm", by_constant),
-    join("attention", "MatMul", "Mul Div", "aten::scaled_dot_product_attention", all_of(by_scalar, only_reader), "Scores", since="2.0"),
-    join("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", only_reader, "Attention", since="2.0"),
-    join("attention", "Attention", "MatMul", "aten::scaled_dot_product_attention", attends, since="2.0"),
+    eliminate("inference", "Identity Dropout", "do nothing at inference"),
+    eliminate("whole slice", "Slice", "keeps everything", keeps_all),
+    eliminate("same type", "Cast", "is of that type already", keeps_all),
+    fuse("silu", "Sigmoid", "Mul", "aten::silu", gates_itself, "SiLU"),
+    fuse("hardswish", "HardSigmoid", "Mul", "aten::hardswish", gates_itself, "HardSwish"),
+    fuse("mish", "Softplus", "Tanh", "aten::mish", only_reader, "SoftplusTanh"),
+    fuse("mish", "SoftplusTanh", "Mul", "aten::mish", only_reader, "Mish"),
+    fuse("gelu", "Div", "Erf", "aten::gelu", only_reader, "ErfGelu"),
+    fuse("gelu", "ErfGelu", "Add", "aten::gelu", by_scalar),
+    fuse("gelu", "ErfGelu", "Mul", "aten::gelu", only_reader, "HalfGelu"),
+    fuse("gelu", "HalfGelu", "Mul", "aten::gelu", by_scalar, "Gelu"),
+    fuse("variance", "ReduceMean", "Sub", "aten::var", centres, "Centred"),
+    fuse("variance", "Centred", "Mul", "aten::var", only_reader, "Squared"),
+    fuse("variance", "Squared", "ReduceMean", "aten::var", only_reader, "Variance"),
+    fuse("variance", "Variance", "Mul Div", "aten::var", by_scalar),
+    fuse("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
+    fuse("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
+    fuse("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
+    fuse("linear", "MatMul", "Add", "aten::addmm", by_constant),
+    fuse("attention", "MatMul", "Mul Div", "aten::scaled_dot_product_attention", all_of(by_scalar, only_reader), "Scores", since="2.0"),
+    fuse("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", only_reader, "Attention", since="2.0"),
+    fuse("attention", "Attention", "MatMul", "aten::scaled_dot_product_attention", attends, since="2.0"),
 )
 # fmt: on
 
@@ -71,7 +71,7 @@ COMPOSITES: tuple[Rule, ...] = (
 def views(copies: frozenset[int]) -> Rule:
     """Views cost nothing, but for those that copy."""
 
-    def is_free(s: Scene, upper: int, lower: int) -> bool:
-        return s.members[lower][0] not in copies
+    def is_free(s: FusionState, producer: int, consumer: int) -> bool:
+        return s.members[consumer][0] not in copies
 
-    return gone("view", VIEW, "another view of the same bytes", is_free)
+    return eliminate("view", VIEW, "another view of the same bytes", is_free)

@@ -87,13 +87,13 @@ def folded_norms(network: Network) -> frozenset[int]:
 
 def to_file(module: Module, lowered: Lowered) -> Lowered:
     """The same kernels, traced to the operators of the file."""
-    origins = tuple(_of_file(module, found) for found in lowered.origins)
+    origins = tuple(_of_file(module, origin) for origin in lowered.origins)
     return replace(lowered, origins=origins, removed=_of_file(module, lowered.removed))
 
 
 def _of_file(module: Module, positions: Sequence[int]) -> tuple[int, ...]:
-    found = (module.origins[i] for i in positions)
-    return tuple(i for i in found if i is not None)
+    origins = (module.origins[i] for i in positions)
+    return tuple(i for i in origins if i is not None)
 
 
 def _normed(network: Network, norms: Norms) -> frozenset[int]:

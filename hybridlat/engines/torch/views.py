@@ -68,7 +68,7 @@ def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> S
             stretches[-1] = [stretches[-1][0] * size, stride]
         else:
             stretches.append([size, stride])
-    found: list[int] = []
+    strides_out: list[int] = []
     left = 1  # elements of the stretch at hand that axes to the right do not yet cover
     step = 1
     for size in reversed(to):
@@ -78,11 +78,11 @@ def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> S
             left, step = stretches.pop()
         if size > 1 and left % size:
             return None
-        found.append(step)
+        strides_out.append(step)
         if size > 1:
             left //= size
             step *= size
-    return tuple(reversed(found)) if left == 1 and not stretches else None
+    return tuple(reversed(strides_out)) if left == 1 and not stretches else None
 
 
 def copying(network: Network, channels_last: bool = False) -> frozenset[int]:
@@ -122,9 +122,9 @@ def _densify(
     name = node.inputs[0]
     if name not in strides or producers.get(name) is None:
         return
-    shape, found = network.types[name].shape, strides[name]
-    plain = all(s == d or n == 1 for s, d, n in zip(found, dense(shape), shape, strict=True))
-    if plain or (node.op in _CHANNELS_LAST and is_channels_last(shape, found)):
+    shape, current = network.types[name].shape, strides[name]
+    plain = all(s == d or n == 1 for s, d, n in zip(current, dense(shape), shape, strict=True))
+    if plain or (node.op in _CHANNELS_LAST and is_channels_last(shape, current)):
         return
     maker = producers[name]
     while network.nodes[maker].op not in _VIEWS:
@@ -135,19 +135,19 @@ def _densify(
 
 def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[Strides] | None:
     """Strides of what a view makes, None where it has to copy."""
-    shape, found = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
+    shape, current = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
     if node.op == "Transpose":
         order = node.attribute("perm")
         axes = order if isinstance(order, tuple) else tuple(range(len(shape)))[::-1]
-        return [tuple(found[int(axis)] for axis in axes)]
+        return [tuple(current[int(axis)] for axis in axes)]
     if node.op in ("Slice", "Split"):
-        return [found for _ in node.outputs]
+        return [current for _ in node.outputs]
     to = network.types[node.outputs[0]].shape
     if node.op == "Expand":
-        padded = (0,) * (len(to) - len(shape)) + found
+        padded = (0,) * (len(to) - len(shape)) + current
         sizes = (1,) * (len(to) - len(shape)) + shape
         return [tuple(s if n == m else 0 for s, n, m in zip(padded, sizes, to, strict=True))]
-    made = reshaped(shape, found, to)
+    made = reshaped(shape, current, to)
     return None if made is None else [made]
 
 
@@ -161,10 +161,10 @@ def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -
         return dense(shape, channels_last=bool(last) and all(last))
     if node.op in ("MatMul", "Gemm", "LayerNormalization") or not same:
         return dense(shape)
-    found = strides[same[0]]
-    if is_dense(shape, found) and prod(shape) > 1:
-        return found
-    order = sorted(range(len(shape)), key=lambda axis: (-found[axis], axis))
+    current = strides[same[0]]
+    if is_dense(shape, current) and prod(shape) > 1:
+        return current
+    order = sorted(range(len(shape)), key=lambda axis: (-current[axis], axis))
     made, step = [0] * len(shape), 1
     for axis in reversed(order):
         made[axis] = step

@@ -23,7 +23,7 @@ PLAN_FORMAT = 2
 """2: cells and predecessors end in taps, and every task is visited in several rounds."""
 Lower = Callable[[Network], Lowered]
 ItemKey = str
-Thing = tuple[Kind, str]
+RecordKey = tuple[Kind, str]
 """A cell or a network, by its signature hash."""
 
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -229,7 +229,7 @@ class Draft:
         return bool(self._tasks)
 
     @property
-    def things(self) -> list[Thing]:
+    def record_keys(self) -> list[RecordKey]:
         """What will have a record."""
         return [(record["kind"], record["signature"]) for record in self._records]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.measuring.locking import exclusive
-from hybridlat.measuring.plans.builder import Draft, Thing
+from hybridlat.measuring.plans.builder import Draft, RecordKey
 from hybridlat.measuring.plans.results import read_breakdowns, read_results
 from hybridlat.measuring.plans.writing import PlanRequest, draft_for
-from hybridlat.measuring.progress import OnProgress, Progress
 from hybridlat.schema.measurement import Kind, Measurement
+from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Imported:
+class PlanImport:
     """What came of a plan: its records, how many the store did not have, and for which targets."""
 
     records: tuple[Measurement, ...] = ()
@@ -43,16 +43,16 @@ class Imported:
         return tuple(sorted({record.target for record in self.records}, key=str))
 
 
-def import_results(folder: Path, store: Store, board_id: str | None = None) -> Imported:
+def import_results(folder: Path, store: Store, board_id: str | None = None) -> PlanImport:
     """Check the results in a plan's folder and add them to ``store``; StoreError, see plan."""
     signatures, measurements = read_results(folder, board_id=board_id)
     store.add_signatures(signatures)
     new = store.add(measurements)
     store.add_breakdowns(read_breakdowns(folder))
-    return Imported(tuple(measurements), new)
+    return PlanImport(tuple(measurements), new)
 
 
-def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> Imported:
+def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> PlanImport:
     """Measure what is requested, by ``run``.
 
     What was measured before ``run`` raised is kept all the same. Nothing that is wanted gives an
@@ -60,15 +60,15 @@ def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> Import
     """
     draft = draft_for(request)
     if not draft.has_tasks:
-        return Imported()
+        return PlanImport()
     folder = plans_folder() / f"{request.target.folder}-{draft.manifest()['plan']}"
-    before = _counts(store, request.target, draft.things)
+    before = _counts(store, request.target, draft.record_keys)
     with exclusive(
         folder.with_name(f"{folder.name}.lock"), lambda: _say_waiting(request)
     ) as waited:
         if waited:
-            after = _counts(store, request.target, draft.things)
-            done = frozenset(thing for thing in draft.things if after[thing] > before[thing])
+            after = _counts(store, request.target, draft.record_keys)
+            done = frozenset(key for key in draft.record_keys if after[key] > before[key])
         else:
             done = frozenset()
         if not done:
@@ -79,10 +79,10 @@ def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> Import
     )
     theirs = [_newest(store, request.target, kind, hash_) for kind, hash_ in sorted(done)]
     own = measure_networks(rest, store, run)
-    return Imported((*theirs, *own.records), own.new)
+    return PlanImport((*theirs, *own.records), own.new)
 
 
-def _measure(draft: Draft, folder: Path, store: Store, run: RunPlan) -> Imported:
+def _measure(draft: Draft, folder: Path, store: Store, run: RunPlan) -> PlanImport:
     draft.write(folder)
     try:
         run(folder)
@@ -90,18 +90,18 @@ def _measure(draft: Draft, folder: Path, store: Store, run: RunPlan) -> Imported
         if any(folder.glob("results*.jsonl")):
             import_results(folder, store)
         raise
-    found = import_results(folder, store)
+    imported = import_results(folder, store)
     shutil.rmtree(folder)
-    return found
+    return imported
 
 
-def _counts(store: Store, target: Target, things: Sequence[Thing]) -> dict[Thing, int]:
+def _counts(store: Store, target: Target, record_keys: Sequence[RecordKey]) -> dict[RecordKey, int]:
     """How many good records the store has of each."""
-    found: dict[Thing, int] = dict.fromkeys(things, 0)
-    for kind in {kind for kind, _ in things}:
-        known = store.latencies(target, [hash_ for k, hash_ in things if k == kind], kind)
-        found.update({(kind, hash_): latency.records for hash_, latency in known.items()})
-    return found
+    counts: dict[RecordKey, int] = dict.fromkeys(record_keys, 0)
+    for kind in {kind for kind, _ in record_keys}:
+        known = store.latencies(target, [hash_ for k, hash_ in record_keys if k == kind], kind)
+        counts.update({(kind, hash_): latency.records for hash_, latency in known.items()})
+    return counts
 
 
 def _newest(store: Store, target: Target, kind: Kind, hash_: str) -> Measurement:
@@ -132,12 +132,12 @@ def run_here(
     def run(folder: Path) -> None:
         began = time.monotonic()
 
-        def tell(done: int, total: int, label: str) -> None:
+        def on_step(done: int, total: int, label: str) -> None:
             if on_progress is not None:
                 left_s = (time.monotonic() - began) / done * (total - done)
                 on_progress(Progress(done, total, label, left_s))
 
-        run_plan(folder, tell)
+        run_plan(folder, on_step)
         if not any(folder.glob("results*.jsonl")):
             raise MeasurementError(f"nothing came of the plan in {folder}")
 

@@ -50,23 +50,23 @@ def read_results(
     for key, text in texts.items():
         if hash_of(text) != key:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
-    found = [
+    records = [
         measurement
         for board in boards
         for measurement in _measurements(folder, manifest, board, set(methods))
     ]
-    return texts, found
+    return texts, records
 
 
 def read_breakdowns(folder: str | Path) -> list[Breakdown]:
     """How the plan's networks fall into cells, for the targets that its results belong to."""
     folder = Path(folder)
     manifest = read_manifest(folder)
-    found = []
+    breakdowns = []
     for path in sorted(folder.glob("results*.jsonl")):
         board = read_board(path, manifest, None)
         for item in manifest["breakdowns"]:
-            found.append(
+            breakdowns.append(
                 Breakdown(
                     target_of(manifest, board, item["precision"]),
                     item["network"],
@@ -75,7 +75,7 @@ def read_breakdowns(folder: str | Path) -> list[Breakdown]:
                     tuple((h, int(n)) for h, n in item["layers"]),
                 )
             )
-    return found
+    return breakdowns
 
 
 def _measurements(
@@ -115,14 +115,14 @@ def _visits(
 
     worker.py times a pair in one visit; run.sh times each item by itself, a round at a time.
     """
-    found = [
+    visits = [
         Visit(_taken(items, line["samples_us"]), drift.of(line), _process(line))
         for line in lines
         if line["task"] == task
         and all(len(line["samples_us"].get(i, ())) >= _FEWEST_SAMPLES for i in items)
     ]
-    if found:
-        return found
+    if visits:
+        return visits
     rounds: dict[int, dict[str, Mapping[str, Any]]] = {}
     for line in lines:
         if line["task"] in items:
@@ -135,8 +135,8 @@ def _visits(
                 item: [sample / drift.of(line) for sample in line["samples_us"][item]]
                 for item, line in of_round.items()
             }
-            found.append(Visit(_taken(items, steady), 1.0, _process(of_round[items[0]])))
-    return found
+            visits.append(Visit(_taken(items, steady), 1.0, _process(of_round[items[0]])))
+    return visits
 
 
 def _taken(items: Sequence[str], samples_us: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
@@ -175,16 +175,16 @@ class _Drift:
 def _environment(
     folder: Path, manifest: Mapping[str, Any], board: BoardLines, items: Sequence[str], task: str
 ) -> dict[str, str]:
-    found = {**board.facts, "plan": manifest["plan"], "board_id": board.header["board_id"]}
+    environment = {**board.facts, "plan": manifest["plan"], "board_id": board.header["board_id"]}
     for line in board.visits:
         sensors = line.get("sensors", {}).get(items[0], {})
         if line["task"] in (task, items[0]) and sensors:
-            found.update({k: str(v) for k, v in sensors.items() if v is not None})
+            environment.update({k: str(v) for k, v in sensors.items() if v is not None})
             break
     layers = _layer_summary(folder / "layers" / f"{items[0]}.json")
     if layers:
-        found["engine_layers"] = layers
-    return found
+        environment["engine_layers"] = layers
+    return environment
 
 
 def _layer_summary(path: Path) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import cast
 
 from hybridlat.errors import InputError
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 from hybridlat.schema.plugins import Plugins
 
-__all__ = ["Baseline", "Row", "load", "names"]
+__all__ = ["Baseline", "TrainingRow", "load", "names"]
 
 
 BASELINES = Plugins(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.model.baselines.base import Row
+from hybridlat.model.baselines.base import TrainingRow
 from hybridlat.model.features import View
 from hybridlat.model.geometry import Geometry, geometry
 from hybridlat.schema.device import Device
@@ -16,7 +16,7 @@ from hybridlat.schema.device import Device
 Array = NDArray[np.float64]
 
 
-def usable(rows: Sequence[Row]) -> tuple[list[str], Array]:
+def usable(rows: Sequence[TrainingRow]) -> tuple[list[str], Array]:
     """Texts and latencies of the rows that have one; InputError when there is none."""
     kept = [row for row in rows if np.isfinite(row.latency_us) and row.latency_us > 0]
     if not kept:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One measured thing to learn from: its signature text, latency and the network it is from."""
 
     text: str
@@ -41,7 +41,7 @@ class Baseline(abc.ABC):
         self.seed = seed
 
     @abc.abstractmethod
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         """Learn from ``rows``; calling it again forgets the rows before."""
 
     @abc.abstractmethod

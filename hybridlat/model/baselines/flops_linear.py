@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 
 
 class FlopsLinear(Baseline):
@@ -16,7 +16,7 @@ class FlopsLinear(Baseline):
 
     name: ClassVar[str] = "flops_linear"
 
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         texts, truth = _table.usable(rows)
         self._line = _table.relative_line(self._columns(texts), truth)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hybridlat.errors import MissingExtra
 from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 from hybridlat.model.geometry import COLUMN, Geometry
 
 _PLAIN = (
@@ -28,7 +28,7 @@ class KernelForest(Baseline):
 
     name: ClassVar[str] = "kernel_forest"
 
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         texts, truth = _table.usable(rows)
         cells, view = _table.read(texts, self.device, self.precision)
         guess = view.roofline_us + 1.0

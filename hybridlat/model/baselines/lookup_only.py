@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 
 
 class LookupOnly(Baseline):
@@ -18,12 +18,12 @@ class LookupOnly(Baseline):
     name: ClassVar[str] = "lookup_only"
     learns: ClassVar[bool] = False
 
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         texts, truth = _table.usable(rows)
-        found: dict[str, list[float]] = {}
+        times_us: dict[str, list[float]] = {}
         for text, latency in zip(texts, truth.tolist(), strict=True):
-            found.setdefault(text, []).append(latency)
-        self._known = {text: statistics.median(values) for text, values in found.items()}
+            times_us.setdefault(text, []).append(latency)
+        self._known = {text: statistics.median(values) for text, values in times_us.items()}
 
     def predict(self, texts: Sequence[str]) -> _table.Array:
         return np.array([self._known.get(text, np.nan) for text in texts], float)

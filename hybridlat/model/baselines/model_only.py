@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 from hybridlat.model.geometry import geometry
 
 
@@ -15,7 +15,7 @@ class ModelOnly(Baseline):
 
     name: ClassVar[str] = "model_only"
 
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         from hybridlat.model.fit import fit_model
 
         kept = [row for row in rows if row.latency_us > 0]

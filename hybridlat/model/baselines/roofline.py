@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 
@@ -18,7 +18,7 @@ class Roofline(Baseline):
 
     name: ClassVar[str] = "roofline"
 
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         texts, truth = _table.usable(rows)
         best = np.inf
         for efficiency in _EFFICIENCIES:

@@ -50,8 +50,8 @@ def _line(columns: Array, truth: Array, learn: NDArray[np.bool_]) -> Array:
     from scipy.optimize import nnls
 
     size = np.maximum(np.abs(columns[learn]).max(axis=0), 1e-30)
-    found, _ = nnls(columns[learn] / size / truth[learn, None], np.ones(int(learn.sum())))
-    return np.asarray(columns @ (found / size))
+    factors, _ = nnls(columns[learn] / size / truth[learn, None], np.ones(int(learn.sum())))
+    return np.asarray(columns @ (factors / size))
 
 
 def flops_linear(nets: Networks, truth: Array, learn: NDArray[np.bool_]) -> Array:

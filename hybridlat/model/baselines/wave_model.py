@@ -19,7 +19,7 @@ import numpy as np
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, Row
+from hybridlat.model.baselines.base import Baseline, TrainingRow
 from hybridlat.model.features import TILES, View
 
 _ROUNDS = 6
@@ -37,7 +37,7 @@ class WaveModel(Baseline):
 
     name: ClassVar[str] = "wave_model"
 
-    def fit(self, rows: Sequence[Row]) -> None:
+    def fit(self, rows: Sequence[TrainingRow]) -> None:
         texts, truth = _table.usable(rows)
         cells, view = _table.read(texts, self.device, self.precision)
         classes = _classes(view)

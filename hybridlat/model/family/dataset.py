@@ -92,11 +92,11 @@ class SumData:
 
 def collect(observations: Iterable[Observation]) -> SumData:
     """Observations in columns. Raises ValueError for a latency that is not above zero."""
-    found = list(observations)
+    items = list(observations)
     sets: dict[int, int] = {}
     kept: list[KernelSet] = []
     of_set = []
-    for one in found:
+    for one in items:
         if not one.latency_us > 0:
             raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
         place = sets.get(id(one.kernels))
@@ -104,17 +104,17 @@ def collect(observations: Iterable[Observation]) -> SumData:
             place = sets[id(one.kernels)] = len(kept)
             kept.append(one.kernels)
         of_set.append(place)
-    tasks = tuple(sorted({one.task for one in found}))
+    tasks = tuple(sorted({one.task for one in items}))
     number = {task: i for i, task in enumerate(tasks)}
     return SumData(
         tuple(kept),
         np.array(of_set, np.intp),
         tasks,
-        np.array([number[one.task] for one in found], np.intp),
-        np.log([one.latency_us for one in found]),
-        tuple(one.network for one in found),
-        np.array([one.weight for one in found]),
-        tuple(task_base(one.kernels, one.task, one.is_network) for one in found),
+        np.array([number[one.task] for one in items], np.intp),
+        np.log([one.latency_us for one in items]),
+        tuple(one.network for one in items),
+        np.array([one.weight for one in items]),
+        tuple(task_base(one.kernels, one.task, one.is_network) for one in items),
     )
 
 

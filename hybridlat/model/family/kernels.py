@@ -77,22 +77,22 @@ def kernel_table(lowered: Network) -> KernelTable:
     """The kernels of a lowered network."""
     outside = (*lowered.inputs, *lowered.outputs)
     copied = sum(lowered.type_of(name).bytes for name in outside)
-    found = network_geometry(lowered)
-    return _table(found, np.ones(len(found.values)), float(copied))
+    kernels = network_geometry(lowered)
+    return _table(kernels, np.ones(len(kernels.values)), float(copied))
 
 
 def table_of_texts(
     texts: Sequence[str], counts: Sequence[float] | None = None, copied_bytes: float = 0.0
 ) -> KernelTable:
     """The kernels of cells given by their signature texts, each ``counts`` times."""
-    found = geometry(texts)
+    kernels = geometry(texts)
     each = np.ones(len(texts)) if counts is None else np.asarray(counts, np.float64)
-    return _table(found, each[found.cell], copied_bytes)
+    return _table(kernels, each[kernels.cell], copied_bytes)
 
 
-def _table(found: Geometry, counts: Array, copied_bytes: float) -> KernelTable:
-    classes = class_of(found)
-    rows = np.column_stack([found.values, classes])
+def _table(kernels: Geometry, counts: Array, copied_bytes: float) -> KernelTable:
+    classes = class_of(kernels)
+    rows = np.column_stack([kernels.values, classes])
     rows[:, COLUMN["op"]] = 0.0
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
     summed = np.bincount(place.reshape(-1), counts, len(distinct)).astype(np.float64)
@@ -101,11 +101,11 @@ def _table(found: Geometry, counts: Array, copied_bytes: float) -> KernelTable:
     )
 
 
-def class_of(found: Geometry) -> NDArray[np.intp]:
+def class_of(kernels: Geometry) -> NDArray[np.intp]:
     """Index into ``CLASSES`` of every kernel."""
-    names = [found.ops[int(number)] for number in found.column("op")]
-    kinds, groups, c_in = (found.column(c) for c in ("kind", "groups", "c_in"))
-    taps = found.column("k_h") * found.column("k_w")
+    names = [kernels.ops[int(number)] for number in kernels.column("op")]
+    kinds, groups, c_in = (kernels.column(c) for c in ("kind", "groups", "c_in"))
+    taps = kernels.column("k_h") * kernels.column("k_w")
     rows = zip(names, kinds, groups, c_in, taps, strict=True)
     return np.array([CLASSES.index(_class(*row)) for row in rows], np.intp)
 

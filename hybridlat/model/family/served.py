@@ -47,7 +47,7 @@ def relative_point(spread: Array, seen: Array | int) -> Array:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class FamilyPrediction:
     """A network's latency by kernel.
 
     ``kernels_us`` is of one run of each distinct kernel of the table given; ``beside_us`` what the
@@ -91,7 +91,9 @@ class FamilyModel:
         between = self.embedding.hyper.sharing.between([task], self.tasks)[0]
         return np.asarray(between.astype(np.float32) @ self.sums)
 
-    def predict(self, table: KernelTable, device: Device, precision: str, task: Task) -> Prediction:
+    def predict(
+        self, table: KernelTable, device: Device, precision: str, task: Task
+    ) -> FamilyPrediction:
         """The latency of a network's kernels on a device.
 
         ``precision`` names the peak of the device's sheet that the engine computes at, which for
@@ -109,7 +111,7 @@ class FamilyModel:
         each *= factor
         beside = kernels.classes >= min(HOST, COPY)
         median = float(np.exp(logarithm))
-        return Prediction(
+        return FamilyPrediction(
             each[: len(table.values)],
             float((each * beside) @ kernels.counts),
             median * factor,

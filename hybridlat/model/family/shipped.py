@@ -101,8 +101,8 @@ class FamilyHead:
 
 def folders(user_folder: Path) -> list[Path]:
     """The folders of all families that have a model, by the family's name."""
-    found = [folder_of(name, user_folder) for name in sorted(set(FAMILY_OF.values()))]
-    return [folder for folder in found if folder is not None]
+    candidates = [folder_of(name, user_folder) for name in sorted(set(FAMILY_OF.values()))]
+    return [folder for folder in candidates if folder is not None]
 
 
 def head_of(folder: Path) -> FamilyHead:

@@ -1,7 +1,7 @@
 """Public latency data as records: one file per data set.
 
-``load(name).read(path)`` turns a folder of the data set's files into an ``Imported``. Another
-package offers an importer of its own as a module under the entry point group
+``load(name).read(path)`` turns a folder of the data set's files into an ``ImportedRecords``.
+Another package offers an importer of its own as a module under the entry point group
 ``hybridlat.importers``.
 """
 
@@ -12,15 +12,15 @@ from typing import Protocol, cast
 
 from hybridlat.errors import InputError
 from hybridlat.schema.plugins import Plugins
-from hybridlat.store.importers.base import Imported, Watch
+from hybridlat.store.importers.base import ImportedRecords, Watch
 
-__all__ = ["Imported", "Importer", "Watch", "load", "names"]
+__all__ = ["ImportedRecords", "Importer", "Watch", "load", "names"]
 
 
 class Importer(Protocol):
     """What the module of a data set offers."""
 
-    def read(self, path: Path, watch: Watch | None = None) -> Imported:
+    def read(self, path: Path, watch: Watch | None = None) -> ImportedRecords:
         """Everything under ``path`` as records; StoreError when it is not this data set."""
 
 

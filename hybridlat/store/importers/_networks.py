@@ -25,14 +25,14 @@ def read_choices(
     unknown: str,
     draw: Callable[[tuple[Any, ...], int], tuple[str, list[tuple[Signature, int]]]],
     watch: base.Watch | None,
-) -> base.Imported:
+) -> base.ImportedRecords:
     """Networks of ``networks.parquet``: one row a network, a latency column per device and batch.
 
     The columns ``choices`` say what each network consists of; a row with one that is not ``known``
     is left out and counted as ``unknown``. ``draw`` gives of the choices and a batch size the
     network's signature hash and its kernels.
     """
-    result = base.Imported()
+    result = base.ImportedRecords()
     for file, frame in base.tables(path, "networks.parquet"):
         base.need_columns(file, frame, "arch_str", *choices)
         columns = base.latency_columns(file, frame)

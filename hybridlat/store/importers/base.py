@@ -22,7 +22,7 @@ _WATCH_EVERY = 256
 
 
 @dataclass
-class Imported:
+class ImportedRecords:
     """Records made from a data set, ready for a store.
 
     ``signatures`` maps hash to text of everything measured; ``skipped`` counts the rows that were
@@ -118,10 +118,10 @@ def tables(path: Path, *patterns: str) -> Iterator[tuple[Path, Any]]:
         raise MissingExtra("pandas", "train", "importing public data") from None
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that holds {patterns[0]}")
-    found = [path] if path.is_file() else sorted({f for p in patterns for f in path.rglob(p)})
-    if not found:
+    files = [path] if path.is_file() else sorted({f for p in patterns for f in path.rglob(p)})
+    if not files:
         raise StoreError(f"{path} holds no {' or '.join(patterns)}: is it another data set?")
-    for file in found:
+    for file in files:
         try:
             read = pandas.read_csv if file.suffix == ".csv" else pandas.read_parquet
             yield file, read(file)
@@ -152,11 +152,11 @@ def whole(*values: Any) -> bool:
 
 def latency_columns(file: Path, frame: Any) -> list[tuple[str, str, int]]:
     """Columns named ``<device>_<batch>_us``: the column, the device, the batch."""
-    found = [
+    columns = [
         (str(c), device_name(m[1]), int(m[2]))
         for c in frame.columns
         if (m := re.fullmatch(r"(.+)_([0-9]+)_us", str(c)))
     ]
-    if not found:
+    if not columns:
         raise StoreError(f"{file} has no column <device>_<batch>_us: is it another data set?")
-    return found
+    return columns

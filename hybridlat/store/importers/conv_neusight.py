@@ -18,9 +18,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     """Records of ``<device>/pytorch-2.1/fp32``."""
-    result = base.Imported()
+    result = base.ImportedRecords()
     for file, frame in base.tables(Path(path), "conv_*.parquet"):
         base.need_columns(file, frame, *_COLUMNS)
         for row in base.rows(frame, *_COLUMNS, watch=watch):

@@ -36,9 +36,9 @@ _WINDOWS = {"MaxPooling2D": "MaxPool", "AveragePooling2D": "AveragePool"}
 _Drawn = tuple[str, list[tuple[Signature, int]]]
 
 
-def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     """Records of ``<board>/tensorflow-1/fp32``."""
-    result = base.Imported()
+    result = base.ImportedRecords()
     path = Path(path)
     layers: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
     for file, frame in base.tables(path, "layers.parquet"):
@@ -61,13 +61,13 @@ def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
                 continue
             if key not in drawn:
                 drawn[key] = _draw(layers[key])
-            found = drawn[key]
-            if found is None:
+            network = drawn[key]
+            if network is None:
                 result.skipped["a layer makes no sense"] += 1
                 continue
             target = Target(device_name(device), "tensorflow-1", "fp32")
             name = f"{model}@{width}"
-            result.add_network(target, *found, name, latency, protocol="nvprof kernel time")
+            result.add_network(target, *network, name, latency, protocol="nvprof kernel time")
     return result
 
 

@@ -25,7 +25,7 @@ _HEAD = 1504
 _CLASSES = 1000
 
 
-def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
     choices = [f"op{i:02d}" for i in range(22)]
     return read_choices(Path(path), choices, {*_BLOCKS, _SKIP}, "block unknown", _draw, watch)

@@ -20,7 +20,7 @@ _CELLS = 5
 _OPERATORS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
 
-def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     """Records of ``<device>/pytorch-1.8/fp32``, one network and breakdown per row and column."""
     return read_choices(Path(path), _EDGES, _OPERATORS, "operator unknown", _draw, watch)
 

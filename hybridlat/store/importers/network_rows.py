@@ -102,10 +102,10 @@ _PARTS = ("device", "engine", "precision")
 
 def whole_number(text: str, what: str) -> int:
     """A count from 1 up; Misfit for another text."""
-    found = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
-    if found is None or int(found[1]) < 1:
+    match = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
+    if match is None or int(match[1]) < 1:
         raise Misfit(f"the {what} is not a whole number from 1 up", text, f"correct the {what}")
-    return int(found[1])
+    return int(match[1])
 
 
 def positive_number(text: str, what: str) -> float:
@@ -122,17 +122,17 @@ def positive_number(text: str, what: str) -> float:
 
 def size_of(text: str) -> Size:
     """Height and width of ``224``, ``224x320`` or ``3x224x224``; Misfit for another text."""
-    found = [int(n) for n in re.findall(r"[0-9]+", text)]
+    numbers = [int(n) for n in re.findall(r"[0-9]+", text)]
     if not re.fullmatch(r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*", text, re.IGNORECASE) or (
-        min(found) < 1
+        min(numbers) < 1
     ):
         raise Misfit("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
-    return (found[-2], found[-1]) if len(found) > 1 else (found[0], found[0])
+    return (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0], numbers[0])
 
 
 def grouped(refused: Sequence[Refusal]) -> dict[tuple[str, str], list[Refusal]]:
     """Refusals by reason and fix, the commonest reason first."""
-    found: dict[tuple[str, str], list[Refusal]] = {}
+    groups: dict[tuple[str, str], list[Refusal]] = {}
     for item in refused:
-        found.setdefault((item.reason, item.fix), []).append(item)
-    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+        groups.setdefault((item.reason, item.fix), []).append(item)
+    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))

@@ -58,19 +58,19 @@ def read_networks(
 
 def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[Path]:
     """The files at ``paths``, folders searched for these endings; StoreError for none."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(f for f in path.rglob("*") if f.suffix.lower() in endings)
             if not inside:
                 raise StoreError(f"{path} holds no {what}: nothing in it ends in "
                                  + ", ".join(endings))  # fmt: skip
-            found += inside
+            files += inside
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise StoreError(f"{path} does not exist: give files or folders of {what}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def read_table(file: Path) -> Table:

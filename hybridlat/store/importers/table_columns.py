@@ -113,12 +113,12 @@ def _table(path: Path, name: str, value: object) -> Mapping[str, object]:
 
 
 def _texts(path: Path, name: str, value: object, free: bool = False) -> dict[str, str]:
-    found = {}
+    texts = {}
     for key, item in _table(path, name, value).items():
         if not isinstance(item, str | int | float) or isinstance(item, bool):
             raise InputError(f"{path}: {name}.{key} is not a text or a number")
-        found[key] = as_text(item)
-    return found
+        texts[key] = as_text(item)
+    return texts
 
 
 @dataclass(frozen=True)
@@ -137,17 +137,17 @@ def layout_of(path: Path, header: Sequence[str], told: ColumnMap) -> Layout:
                 f"{path} has no column {column!r}, which the mapping names: it has "
                 + ", ".join(header)
             )
-    found = dict(told.columns)
-    taken = set(found.values())
+    columns = dict(told.columns)
+    taken = set(columns.values())
     plain = {_plain(c): c for c in reversed(header) if c not in taken}
     for name, known in FIELDS.items():
-        if name not in found and name not in told.constants and name != "latency":
+        if name not in columns and name not in told.constants and name != "latency":
             for alias in known:
                 if alias in plain:
-                    found[name] = plain[alias]
+                    columns[name] = plain[alias]
                     break
     unit = told.units.get("latency", "")
-    if "latency" not in found:
+    if "latency" not in columns:
         named = {}
         for column in reversed(header):
             name, its_unit = _unit_of(column)
@@ -155,18 +155,18 @@ def layout_of(path: Path, header: Sequence[str], told: ColumnMap) -> Layout:
                 named[name] = (column, its_unit)
         for alias in FIELDS["latency"]:
             if alias in named:
-                found["latency"], unit = named[alias][0], unit or named[alias][1]
+                columns["latency"], unit = named[alias][0], unit or named[alias][1]
                 break
     elif not unit:
-        unit = _unit_of(found["latency"])[1]
-    _complete(path, header, found, unit, told)
-    return Layout(found, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
+        unit = _unit_of(columns["latency"])[1]
+    _complete(path, header, columns, unit, told)
+    return Layout(columns, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
 
 
 def _complete(
-    path: Path, header: Sequence[str], found: Mapping[str, str], unit: str, told: ColumnMap
+    path: Path, header: Sequence[str], columns: Mapping[str, str], unit: str, told: ColumnMap
 ) -> None:
-    if "latency" not in found and "throughput" not in found:
+    if "latency" not in columns and "throughput" not in columns:
         bare = [c for c in header if _plain(c) in FIELDS["latency"]]
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
@@ -174,12 +174,12 @@ def _complete(
             + (f", and {bare[0]!r} does not say its unit" if bare else "")
             + ": rename it, or name it and its unit with --columns"
         )
-    if "latency" in found and not unit:
+    if "latency" in columns and not unit:
         raise StoreError(
-            f"{path}: the unit of {found['latency']!r} is not stated: add "
+            f"{path}: the unit of {columns['latency']!r} is not stated: add "
             '[units] latency = "ms" to the mapping'
         )
-    if not {"network", "onnx"} & {*found, *told.constants}:
+    if not {"network", "onnx"} & {*columns, *told.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )

@@ -31,7 +31,7 @@ _LOWEST = ("int8", "fp16", "bf16", "fp32")
 
 
 @dataclass(frozen=True)
-class Log:
+class TrtexecLog:
     """What a log tells. ``times`` is the file its run exported times to, by name."""
 
     fields: Mapping[str, str]
@@ -42,7 +42,7 @@ class Log:
     times: str
 
 
-def read_log(text: str) -> Log:
+def read_log(text: str) -> TrtexecLog:
     """What a log of trtexec tells; a field that it does not state is left out."""
     command = next((line for line in text.splitlines() if "trtexec" in line and "--" in line), "")
     options = {name: value or "" for name, value in _OPTION.findall(command)}
@@ -65,7 +65,7 @@ def read_log(text: str) -> Log:
         batch = int(options["batch"])
     files = [options[name] for name in ("onnx", "loadEngine") if options.get(name)]
     median = _MEDIAN.search(text)
-    return Log(
+    return TrtexecLog(
         fields,
         tuple(_stem(file) for file in files),
         float(median[1] or median[2]) * 1e3 if median else None,
@@ -75,7 +75,7 @@ def read_log(text: str) -> Log:
     )
 
 
-def row_of_log(file: Path, log: Log, default: Target | None) -> NetworkRow:
+def row_of_log(file: Path, log: TrtexecLog, default: Target | None) -> NetworkRow:
     """The latency that a log states, as a row; raises Misfit."""
     if log.median_us is None or log.median_us <= 0:
         raise Misfit(
@@ -89,7 +89,7 @@ def row_of_log(file: Path, log: Log, default: Target | None) -> NetworkRow:
 
 
 def row_of_times(
-    file: Path, times_us: tuple[float, ...], log: Log | None, default: Target | None
+    file: Path, times_us: tuple[float, ...], log: TrtexecLog | None, default: Target | None
 ) -> NetworkRow:
     """The median of exported times, as a row; ``log`` is that of their run. Raises Misfit."""
     median = statistics.median(times_us)
@@ -104,7 +104,7 @@ def row_of_times(
     return row if log is None else replace(row, batch=log.batch, size=log.size)
 
 
-def _fields(log: Log | None, default: Target | None) -> Mapping[str, str]:
+def _fields(log: TrtexecLog | None, default: Target | None) -> Mapping[str, str]:
     """What the log tells; of the engine, what ``default`` says where the log has no version."""
     fields = dict(log.fields) if log is not None else {}
     if "version" not in fields:

@@ -20,9 +20,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def read(path: Path, watch: base.Watch | None = None) -> base.Imported:
+def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     """Records of ``v100/tensorrt/<precision>`` (or of the device a ``device`` column names)."""
-    result = base.Imported()
+    result = base.ImportedRecords()
     for file, frame in base.tables(Path(path), "conv_*.parquet"):
         base.need_columns(file, frame, *_COLUMNS)
         precision = file.stem.removeprefix("conv_")

@@ -17,3 +17,9 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+OnMessage = Callable[[str], None]
+"""Hears in sentences what a long call is at."""
+
+
+def silent(_: str) -> None:
+    """Messages that nobody asked for."""

@@ -1,0 +1,131 @@
+"""What a fit explains: the kernels of the training cells, and each one's share of its cell."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.model import features
+from hybridlat.model.applicability_domain import ApplicabilityDomain
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit_gaussian_process import no_gp_mean
+from hybridlat.model.fit_trees import fit_rough
+from hybridlat.model.gaussian_process import Array, Floats
+from hybridlat.model.geometry import Geometry
+from hybridlat.model.xgboost_runtime import Booster
+from hybridlat.schema.device import Device
+
+LEAST_ROWS = 20
+FOLDS = 5
+
+
+def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) -> str:
+    """Names the training set: the same rows in any order give the same hash."""
+    rows = sorted(f"{text}{us!r}" for text, us in zip(texts, map(float, latencies_us), strict=True))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:32]
+
+
+def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
+    """A fold for every row; rows of a group share one, unless there are fewer groups than folds."""
+    names = sorted(set(groups))
+    random = np.random.default_rng(seed)
+    if len(names) < FOLDS:
+        return np.asarray(random.permutation(len(groups)) % FOLDS)
+    place = dict(zip(names, random.permutation(len(names)) % FOLDS, strict=True))
+    return np.array([place[name] for name in groups])
+
+
+def choose_prior(
+    cells: Geometry, truth: Array, base: Array, priors: Sequence[CellModel]
+) -> tuple[CellModel | None, tuple[float, float]]:
+    """The prior whose log ratio explains these cells' best by a line, if it explains half."""
+    best: tuple[float, CellModel | None, tuple[float, float]] = (0.5, None, (0.0, 0.0))
+    total = np.bincount(cells.cell, base, cells.cells)
+    values = np.log(truth / total)
+    for prior in priors:
+        ratio = np.log(prior.predict_geometry(cells).latency_us / total)
+        good = np.isfinite(ratio)
+        if good.mean() < 0.8 or np.std(ratio[good]) < 1e-6:
+            continue
+        slope, offset = np.polyfit(ratio[good], values[good], 1)
+        left = np.var(values[good] - offset - slope * ratio[good]) / max(np.var(values), 1e-12)
+        if left < best[0]:
+            best = (float(left), prior, (float(offset), float(slope)))
+    return best[1], best[2]
+
+
+@dataclass
+class TrainingProblem:
+    """Training rows by kernel: what is to be explained, and how rows belong together."""
+
+    cells: Geometry
+    truth: Array
+    cell_folds: NDArray[np.intp]
+    view: features.View
+    base: Array
+    floor_us: float
+    ops: tuple[str, ...]
+    codes: NDArray[np.intp]
+    seed: int
+
+    @classmethod
+    def make(
+        cls, cells: Geometry, truth: Array, folds: NDArray[np.intp], device: Device,
+        precision: str, seed: int,
+    ) -> TrainingProblem:  # fmt: skip
+        view = features.View(cells, device, precision)
+        kernels = np.bincount(cells.cell, minlength=cells.cells)
+        # Half of what the fastest cells take is launch and latency that no roofline knows.
+        floor = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
+        ops = cells.met_ops()
+        return cls(
+            cells, truth, folds, view, view.roofline_us + floor, floor, ops,
+            cells.codes(ops), seed,
+        )  # fmt: skip
+
+    def blank_model(self, confidence: float) -> CellModel:
+        """A model without trees, to compute rows with."""
+        empty = np.zeros(0, np.float32)
+        gp_mean = no_gp_mean()
+        flat = empty.reshape(0, 0)
+        ranges = np.zeros((0, 0))
+        domain = ApplicabilityDomain(ranges, ranges, flat, 1.0, np.zeros(0, np.int64), empty, 1.0)
+        nothing: Booster = None  # type: ignore[assignment]
+        return CellModel(
+            self.view.device, self.view.precision, self.ops, self.floor_us, gp_mean, 1.0,
+            nothing, nothing, domain, 1.0, confidence,
+        )  # fmt: skip
+
+    def shared_out(self, kernel_us: Array) -> Array:
+        """Each cell's measured latency, divided among its kernels in the ratio of ``kernel_us``."""
+        total = np.bincount(self.cells.cell, kernel_us, self.cells.cells)
+        return kernel_us * (self.truth / total)[self.cells.cell]
+
+
+def divided(problem: TrainingProblem, rows: Floats, prior: Array, weights: Array) -> Array:
+    """Latency of every kernel, where only the sums of some cells are known.
+
+    Who takes how much of a cell is learned in rounds: rough trees learn from the division so far
+    and divide again, each fold by trees that have not seen it. The first round learns from kernels
+    that were measured alone, if there are enough.
+    """
+    cells = problem.cells
+    alone = np.bincount(cells.cell, minlength=cells.cells)[cells.cell] == 1
+    fold = problem.cell_folds[cells.cell]
+    kernel_us = problem.shared_out(problem.base * np.exp(prior))
+    for turn in range(4):
+        values = np.log(kernel_us / problem.base) - prior
+        teachers = alone if turn == 0 and alone.sum() >= LEAST_ROWS else np.ones(len(rows), bool)
+        guess = np.zeros(len(rows))
+        for k in range(FOLDS):
+            inside = teachers & (fold != k)
+            if inside.any():
+                made = fit_rough(rows[inside], values[inside], weights[inside], problem.seed)
+                trees = Booster(bytes(made.save_raw("ubj")), rows.shape[1])
+                guess[fold == k] = trees.predict(rows[fold == k])
+        kernel_us = problem.shared_out(problem.base * np.exp(prior + guess))
+    return kernel_us
