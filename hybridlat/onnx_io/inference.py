@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx
@@ -72,6 +73,27 @@ def settle(model: ModelProto, label: str) -> Settled:
     return Settled(types, tuple(folded))
 
 
+def reads(node: NodeProto) -> list[str]:
+    """The tensors that an operator reads, those that its branches take from outside with them."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            inner = attribute.g.node
+            names += [name for one in inner for name in reads(one)]
+            names += [info.name for info in attribute.g.output]
+    return names
+
+
+def behind_data(nodes: Iterable[NodeProto]) -> set[str]:
+    """The tensors that hang on an operator whose result may have a size that data tell."""
+    after: set[str] = set()
+    for node in nodes:
+        starts = node.domain in ("", "ai.onnx") and node.op_type in DATA_DEPENDENT
+        if starts or after.intersection(reads(node)):
+            after.update(out for out in node.output if out)
+    return after
+
+
 def _leave_out(model: ModelProto, types: Types) -> tuple[tuple[str, str], ...]:
     """Take out the operators whose sizes depend on data, and all that are behind them.
 
@@ -83,11 +105,11 @@ def _leave_out(model: ModelProto, types: Types) -> tuple[tuple[str, str], ...]:
     for node in graph.node:
         open_ = any(out and out not in types for out in node.output)
         starts = open_ and node.domain == "" and node.op_type in DATA_DEPENDENT
-        if starts or unknown.intersection(node.input):
+        if starts or unknown.intersection(reads(node)):
             gone.append(node)
             unknown.update(out for out in node.output if out)
     taken = {id(node) for node in gone}
-    read = Counter(name for node in graph.node if id(node) not in taken for name in node.input)
+    read = Counter(name for node in graph.node if id(node) not in taken for name in reads(node))
     read.update(info.name for info in graph.output)
     for node in reversed(graph.node):  # what is empty, and read by those alone, is no work either
         empty = all(out in types and not types[out].elements for out in node.output if out)
@@ -100,7 +122,7 @@ def _leave_out(model: ModelProto, types: Types) -> tuple[tuple[str, str], ...]:
     made = {out for node in kept for out in node.output if out}
     outputs = [info for info in graph.output if info.name not in unknown]
     known = {info.name for info in outputs}
-    ends_at = dict.fromkeys(name for node in gone for name in node.input)
+    ends_at = dict.fromkeys(name for node in gone for name in reads(node))
     outputs += [ValueInfoProto(name=n) for n in ends_at if n in made and n not in known]
     if not gone or not any(info.name in made for info in outputs):
         return ()

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
-from hybridlat.onnx_io.inference import DATA_DEPENDENT, settle
+from hybridlat.onnx_io.inference import DATA_DEPENDENT, behind_data, reads, settle
 from hybridlat.onnx_io.values import (
     attributes_of,
     constant_of,
@@ -46,8 +46,10 @@ def validate(model: ModelProto, label: str) -> None:
             f"{label} uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
+    after = behind_data(graph.node)
     for node in graph.node:
-        if node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx"):
+        is_flow = node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
+        if is_flow and not after.intersection(reads(node)):
             raise NetworkError(
                 f"{label} has control flow ({node.op_type} {node.name!r}): its latency depends on "
                 "data; export the network with the branch fixed"

@@ -46,6 +46,32 @@ def test_the_rest_is_removed_with_a_warning_that_names_it() -> None:
     assert placed == list(range(len(file.node_names)))
 
 
+BRANCH = """g (float[4] x, float[4] other) => (float[n] y) <int64[1] row = {0}>
+  { r = Relu(x)  q = Exp(r)  i = NonZero(r)  j = Squeeze(i, row)  p = Gather(r, j)
+    s = Size(p)  c = Cast<to=9>(s)
+    b = If(c) <then_branch = t () => (float[n] u) { u = Abs(p) },
+               else_branch = e () => (float[n] v) { v = Add(q, other) }>
+    y = Neg(b) }"""
+
+
+def test_control_flow_behind_the_data_goes_with_it() -> None:
+    """A detector's ``If`` asks whether anything was found; what its branches read is kept."""
+    network = read_network(model(BRANCH))
+    assert ops(network) == ["Relu", "Exp"]
+    assert [op for _, op in network.left_out] == [
+        "NonZero", "Squeeze", "Gather", "Size", "Cast", "If", "Neg",
+    ]  # fmt: skip
+    assert set(network.outputs) == {"r", "q"}
+
+
+def test_control_flow_before_anything_depends_on_data_is_refused() -> None:
+    made = model("""g (float[4] x, bool c) => (float[4] y)
+      { r = Relu(x)  y = If(c) <then_branch = t () => (float[4] u) { u = Abs(r) },
+                                else_branch = e () => (float[4] v) { v = Neg(r) }> }""")
+    with pytest.raises(NetworkError, match="control flow"):
+        read_network(made)
+
+
 def test_a_network_of_nothing_else_is_refused() -> None:
     made = model("g (float[4] x) => (int64[1,n] y) { y = NonZero(x) }")
     with pytest.raises(NetworkError, match="depends on data"):
