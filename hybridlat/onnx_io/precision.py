@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
@@ -18,6 +18,11 @@ from hybridlat.onnx_io.values import dtype_name
 
 _OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+_MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
+_NARROW = frozenset({
+    TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
+    TensorProto.INT4, TensorProto.UINT4,
+})  # fmt: skip
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
 
@@ -52,7 +57,12 @@ class FilePrecision:
 
 
 def precision_of(model: ModelProto) -> FilePrecision:
-    """The precision of every convolution and product of a model, counted."""
+    """The precision of every convolution and product of a model, counted.
+
+    The usual file, which holds nothing narrower than FP32, is told at a glance: as one in FP32.
+    """
+    if not _holds_anything_narrow(model):
+        return FilePrecision({"fp32": 1})
     makers = {out: node for node in model.graph.node for out in node.output if out}
     types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
     for info in model.graph.input:
@@ -68,6 +78,23 @@ def precision_of(model: ModelProto) -> FilePrecision:
         if kind_of(node.op_type) in _CONTRACT
     )
     return FilePrecision(dict(counts))
+
+
+def _holds_anything_narrow(model: ModelProto) -> bool:
+    graph = model.graph
+    if any(tensor.data_type in _NARROW for tensor in graph.initializer):
+        return True
+    if any(info.type.tensor_type.elem_type in _NARROW for info in graph.input):
+        return True
+    for node in graph.node:
+        op = node.op_type
+        if op in _MAKE_ANY_TYPE:
+            for attribute in node.attribute:
+                if attribute.i in _NARROW or attribute.t.data_type in _NARROW:
+                    return True
+        elif op.endswith("QuantizeLinear") or is_quantised(op):
+            return True
+    return False
 
 
 def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:
