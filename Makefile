@@ -1,5 +1,7 @@
 # make demo    installs into .venv and shows the latency of a real network on this machine
 # make test    the same with the development tools: style, types, import layers, tests
+# make docs    writes the site of the pages to build/site, without a network
+# make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
 # make matrix  the tests on every Python 3.11 to 3.13 there is (TESTS=tests/graph: only those)
 # make clean   removes .venv and what the tools left behind
 # PYTHON=/path/to/python chooses the interpreter (3.11 to 3.13).
@@ -18,7 +20,7 @@ SUITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:
 VERSIONS := 3.11 3.12 3.13
 TESTS ?= tests
 
-.PHONY: demo test install check matrix clean
+.PHONY: demo test install check docs wheel-check matrix clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -35,6 +37,22 @@ check:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	@echo "Open build/site/index.html"
+
+# The wheel is installed outside the repository, and the pages' commands are those of that
+# installation; only the tests that give them are the repository's.
+wheel-check: $(VENV)/.installed-dev
+	rm -rf build/wheel
+	$(PIP) wheel --no-deps --wheel-dir build/wheel .
+	outside=$$(mktemp -d) && trap 'rm -rf "$$outside"' EXIT && \
+	$(BIN)/python -m venv "$$outside/venv" && \
+	"$$outside/venv/bin/python" -m pip --disable-pip-version-check --quiet \
+	  install build/wheel/*.whl && \
+	HYBRIDLAT_PYTHON="$$outside/venv/bin/python" OMP_NUM_THREADS=1 \
+	  $(BIN)/python -m pytest -n $(WORKERS) tests/test_pages.py tests/test_wheel.py
 
 # Interpreters on the PATH, then those of pyenv; one environment for each, inside $(VENV).
 matrix:

@@ -81,18 +81,18 @@ class Subject:
 
 def subjects(backend: Backend, only: Sequence[str]) -> list[Subject]:
     """Real networks first, then the NAS sample; lowered by the engine."""
-    found = []
+    result = []
     for path in sorted((ROOT / "data" / "nets").glob("*.onnx")):
         if not only or path.stem in only:
             network = onnx_io.read_network(path)
-            found.append(subject(backend, network, {"network": path.stem, "set": "nets"}))
+            result.append(subject(backend, network, {"network": path.stem, "set": "nets"}))
     # An architecture without a path from input to output computes a constant: nothing to time.
     drawn = nasbench201.sample(2 * NAS_NETWORKS, NAS_SEED) if not only else []
     for arch in [a for a in drawn if nasbench201.live_edges(a)][:NAS_NETWORKS]:
         name = f"nasbench201-{nasbench201.index_from_arch(arch)}"
         network = onnx_io.read_network(nasbench201.build(arch), name=name)
-        found.append(subject(backend, network, {"network": name, "set": "nasbench201"}))
-    return found
+        result.append(subject(backend, network, {"network": name, "set": "nasbench201"}))
+    return result
 
 
 def subject(backend: Backend, network: Network, labels: Mapping[str, str]) -> Subject:
@@ -178,8 +178,8 @@ def write_pack(store: Store, folder: Path) -> Path:
         clean.add_signatures(store.signature_texts({r.signature for r in records}))
         clean.add(records)
         known = {r.signature for r in records if r.kind == "network"}
-        found = [s for s in subjects(backend, ()) if s.whole.signature in known]
-        clean.add_breakdowns([s.breakdown(backend) for s in found])
+        result = [s for s in subjects(backend, ()) if s.whole.signature in known]
+        clean.add_breakdowns([s.breakdown(backend) for s in result])
         clean.export(
             folder,
             backend.target,

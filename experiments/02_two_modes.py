@@ -42,6 +42,8 @@ from hybridlat.model import baselines, features
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_trees import fit_boosted, fit_forest
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import TILES
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.store.packs import PackLookup
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +104,7 @@ def _predictions(rows: Rows, train: Array, test: Array, seed: int) -> Iterator[t
         yield name, baseline.predict(asked)
     yield "trees without modes", trees(rows, train, test, modes=False, seed=seed)
     yield "trees with modes", trees(rows, train, test, modes=True, seed=seed)
-    model = fit_model(known, rows.latencies_us[train], known, device, seed, precision=precision)
+    model = fit_model(known, rows.latencies_us[train], known, FitConfig(device, precision, seed))
     yield "hybridlat", model.predict_geometry(geometry(asked)).latency_us
 
 
@@ -127,14 +129,14 @@ def draw(rows: Rows, swept: Sequence[str], curves: dict[str, list[float]], path:
     view = rows.view()
     outputs = view.m * view.n
     figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 3.8), layout="constrained")
-    found = []
+    result = []
     for members in series(rows, swept):
         latency = rows.latencies_us[members]
-        tile = min(features.TILES, key=lambda t: explained(latency, view.waves(t)[members]))
+        tile = min(TILES, key=lambda t: explained(latency, view.waves(t)[members]))
         gain = explained(latency, outputs[members]) - explained(latency, view.waves(tile)[members])
-        found.append((gain, int(members[0]), members, tile))
+        result.append((gain, int(members[0]), members, tile))
     for (_, first, members, tile), colour in zip(
-        sorted(found, reverse=True)[:3], ("#1f4e79", "#d1495b", "#66a182"), strict=False
+        sorted(result, reverse=True)[:3], ("#1f4e79", "#d1495b", "#66a182"), strict=False
     ):
         latency, x = rows.latencies_us[members], view.h_in[members]
         label = (

@@ -24,6 +24,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 
@@ -34,21 +35,21 @@ Rows = tuple[list[str], np.ndarray]
 def rows_of(data: Path) -> dict[Target, Rows]:
     """Signature texts and latencies of every target in the data set."""
     imported = importers.load("v100_tensorrt_conv").read(data)
-    found: dict[Target, tuple[list[str], list[float]]] = {}
+    result: dict[Target, tuple[list[str], list[float]]] = {}
     for record in imported.measurements:
-        texts, latencies = found.setdefault(record.target, ([], []))
+        texts, latencies = result.setdefault(record.target, ([], []))
         texts.append(imported.signatures[record.signature])
         latencies.append(record.latency_us or 0.0)
     for reason, count in imported.skipped.items():
         print(f"left out {count} rows: {reason}")
-    return {target: (texts, np.array(us)) for target, (texts, us) in sorted(found.items())}
+    return {target: (texts, np.array(us)) for target, (texts, us) in sorted(result.items())}
 
 
 def fitted(target: Target, texts: list[str], latencies_us: np.ndarray) -> CellModel:
     """The model of these rows."""
     groups = [str(i) for i in range(len(texts))]
     device = device_sheets.load(target.device)
-    return fit_model(texts, latencies_us, groups, device, 0, precision=target.precision)
+    return fit_model(texts, latencies_us, groups, FitConfig(device, target.precision))
 
 
 def held_out(target: Target, rows: Rows) -> dict[str, float]:

@@ -157,23 +157,23 @@ def _progress(done: int, total: int) -> None:
 
 def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Result]:
     """Sums of parts, entering the engine counted once, beside the whole network."""
-    found: dict[tuple[str, str, str, str], float] = {}
+    result: dict[tuple[str, str, str, str], float] = {}
     for key, run in made.items():
         for record in run.records():
             if record.latency_us is not None:
-                found[key, record.labels["network"], record.labels.get("by", record.kind),
+                result[key, record.labels["network"], record.labels.get("by", record.kind),
                       record.signature] = record.latency_us  # fmt: skip
     kinds = dict(zip(METHODS, ("layers", "kernels", "cells", "cell"), strict=True))
     told: dict[str, Result] = {}
     for plan in plans:
-        ends = [found.get((k, plan.name, "network", plan.whole.signature.hash))
+        ends = [result.get((k, plan.name, "network", plan.whole.signature.hash))
                 for k in ("cells", "again")]  # fmt: skip
         if ends[0] is None:
             continue
         sums: dict[str, float] = {}
         for method, kind in kinds.items():
             run = {DIFFERENTIAL: "cells", METHODS[0]: "layers"}.get(method, "alone")
-            parts = [(found.get((run, plan.name, kind, p.signature.hash)), n)
+            parts = [(result.get((run, plan.name, kind, p.signature.hash)), n)
                      for p, n in plan.parts[method]]  # fmt: skip
             if all(us is not None for us, _ in parts):
                 total = math.fsum((us or 0.0) * n for us, n in parts)

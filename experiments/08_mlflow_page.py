@@ -1,10 +1,11 @@
-"""Open the MLflow page in a real browser and take its picture: the runs, and two of them compared.
+"""Open the MLflow page in a real browser and take its picture: runs, charts, two of them compared.
 
     python experiments/08_mlflow_page.py --store store.db -o pictures/
 
-The two are the last two trainings (the old champion and its rival), else hybridlat and a baseline
-of the last evaluation. Each page is loaded twice: once as text, which must name the runs and their
-metrics, and once for the picture. Needs Debian's chromium (``apt-get install chromium``) and
+The first is what a newcomer sees: the table of the newest figures above the runs. The two are the
+last two trainings (the old champion and its rival), else hybridlat and a baseline of the last
+evaluation in one regime. Each page is loaded twice: once as text, which must name the runs and
+their metrics, and once for the picture. Needs Debian's chromium (``apt-get install chromium``) and
 MLflow; without either it says so and ends with 0. Nothing but the local server is asked: the
 browser gets no other host.
 """
@@ -81,13 +82,15 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         _wait(base, server)
         experiment = _post(base, "experiments/get-by-name?experiment_name=hybridlat", None)
         number = experiment["experiment"]["experiment_id"]
-        found = _post(base, "runs/search", {"experiment_ids": [number], "max_results": 200})
-        runs = found.get("runs", [])
+        result = _post(base, "runs/search", {"experiment_ids": [number], "max_results": 200})
+        runs = result.get("runs", [])
         if not runs:
             raise SystemExit(f"{uri} holds no runs: run `hybridlat evaluate` or `train` first")
         chosen = compared(runs)
+        runs_page = f"{base}/#/experiments/{number}/runs"
         pages = [
-            Page("mlflow_runs", f"{base}/#/experiments/{number}/runs", (2300, 800), _outer(runs))
+            Page("mlflow_runs", runs_page, (2300, 1300), sorted({_target(run) for run in runs})),
+            Page("mlflow_charts", f"{runs_page}?compareRunsMode=CHART", (2300, 1300), ["rmspe"]),
         ]
         if len(chosen) == 2:
             which = quote(json.dumps([run["info"]["run_id"] for run in chosen]))
@@ -112,14 +115,9 @@ def _name(run: Run) -> str:
     return str(run["info"]["run_name"])
 
 
-def _outer(runs: Sequence[Run]) -> list[str]:
-    """First words of the names of runs that are not inside another: what the page lists."""
-    outer = [
-        run
-        for run in runs
-        if not any(t["key"] == "mlflow.parentRunId" for t in run["data"].get("tags", ()))
-    ]
-    return sorted({_name(run).split(" ")[0] for run in outer})
+def _target(run: Run) -> str:
+    """The target in the name of a run: ``target · regime · method`` or ``train target``."""
+    return _name(run).removeprefix("train ").split(" · ")[0]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
@@ -135,9 +133,9 @@ def compared(runs: Sequence[Run]) -> list[Run]:
         found = [run for run in trained if _name(run) == _name(newest)]
         if len(found) > 1:
             return found[:2]
-    own = [run for run in runs if _name(run).endswith(" hybridlat")][:1]
-    target = _name(own[0]).split(" ")[0] if own else ""
-    others = [run for run in runs if _name(run).startswith(f"{target} ") and run not in own]
+    own = [run for run in runs if _name(run).endswith(" · hybridlat")][:1]
+    where = _name(own[0]).rpartition(" · ")[0] if own else ""
+    others = [run for run in runs if _name(run).rpartition(" · ")[0] == where and run not in own]
     return [*own, *others[:1]]
 
 
@@ -169,13 +167,13 @@ class Page:
     def _load(self, browser: str, action: str) -> str:
         size = f"--window-size={self.window[0]},{self.window[1]}"
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-            found = subprocess.run(
+            completed = subprocess.run(
                 [browser, *_FLAGS, f"--user-data-dir={profile}", size,
                  f"--virtual-time-budget={LOAD_MS}", action, self.address],
                 check=True, timeout=300, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 text=True, errors="replace",
             )  # fmt: skip
-        return found.stdout
+        return completed.stdout
 
 
 def _wait(base: str, server: subprocess.Popen[bytes]) -> None:
@@ -197,8 +195,8 @@ def _post(base: str, path: str, body: dict[str, object] | None) -> dict[str, Any
         f"{base}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        document: dict[str, Any] = json.load(answer)
+    return document
 
 
 def _free_port() -> int:

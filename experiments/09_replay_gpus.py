@@ -58,9 +58,9 @@ def filled(data: Path, folder: Path) -> str:
     """URL of a store with the records of the data sets."""
     with Store(folder / "replay.db") as store:
         for name in DATA_SETS:
-            found = importers.load(name).read(data / name)
-            store.add_signatures(found.signatures)
-            print(f"{name}: {store.add(found.measurements):,} records", file=sys.stderr)
+            imported = importers.load(name).read(data / name)
+            store.add_signatures(imported.signatures)
+            print(f"{name}: {store.add(imported.measurements):,} records", file=sys.stderr)
     return store.url
 
 
@@ -80,14 +80,14 @@ def known(keep: Path | None, what: Judged) -> Path | None:
     return None if keep is None else keep / f"{what.target.replace('/', '_')}.json"
 
 
-def table(found: Sequence[tuple[Judged, int, Rows]]) -> tuple[str, int]:
+def table(judged_rows: Sequence[tuple[Judged, int, Rows]]) -> tuple[str, int]:
     """The Markdown table, and in how many lines a baseline is better."""
     head = ("target", "seeds", "rows", "regime", "hybridlat", "MAPE", "within 10 %",
             "90 % interval holds", "interval width", *BASELINES,
             "best baseline's error / ours")  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * 4 + "---:|" * (len(head) - 4)]
     lost = 0
-    for what, seeds, rows in found:
+    for what, seeds, rows in judged_rows:
         words = f"{what.target} ({what.words})" if what.words else what.target
         for regime in dict.fromkeys(str(row["regime"]) for row in rows):
             score = {str(row["method"]): row for row in rows if row["regime"] == regime}
@@ -152,25 +152,25 @@ def main() -> int:
         print(f"skipped: {arguments.data} lacks {', '.join(missing)}")
         return 0
     chosen = [what for what in TARGETS if what.target.startswith(arguments.only)]
-    found: list[tuple[Judged, int, Rows]] = []
+    result: list[tuple[Judged, int, Rows]] = []
     with tempfile.TemporaryDirectory() as folder:
         url = ""
         for what in chosen:
             kept = known(arguments.keep, what)
             if kept is not None and kept.is_file():
                 before = json.loads(kept.read_text())
-                found.append((what, before["seeds"], before["rows"]))
+                result.append((what, before["seeds"], before["rows"]))
                 continue
             if arguments.finished:
                 continue
             url = url or filled(arguments.data, Path(folder))
             rows = judge(url, what, arguments.seeds)
-            found.append((what, arguments.seeds, rows))
+            result.append((what, arguments.seeds, rows))
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps({"seeds": arguments.seeds, "rows": rows}))
-    left = [what.target for what in chosen if all(what is not done for done, *_ in found)]
-    body, lost = table(found)
+    left = [what.target for what in chosen if all(what is not done for done, *_ in result)]
+    body, lost = table(result)
     text = page(body, lost, left, datetime.datetime.now(datetime.UTC).date().isoformat())
     arguments.out.write_text(text, encoding="utf-8")
     print(text)

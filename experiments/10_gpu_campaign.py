@@ -86,11 +86,11 @@ def nas_indices(count: int) -> Iterator[int]:
     import nasbench201
 
     draw = random.Random(201)
-    found = 0
-    while found < count:
+    result = 0
+    while result < count:
         index = draw.randrange(nasbench201.ARCHITECTURES)
         if nasbench201.live_edges(nasbench201.arch_from_index(index)):
-            found += 1
+            result += 1
             yield index
 
 
@@ -323,8 +323,9 @@ def rehearse(arguments: argparse.Namespace) -> int:
     if report(argparse.Namespace(folder=str(plan_folder))):
         return 2
     with Store(str(folder / "store.db")) as store:
-        found = import_results(plan_folder, store)
-    print(f"{found.new} records of {', '.join(map(str, found.targets))} in {folder / 'store.db'}")
+        imported = import_results(plan_folder, store)
+    targets = ", ".join(map(str, imported.targets))
+    print(f"{imported.new} records of {targets} in {folder / 'store.db'}")
     return 0
 
 

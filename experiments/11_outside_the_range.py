@@ -28,6 +28,7 @@ import numpy as np
 from hybridlat.engines import device_sheets
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 
@@ -102,10 +103,8 @@ def judged(
     order = np.random.default_rng(seed).permutation(rest)
     train, ordinary = order[: len(order) // 2], order[len(order) // 2 :]
     known = [texts[i] for i in train.tolist()]
-    model = fit_model(
-        known, latencies[train], known, device_sheets.load(target.device), seed,
-        precision=target.precision,
-    )  # fmt: skip
+    config = FitConfig(device_sheets.load(target.device), target.precision, seed)
+    model = fit_model(known, latencies[train], known, config)
     strange, usual = (
         model.predict_geometry(geometry([texts[i] for i in rows.tolist()])).novelty
         for rows in (region, ordinary)

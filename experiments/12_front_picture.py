@@ -36,14 +36,14 @@ def judge(targets: Sequence[str]) -> dict[str, dict[str, Any]]:
     from hybridlat.evaluation.evaluate import EvaluationOptions, evaluate_targets
 
     # A store of its own, so that only committed records count.
-    found = evaluate_targets(
+    evaluation = evaluate_targets(
         targets,
         EvaluationOptions(baselines=(), track=False),
         store="sqlite://",
         on_message=lambda sentence: print(sentence, file=sys.stderr),
     )
     kept: dict[str, dict[str, Any]] = {}
-    for report in found.reports:
+    for report in evaluation.reports:
         regimes = {
             j.regime: {
                 "rmspe": j.score.rmspe,

@@ -68,12 +68,12 @@ class World:
     def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
         """(latencies in us, spreads) of rows."""
         tasks = [self.rows[i].task for i in places]
-        found = []
+        result = []
         for i, task in zip(places, tasks, strict=True):
             place = self.data.of_set[i]
-            found.append(model.equation(self.data.sets[place], task, self.clouds[place]))
-        equations = np.stack([equation for _, equation in found])
-        return np.exp([logarithm for logarithm, _ in found]), model.spreads(equations, tasks)
+            result.append(model.equation(self.data.sets[place], task, self.clouds[place]))
+        equations = np.stack([equation for _, equation in result])
+        return np.exp([logarithm for logarithm, _ in result]), model.spreads(equations, tasks)
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ def _lines(world: World, regime: str, predicted: Array, errors: Array, half: Arr
         rows = [i for i, name in enumerate(world.labels) if name == label and world.counted[i]]
         if len(rows) < 8:
             continue
-        found = line(label, regime, "hybridlat", predicted[rows], world.truth[rows])
+        result = line(label, regime, "hybridlat", predicted[rows], world.truth[rows])
         inside = np.abs(errors[rows]) <= half[rows]
         width = statistics.median(np.exp(half[rows]) - np.exp(-half[rows]))
-        lines.append(Line(*list(vars(found).values())[:7], float(inside.mean()), float(width)))
+        lines.append(Line(*list(vars(result).values())[:7], float(inside.mean()), float(width)))
     return lines
 
 
@@ -210,11 +210,11 @@ def _few(world: World, model: FamilyModel, label: str, rows: list[int]) -> list[
             tuple(draw.choice(len(rows), count, replace=False)) for _ in range(_DRAWS)
         ]
         for method, picks in plans.items():
-            found = [_adapted(world, model, rows, pick) for pick in picks]
-            found = [(predicted, truth) for predicted, truth in found if len(truth) >= 4]
-            if not found:
+            result = [_adapted(world, model, rows, pick) for pick in picks]
+            result = [(predicted, truth) for predicted, truth in result if len(truth) >= 4]
+            if not result:
                 continue  # the measured networks are all there are, at other batches
-            each = [line(label, f"few@{count}", method, p, t) for p, t in found]
+            each = [line(label, f"few@{count}", method, p, t) for p, t in result]
             lines.append(
                 Line(
                     label, f"few@{count}", method, each[0].networks,
@@ -238,8 +238,8 @@ def _adapted(
         [(sets[world.data.of_set[i]], world.truth[i]) for i in measured],
     )  # fmt: skip
     places = [world.data.of_set[i] for i in rest]
-    found = [adapted.equation(sets[p], world.clouds[p])[0] for p in places]
-    return np.exp(found), world.truth[rest]
+    result = [adapted.equation(sets[p], world.clouds[p])[0] for p in places]
+    return np.exp(result), world.truth[rest]
 
 
 def save(world: World, folder: Path) -> None:
@@ -307,17 +307,17 @@ def main() -> None:
             ("unseen", lambda r: r.architecture),
             ("unseen_family", lambda r: family_of(r.architecture)),
         ):
-            found, fold = cross_validate(world, regime, group)
-            parts += found
-            print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
+            result, fold = cross_validate(world, regime, group)
+            parts += result
+            print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
             if regime == "unseen" and not given.no_baselines:
-                found = baselines(world, regime, fold)
-                found += boosted(world, regime, fold) if given.boosted else []
-                parts += found
-                print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
-        found = other_devices(world)
-        parts += found
-        print(markdown(found), f"{time.perf_counter() - began:.0f} s", flush=True)
+                result = baselines(world, regime, fold)
+                result += boosted(world, regime, fold) if given.boosted else []
+                parts += result
+                print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
+        result = other_devices(world)
+        parts += result
+        print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
         lines += parts
         if given.models:
             save(world, given.models / name)

@@ -73,10 +73,10 @@ def calibration(world: whole_networks.World, kin: Path) -> Calibration:
 
 
 def _calibration_of(folder: Path) -> Calibration:
-    found = FamilyModel.load(folder).calibration
-    if found is None:
+    result = FamilyModel.load(folder).calibration
+    if result is None:
         raise SystemExit(f"{folder} has no calibration: train that family first")
-    return found
+    return result
 
 
 def main() -> None:

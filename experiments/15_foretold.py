@@ -51,10 +51,10 @@ def foretell(target: str, limit: int | None) -> list[tuple[str, float, float, fl
         Predictor(target, store=f"{folder}/none.db", measure="never") as predictor,
     ):
         for name, model in networks(limit):
-            found = predictor.predict(model)
-            if found.latency_us is None or found.interval_us is None:
+            estimate = predictor.predict(model)
+            if estimate.latency_us is None or estimate.interval_us is None:
                 raise SystemExit(f"{name} has no latency on {target}")
-            rows.append((name, found.latency_us, *found.interval_us))
+            rows.append((name, estimate.latency_us, *estimate.interval_us))
     return rows
 
 

@@ -169,13 +169,13 @@ def find(
     The four networks of a case run in turn, so that a change of the machine's speed meets all; the
     quickest of several builds counts. A case takes about two seconds on a CPU.
     """
-    found = []
+    result = []
     for case in cases if cases is not None else [Case(ops) for ops in CHAINS]:
         try:
-            found.append(_time(backend, case, alpha))
+            result.append(_time(backend, case, alpha))
         except MeasurementError:
             continue
-    return found
+    return result
 
 
 def _time(backend: Backend, case: Case, alpha: float) -> FusionTest:
@@ -201,13 +201,13 @@ def _time(backend: Backend, case: Case, alpha: float) -> FusionTest:
 def _levels(sessions: list[Session]) -> list[float]:
     times: list[list[float]] = [[] for _ in sessions]
     for number in range(WARM_PASSES + PASSES):
-        for session, found in zip(sessions, times, strict=True):
+        for session, result in zip(sessions, times, strict=True):
             samples = session.run_us(2)  # the first finds the caches that the others left
             if number >= WARM_PASSES:
-                found.extend(samples[-1:])
+                result.extend(samples[-1:])
     if not all(times):
         raise MeasurementError("every sample was disturbed")
-    return [level_us(found) for found in times]
+    return [level_us(result) for result in times]
 
 
 def table(findings: Sequence[FusionTest]) -> tuple[Rule, ...]:

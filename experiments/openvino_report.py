@@ -61,8 +61,8 @@ def table(told: Mapping[str, Result], every: Sequence[str]) -> list[str]:
         ("the other half", sorted(set(every) - half)),
     ):
         for method in (*METHODS, AGAIN):
-            found = {name: told[name].error(method) for name in names if name in told}
-            errors = {name: error for name, error in found.items() if error is not None}
+            result = {name: told[name].error(method) for name in names if name in told}
+            errors = {name: error for name, error in result.items() if error is not None}
             if errors:
                 worst = max(errors, key=lambda name: abs(errors[name]))
                 shares = list(errors.values())

@@ -74,7 +74,7 @@ def rows(store: object, target: Target) -> list[Row]:
     breakdowns = [b for b in breakdowns if b.layers]
     hashes = {h for b in breakdowns for h, _ in b.cells}
     texts = store.signature_texts(hashes)  # type: ignore[attr-defined]
-    found = []
+    result = []
     for item in sorted(breakdowns, key=lambda b: b.network):
         if item.signature not in first:
             continue
@@ -85,7 +85,7 @@ def rows(store: object, target: Target) -> list[Row]:
             "engine kernels": _sum(kernel_counts, cell) if kernel_counts else None,
             "cells": _sum(item.cells, cell),
         }
-        found.append(
+        result.append(
             Row(
                 item.network,
                 item.labels.get("set", "nets"),
@@ -95,15 +95,15 @@ def rows(store: object, target: Target) -> list[Row]:
                 {name: value + entry for name, value in sums.items() if value is not None},
             )
         )
-    return [row for row in found if "cells" in row.sums_us]
+    return [row for row in result if "cells" in row.sums_us]
 
 
 def _lookup(
     store: object, target: Target, kind: str
 ) -> Callable[[Iterable[str]], dict[str, float]]:
     def look(hashes: Iterable[str]) -> dict[str, float]:
-        found = store.latencies(target, list(hashes), kind)  # type: ignore[attr-defined]
-        return {h: k.latency_us for h, k in found.items() if k.latency_us is not None}
+        result = store.latencies(target, list(hashes), kind)  # type: ignore[attr-defined]
+        return {h: k.latency_us for h, k in result.items() if k.latency_us is not None}
 
     return look
 
@@ -112,8 +112,8 @@ def _sum(
     parts: Iterable[tuple[str, int]], look: Callable[[Iterable[str]], dict[str, float]]
 ) -> float | None:
     counts = dict(parts)
-    found = look(counts)
-    return sum(found[h] * n for h, n in counts.items()) if len(found) == len(counts) else None
+    result = look(counts)
+    return sum(result[h] * n for h, n in counts.items()) if len(result) == len(counts) else None
 
 
 def _kernels(cells: Iterable[tuple[str, int]], texts: dict[str, str]) -> list[tuple[str, int]]:
@@ -138,23 +138,23 @@ def _repeats(records: Iterable[Measurement]) -> tuple[dict[str, float], dict[str
     return first, again
 
 
-def composed(found: Sequence[Row]) -> list[float]:
+def composed(measured: Sequence[Row]) -> list[float]:
     """Cells with the composition fitted on all other networks."""
-    sums = np.array([row.sums_us["cells"] for row in found])
-    true = np.array([row.latency_us for row in found])
+    sums = np.array([row.sums_us["cells"] for row in measured])
+    true = np.array([row.latency_us for row in measured])
     return [a + b * s for (a, b), s in zip(leave_one_out(sums, true), sums, strict=True)]
 
 
-def groups(found: Sequence[Row]) -> dict[str, list[Row]]:
+def groups(measured: Sequence[Row]) -> dict[str, list[Row]]:
     """Real networks, their two halves by name (the first chose the protocol), NAS."""
-    real = [r for r in found if r.family == "nets"]
+    real = [r for r in measured if r.family == "nets"]
     names = sorted(path.stem for path in (ROOT / "data" / "nets").glob("*.onnx"))
     chose = set(names[0::2])
     halves = {
         "data/nets": real,
         "half that chose the protocol": [r for r in real if r.network in chose],
         "the other half": [r for r in real if r.network not in chose],
-        "NAS-Bench-201": [r for r in found if r.family == "nasbench201"],
+        "NAS-Bench-201": [r for r in measured if r.family == "nasbench201"],
     }
     return {name: chosen for name, chosen in halves.items() if len(chosen) > 2}
 
@@ -166,24 +166,24 @@ def print_report(url: str | None, markdown: bool = False, target: Target | None 
     sources: list[tuple[object, Target]]
     if url is not None:
         opened = Store(url)
-        sources = [(opened, found) for found in opened.targets()]
+        sources = [(opened, result) for result in opened.targets()]
     else:
         sources = [(pack, pack.target) for pack in packs.shipped_packs()]
-    for source, found in sources:
-        if target in (None, found) and found.engine == "onnxruntime":
-            _print_target(source, found, markdown)
+    for source, result in sources:
+        if target in (None, result) and result.engine == "onnxruntime":
+            _print_target(source, result, markdown)
 
 
 def _print_target(source: object, target: Target, markdown: bool) -> None:
-    found = rows(source, target)
-    print(f"{target}: {len(found)} networks")
+    measured = rows(source, target)
+    print(f"{target}: {len(measured)} networks")
     bar = "|" if markdown else " "
     head = ("networks", "sum of", "n", "RMSPE %", "MAPE %", "bias %", "worst %", "(network)",
             "Spearman")  # fmt: skip
     print(_line(head, bar))
     if markdown:
         print("|" + "---|" * len(head))
-    for name, group in groups(found).items():
+    for name, group in groups(measured).items():
         for method in METHODS:
             values = composed(group) if method == "cells, composed" else [
                 r.sums_us.get(method, math.nan) for r in group
@@ -205,7 +205,7 @@ def _print_target(source: object, target: Target, markdown: bool) -> None:
             )
             print(_line(_cells(name, "noise floor (measured again)", floor), bar))
     if not markdown:
-        for row in sorted(found, key=lambda r: r.sums_us["cells"] / r.latency_us):
+        for row in sorted(measured, key=lambda r: r.sums_us["cells"] / r.latency_us):
             error = 100 * (row.sums_us["cells"] / row.latency_us - 1)
             print(f"  {row.network:28} {row.latency_us / 1e3:9.3f} ms   cells {error:+6.1f} %")
 

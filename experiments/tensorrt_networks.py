@@ -61,8 +61,8 @@ def answer(path: Path, precision: str, folder: Path) -> dict[str, Any]:
             body = {"error": str(error)}
         folder.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(body, separators=(",", ":")), encoding="utf-8")
-    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return document
 
 
 def verdicts(nets: Path, answers: Path, known: Collection[str], ask: bool) -> Iterator[Verdict]:

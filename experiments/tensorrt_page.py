@@ -39,11 +39,11 @@ def figures(verdicts: Sequence[Verdict]) -> list[str]:
 
 def families(verdicts: Iterable[Verdict]) -> list[str]:
     """Agreement of each family of the judging third, the worst first."""
-    found: dict[str, list[Verdict]] = defaultdict(list)
+    grouped: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.part in (JUDGING, UNSEEN):
-            found[family(verdict.name)].append(verdict)
-    ordered = sorted(found.items(), key=lambda item: statistics.fmean(map(_agreement, item[1])))
+            grouped[family(verdict.name)].append(verdict)
+    ordered = sorted(grouped.items(), key=lambda item: statistics.fmean(map(_agreement, item[1])))
     lines = ["| family | networks | FP32 % | FP16 % |", "|---|---|---|---|"]
     for name, chosen in ordered:
         by = [[v for v in chosen if v.precision == p] for p in PRECISIONS]
@@ -57,13 +57,13 @@ def kinds_table(verdicts: Iterable[Verdict], parts: Sequence[str], most: int = 0
 
     Ordered by part, then by the operators concerned; ``most`` of them, or all.
     """
-    found: dict[tuple[str, str, str], list[tuple[Kind, str]]] = defaultdict(list)
+    grouped: dict[tuple[str, str, str], list[tuple[Kind, str]]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.part in parts:
             for kind in verdict.kinds:
-                found[verdict.part, kind.rules, kind.compiler].append((kind, verdict.name))
+                grouped[verdict.part, kind.rules, kind.compiler].append((kind, verdict.name))
     ordered = sorted(
-        found.items(), key=lambda item: (parts.index(item[0][0]), -len(item[1]), item[0])
+        grouped.items(), key=lambda item: (parts.index(item[0][0]), -len(item[1]), item[0])
     )
     lines = [
         "| part | rules | compiler | costs | bytes of the network % | count | networks |",
@@ -104,17 +104,17 @@ def costs(verdicts: Iterable[Verdict], parts: Sequence[str]) -> list[str]:
 
 def networks(verdicts: Iterable[Verdict]) -> list[str]:
     """Every network of both halves."""
-    found: dict[str, dict[str, Verdict]] = defaultdict(dict)
+    grouped: dict[str, dict[str, Verdict]] = defaultdict(dict)
     for verdict in verdicts:
         if verdict.part in (SHAPING_HALF, OTHER_HALF):
-            found[verdict.name][verdict.precision] = verdict
+            grouped[verdict.name][verdict.precision] = verdict
     return [
         "| network | shaped the rules | operators | FP32 % | FP16 % |",
         "|---|---|---|---|---|",
         *(
             f"| {name} | {'yes' if by['fp32'].part == SHAPING_HALF else 'no'} | {by['fp32'].nodes} "
             f"| {100 * by['fp32'].agreement:.1f} | {100 * by['fp16'].agreement:.1f} |"
-            for name, by in found.items()
+            for name, by in grouped.items()
         ),
     ]
 

@@ -56,8 +56,8 @@ class Verdict:
 
 def verdict(name: str, precision: str, part: str, network: Network, truth: Groups) -> Verdict:
     """Hold the rules against the compiler's groups of a network."""
-    found = rewriter.apply(network, fusion_rules.RULES)
-    if not is_partition(network, found) or not is_partition(network, truth):
+    groups = rewriter.apply(network, fusion_rules.RULES)
+    if not is_partition(network, groups) or not is_partition(network, truth):
         raise AssertionError(f"{name}: an operator is in no group or in two")
     moved = moved_bytes(network, truth.kernels, truth.removed)
     return Verdict(
@@ -65,10 +65,10 @@ def verdict(name: str, precision: str, part: str, network: Network, truth: Group
         precision,
         part,
         len(network.nodes),
-        agreement(found, truth, len(network.nodes)),
-        len(found.kernels) / len(truth.kernels) - 1,
-        moved_bytes(network, found.kernels, found.removed) / moved - 1,
-        tuple(disagreements(network, found, truth, moved)),
+        agreement(groups, truth, len(network.nodes)),
+        len(groups.kernels) / len(truth.kernels) - 1,
+        moved_bytes(network, groups.kernels, groups.removed) / moved - 1,
+        tuple(disagreements(network, groups, truth, moved)),
     )
 
 
@@ -99,14 +99,14 @@ def moved_bytes(
     return total
 
 
-def disagreements(network: Network, found: Groups, truth: Groups, moved: int) -> list[Kind]:
+def disagreements(network: Network, result: Groups, truth: Groups, moved: int) -> list[Kind]:
     """What the rules say and what is true, once for each connected set of differing operators."""
     places: list[dict[int, tuple[int, ...]]] = [
-        {node: kernel for kernel in groups.kernels for node in kernel} for groups in (found, truth)
+        {node: kernel for kernel in groups.kernels for node in kernel} for groups in (result, truth)
     ]
     told: list[Kind] = []
     seen: set[int] = set()
-    for start in differing(found, truth):
+    for start in differing(result, truth):
         if start in seen:
             continue
         together, waiting = set[int](), [start]
@@ -120,7 +120,7 @@ def disagreements(network: Network, found: Groups, truth: Groups, moved: int) ->
         kernels = [[kernel for kernel in side if kernel] for side in sides]
         read = [
             moved_bytes(network, side, groups.removed)
-            for side, groups in zip(kernels, (found, truth), strict=True)
+            for side, groups in zip(kernels, (result, truth), strict=True)
         ]
         said = (
             " | ".join("+".join(network.nodes[i].op for i in k) or "removed" for k in side)

@@ -59,16 +59,16 @@ def read(folder: Path) -> list[Series]:
     """The series of a pack."""
     pack = PackLookup(folder)
     texts = dict(pack.all_signature_texts())
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    grouped: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for record in pack.measurements():
         title = record.labels.get("series")
         if title is None or record.latency_us is None:
             continue
         row = geometry([texts[record.signature]]).values[0]
         name = {"size": "h_in"}.get(title.split(" ")[0], title.split(" ")[0])
-        found[title].append((float(row[COLUMN[name]]), record.latency_us))
+        grouped[title].append((float(row[COLUMN[name]]), record.latency_us))
     series = []
-    for title, points in sorted(found.items()):
+    for title, points in sorted(grouped.items()):
         along, latency = np.array(sorted(points)).T
         series.append(Series(title, along, latency))
     return series
@@ -128,13 +128,13 @@ def explain(series: Series) -> Explained:
     steps = {blocks: residual(staircase(series, every, blocks), latency) for blocks in pairs}
     best = min(steps.values())
     blocks = next(p for p in pairs if steps[p] <= 1.1 * best + 0.01)  # the simplest that is as good
-    found = {
+    result = {
         (p, few, a): residual(with_jumps(series, p, few, a), latency)
         for p in pairs for few in FEW for a in ALIGNMENTS
     }  # fmt: skip
-    least = min(found.values())
-    chosen = next(k for k, v in found.items() if v <= 1.1 * least + 0.01)
-    if found[chosen] > 0.8 * steps[blocks]:
+    least = min(result.values())
+    chosen = next(k for k, v in result.items() if v <= 1.1 * least + 0.01)
+    if result[chosen] > 0.8 * steps[blocks]:
         chosen = (blocks, 0, 1)
     made = with_jumps(series, *chosen)
     return Explained(plain, steps[blocks], residual(made, latency), *chosen, made)

@@ -12,8 +12,8 @@ import numpy as np
 
 from hybridlat.engines import device_sheets
 from hybridlat.graph.operators import KINDS
-from hybridlat.model import features
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.model.kernel_view import TILES, View
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 
@@ -32,9 +32,9 @@ class Rows:
     def cells(self) -> Geometry:
         return geometry(self.texts)
 
-    def view(self) -> features.View:
+    def view(self) -> View:
         device = device_sheets.of_target(self.target)
-        return features.View(self.cells, device, self.target.precision)
+        return View(self.cells, device, self.target.precision)
 
 
 def from_data(data: Path) -> list[Rows]:
@@ -48,12 +48,12 @@ def from_data(data: Path) -> list[Rows]:
 
 
 def _by_target(records: Iterator[tuple[Any, str]]) -> Iterator[Rows]:
-    found: dict[Target, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    grouped: dict[Target, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record, text in records:
-        found[record.target][text].append(record.latency_us)
-    for target in sorted(found):
-        texts = list(found[target])
-        yield Rows(target, texts, np.array([np.median(found[target][t]) for t in texts]))
+        grouped[record.target][text].append(record.latency_us)
+    for target in sorted(grouped):
+        texts = list(grouped[target])
+        yield Rows(target, texts, np.array([np.median(grouped[target][t]) for t in texts]))
 
 
 def _chosen(rows: Rows, batch: int | None = None) -> Rows:
@@ -101,19 +101,19 @@ def staircase(rows: Rows, swept: Sequence[str], jump: float = 0.05) -> dict[str,
     """How often waves explain a series better than outputs, and how often latency falls."""
     view = rows.view()
     outputs = view.m * view.n
-    waves = np.stack([view.waves(tile) for tile in features.TILES])
-    found = series(rows, swept)
+    waves = np.stack([view.waves(tile) for tile in TILES])
+    result = series(rows, swept)
     smooth, steps, falls, pairs = [], [], 0, 0
-    for members in found:
+    for members in result:
         latency = rows.latencies_us[members]
         smooth.append(explained(latency, outputs[members]))
         steps.append(min(explained(latency, wave[members]) for wave in waves))
         falls += int((latency[1:] < (1 - jump) * latency[:-1]).sum())
         pairs += len(members) - 1
-    if not found:
+    if not result:
         return {"series": 0}
     return {
-        "series": len(found),
+        "series": len(result),
         "waves_win_share": float(np.mean(np.array(steps) < np.array(smooth))),
         "median_residual_outputs_%": 100 * float(np.median(smooth)),
         "median_residual_waves_%": 100 * float(np.median(steps)),

@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     backend, options = registry.load("onnxruntime")(threads=1), {"threads": 1}
-    jobs = {found.signature: found for shape in shapes() for found in [job(shape)]}
+    jobs = {result.signature: result for shape in shapes() for result in [job(shape)]}
     order = list(jobs.values())
     random.Random(0).shuffle(order)
     print(f"{len(order)} kernels", flush=True)

@@ -69,8 +69,8 @@ def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
         key = (target, str(row.onnx), int(row.batch), layout, "suspect" in note, copies, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
-        Row(t, onnx, batch, layout, float(np.median(found)), *told)  # type: ignore[arg-type]
-        for (t, onnx, batch, layout, *told), found in groups.items()
+        Row(t, onnx, batch, layout, float(np.median(result)), *told)  # type: ignore[arg-type]
+        for (t, onnx, batch, layout, *told), result in groups.items()
     ]
 
 
@@ -84,17 +84,17 @@ class Lowerer:
 
     def table(self, row: Row) -> KernelTable:
         key, lower = lowering_of(row)
-        found = self._tables.get((row.onnx, key))
-        if found is None:
-            found = self._tables[row.onnx, key] = self._read(row.onnx, key, lower)
-        return found
+        result = self._tables.get((row.onnx, key))
+        if result is None:
+            result = self._tables[row.onnx, key] = self._read(row.onnx, key, lower)
+        return result
 
     def layers(self, row: Row) -> KernelTable:
         """The file's operators, each a kernel of its own: what layer-wise methods add up."""
-        found = self._tables.get((row.onnx, "layers"))
-        if found is None:
-            found = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", _unfused)
-        return found
+        result = self._tables.get((row.onnx, "layers"))
+        if result is None:
+            result = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", _unfused)
+        return result
 
     def _read(self, onnx: str, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
         file = self.cache_folder / key / f"{onnx}.npz"

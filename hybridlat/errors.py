@@ -15,11 +15,17 @@ A message is one sentence that names the value, and where there is a choice or a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class HybridlatError(Exception):
     """Root of the tree; ``exit_code`` is what the command line ends with."""
 
     exit_code = 2
+
+    def __reduce__(self) -> tuple[Callable[..., HybridlatError], tuple[object, ...]]:
+        """Made again from its sentence, whatever its constructor takes: it crosses processes."""
+        return _made_again, (type(self), self.args)
 
 
 class InputError(HybridlatError):
@@ -62,3 +68,9 @@ class MeasurementError(HybridlatError):
     """One cell or network could not be measured."""
 
     exit_code = 3
+
+
+def _made_again(kind: type[HybridlatError], arguments: tuple[object, ...]) -> HybridlatError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error

@@ -35,7 +35,7 @@ OFFENCES = {
     "Only the tracker imports mlflow": ("evaluation/figures.py", "mlflow"),
     "Only the store speaks SQL": ("training/train.py", "sqlalchemy"),
     "Only models import xgboost and scikit-learn": ("training/train.py", "xgboost"),
-    "Only the command line imports click": ("api.py", "click"),
+    "Only the command line imports click": ("api/predictor.py", "click"),
 }  # fmt: skip
 
 

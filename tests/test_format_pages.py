@@ -43,18 +43,18 @@ FORMATS = {
 
 
 def test_the_page_has_the_number_of_every_format() -> None:
-    found = re.findall(r"^\| ([a-z ]+) \| (\d+) \|", PAGE, re.MULTILINE)
-    assert {name: int(number) for name, number in found} == FORMATS
+    matches = re.findall(r"^\| ([a-z ]+) \| (\d+) \|", PAGE, re.MULTILINE)
+    assert {name: int(number) for name, number in matches} == FORMATS
 
 
 def test_the_changelog_begins_with_the_number_of_every_format() -> None:
     log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = log.partition("### Formats\n\n")[2].partition(".\n")[0]
-    found = {
+    matches = {
         name: int(number)
         for name, number in re.findall(r"([a-z ]+) (\d+)", " ".join(newest.split()))
     }
-    assert {name.strip(): number for name, number in found.items()} == FORMATS
+    assert {name.strip(): number for name, number in matches.items()} == FORMATS
 
 
 def test_no_format_of_the_code_is_forgotten() -> None:

@@ -49,8 +49,8 @@ class _TorchvisionStub(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 raise AttributeError(name)
             # Kept, for a class must be the same each time it is asked for.
             setattr(self, name, _TorchvisionStub._Name(name, (), {}))
-            found: type = self.__dict__[name]
-            return found
+            value: type = self.__dict__[name]
+            return value
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -152,11 +152,11 @@ def write_readme() -> None:
     for recipe in sorted(RECIPES, key=lambda recipe: recipe.name):
         path = FOLDER / f"{recipe.name}.onnx"
         if path.exists():
-            found = facts(onnx.load(path))
+            result = facts(onnx.load(path))
             lines.append(
                 f"| {path.name} | {recipe.family} | {recipe.source} | {recipe.exporter} "
-                f"| {found.opset} | {found.inputs} | {found.nodes} "
-                f"| {found.parameters / 1e6:.2f} | {found.flop / 1e9:.2f} |"
+                f"| {result.opset} | {result.inputs} | {result.nodes} "
+                f"| {result.parameters / 1e6:.2f} | {result.flop / 1e9:.2f} |"
             )
     readme = FOLDER / "README.md"
     begin, end = "<!-- table -->\n", "<!-- end of table -->\n"

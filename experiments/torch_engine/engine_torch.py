@@ -44,9 +44,9 @@ class TorchEngine(Engine):
     def board(self) -> Dict[str, str]:
         if not self._gpu:
             return {"gpu": "none: this is the CPU"}
-        found = {"gpu": str(self._torch.cuda.get_device_name(0))}
-        found.update(self._sensors.describe())
-        return found
+        result = {"gpu": str(self._torch.cuda.get_device_name(0))}
+        result.update(self._sensors.describe())
+        return result
 
     def read_sensors(self) -> Reading:
         return self._sensors.read() if self._gpu else {}
@@ -143,14 +143,14 @@ class TorchEngine(Engine):
         self, key: str, count: int, during: Optional[Callable[[], None]] = None
     ) -> List[float]:
         torch, model = self._torch, self._models[key]
-        found = []
+        result = []
         if not self._gpu:
             with torch.no_grad():
                 for _ in range(count):
                     begin = time.perf_counter()
                     model.replay()
-                    found.append((time.perf_counter() - begin) * 1e6 / model.inferences)
-            return found
+                    result.append((time.perf_counter() - begin) * 1e6 / model.inferences)
+            return result
         events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         events[0].record()
         for event in events[1:]:

@@ -28,18 +28,18 @@ class Node(object):
 
     def integer(self, name: str, default: int = 0) -> int:
         """An integer attribute."""
-        found = self.attributes.get(name)
-        return wire.integer(found, _A_INT, default) if found else default
+        value = self.attributes.get(name)
+        return wire.integer(value, _A_INT, default) if value else default
 
     def text(self, name: str) -> str:
         """A text attribute."""
-        found = self.attributes.get(name)
-        return wire.text(found, 4) if found else ""
+        value = self.attributes.get(name)
+        return wire.text(value, 4) if value else ""
 
     def tensor(self, name: str) -> Optional[List[wire.Field]]:
         """A tensor attribute, as fields."""
-        found = self.attributes.get(name)
-        raw = wire.all_bytes(found, _A_TENSOR) if found else []
+        value = self.attributes.get(name)
+        raw = wire.all_bytes(value, _A_TENSOR) if value else []
         return wire.read(raw[-1]) if raw else None
 
 
@@ -59,7 +59,7 @@ class Model(object):
 
     def inputs(self) -> List[Tuple[str, List[int]]]:
         """Names and static shapes of the inputs that are no initializers."""
-        found = []
+        result = []
         for raw in wire.all_bytes(self._graph, _G_INPUT):
             info = wire.read(raw)
             name = wire.text(info, 1)
@@ -68,5 +68,5 @@ class Model(object):
             tensor = wire.read(wire.all_bytes(wire.read(wire.all_bytes(info, 2)[-1]), 1)[-1])
             shape = wire.read(wire.all_bytes(tensor, 2)[-1]) if wire.all_bytes(tensor, 2) else []
             dims = [wire.integer(wire.read(dim), 1) for dim in wire.all_bytes(shape, 1)]
-            found.append((name, dims))
-        return found
+            result.append((name, dims))
+        return result

@@ -36,8 +36,8 @@ def parameters(nodes: List[Node]) -> Set[str]:
 
 def ints(node: Node, name: str, default: Optional[List[int]] = None) -> Optional[List[int]]:
     """A list-of-integers attribute."""
-    found = node.attributes.get(name)
-    return wire.integers(found, 8) if found else default
+    value = node.attributes.get(name)
+    return wire.integers(value, 8) if value else default
 
 
 def number(node: Node, name: str, default: float) -> float:
@@ -50,16 +50,16 @@ def number(node: Node, name: str, default: float) -> float:
 
 def string(node: Node, name: str, default: str = "") -> str:
     """A text attribute."""
-    found = node.attributes.get(name)
-    return wire.text(found, 4) if found else default
+    value = node.attributes.get(name)
+    return wire.text(value, 4) if value else default
 
 
 def given(node: Node, name: str, x: List[Any], place: int) -> Optional[List[int]]:
     """Integers that older operator sets have as an attribute and newer ones as an input."""
-    found = ints(node, name)
-    if found is None and len(x) > place and x[place] is not None:
-        found = [int(n) for n in x[place].tolist()]
-    return found
+    result = ints(node, name)
+    if result is None and len(x) > place and x[place] is not None:
+        result = [int(n) for n in x[place].tolist()]
+    return result
 
 
 def _refuse(node: Node, what: str) -> EngineError:

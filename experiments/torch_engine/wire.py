@@ -56,8 +56,8 @@ def all_bytes(fields: List[Field], number: int) -> List[bytes]:
 
 def text(fields: List[Field], number: int) -> str:
     """The last string of field ``number``, empty where there is none."""
-    found = all_bytes(fields, number)
-    return found[-1].decode("utf-8") if found else ""
+    result = all_bytes(fields, number)
+    return result[-1].decode("utf-8") if result else ""
 
 
 def integer(fields: List[Field], number: int, default: int = 0) -> int:
@@ -88,7 +88,7 @@ def _unsigned(fields: List[Field], number: int) -> Iterator[int]:
 
 def floats(fields: List[Field], number: int) -> List[float]:
     """A repeated 32-bit float, packed or not."""
-    found: List[float] = []
+    result: List[float] = []
     for value in all_bytes(fields, number):
-        found.extend(struct.unpack("<%df" % (len(value) // 4), value))
-    return found
+        result.extend(struct.unpack("<%df" % (len(value) // 4), value))
+    return result

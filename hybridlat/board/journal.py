@@ -63,22 +63,22 @@ def read_lines(path: str) -> Iterator[Dict[str, Any]]:
             lines = source.read().split("\n")
     except FileNotFoundError:
         return
-    for place, text in enumerate(lines):
+    for index, text in enumerate(lines):
         if not text.strip():
             continue
         try:
             line = json.loads(text)
         except ValueError:
-            if place >= len(lines) - 1 or _was_cut(lines, place):
+            if index >= len(lines) - 1 or _was_cut(lines, index):
                 continue
-            raise BoardError("%s, line %d is damaged" % (path, place + 1))
+            raise BoardError("%s, line %d is damaged" % (path, index + 1))
         if isinstance(line, dict):
             yield line
 
 
-def _was_cut(lines: List[str], place: int) -> bool:
+def _was_cut(lines: List[str], index: int) -> bool:
     # A run that was killed while writing leaves half a line; the next run ends it and goes on.
-    return lines[place].startswith("{") and not lines[place].rstrip().endswith("}")
+    return lines[index].startswith("{") and not lines[index].rstrip().endswith("}")
 
 
 def _end_line(path: str) -> None:

@@ -54,26 +54,28 @@ class Plan(object):
         return os.path.join(self.folder, name) if name else ""
 
 
+def starter(
+    plan: Plan, engine: str, launcher: str, options: Dict[str, str], python: str = ""
+) -> Callable[[], Worker]:
+    """What starts worker processes: ``launcher`` run with ``python``, for one engine."""
+    chosen = dict(options)
+    if engine == "tensorrt":
+        chosen.setdefault("timing_cache", plan.file("timing.cache"))
+    return lambda: Worker(launcher, engine, chosen, python, plan.file("worker.log"))
+
+
 class Runner(object):
     """One run over a plan with one engine, within a budget of seconds.
 
-    ``start`` makes its worker processes; by default they run ``launcher`` with ``python``.
+    ``start`` makes its worker processes; :func:`starter` gives one that runs a launcher.
     ``progress`` gets done, total and a label behind every task.
     """
 
     def __init__(
-        self, plan: Plan, engine: str, results: str = "", budget_s: float = 1e9,
-        launcher: str = "", options: Optional[Dict[str, str]] = None, python: str = "",
-        start: Optional[Callable[[], Worker]] = None,
+        self, plan: Plan, start: Callable[[], Worker], results: str = "", budget_s: float = 1e9,
         progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:  # fmt: skip
-        self._plan, self._progress = plan, progress
-        chosen = dict(options or {})
-        if engine == "tensorrt":
-            chosen.setdefault("timing_cache", plan.file("timing.cache"))
-        self._make = start or (
-            lambda: Worker(launcher, engine, chosen, python, plan.file("worker.log"))
-        )
+        self._plan, self._progress, self._make = plan, progress, start
         self._end = time.time() + budget_s
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
@@ -119,7 +121,7 @@ class Runner(object):
                 todo.append((number, task))
         # Stable, so that worth keeps its order; what another board has measured comes last.
         todo.sort(key=lambda pair: (pair[1]["task"], pair[0]) in self._elsewhere)
-        for place, (number, task) in enumerate(todo):
+        for done, (number, task) in enumerate(todo):
             begin = time.time()
             kind = str(task.get("title", ""))
             typical = self._typical_s.get(kind, _TYPICAL_S)
@@ -131,11 +133,11 @@ class Runner(object):
             took = time.time() - begin
             self._typical_s[kind] = 0.8 * self._typical_s.get(kind, took) + 0.2 * took
             if self._progress is not None:
-                self._progress(place + 1, len(todo), str(task.get("label", "")))
+                self._progress(done + 1, len(todo), str(task.get("label", "")))
                 continue
             _say(
                 "%d of %d  %-8s %5.1f s, %4.0f s left  %s %s"
-                % (place + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
+                % (done + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
                    task.get("label", ""))
             )  # fmt: skip
         self._close()

@@ -92,8 +92,8 @@ class EngineBuilder(object):
         return Logger()
 
     def _why(self, what: str) -> EngineError:
-        said = "; ".join(self._errors[-3:]) or "it gave no reason"
-        return EngineError("TensorRT %s could not %s: %s" % (self.full_version, what, said))
+        messages = "; ".join(self._errors[-3:]) or "it gave no reason"
+        return EngineError("TensorRT %s could not %s: %s" % (self.full_version, what, messages))
 
     def settings(self) -> Dict[str, str]:
         """What decides which kernels an engine gets, for the record."""
@@ -149,10 +149,10 @@ class EngineBuilder(object):
         parser = self.trt.OnnxParser(network, self._logger)
         if parser.parse_from_file(path):
             return
-        said = [parser.get_error(i).desc() for i in range(parser.num_errors)]
+        messages = [parser.get_error(i).desc() for i in range(parser.num_errors)]
         raise EngineError(
             "TensorRT %s cannot read the model: %s"
-            % (self.full_version, "; ".join(said) or "it gave no reason")
+            % (self.full_version, "; ".join(messages) or "it gave no reason")
         )
 
     def _configure(self, builder: Any, precision: str, flag: Optional[str]) -> Any:

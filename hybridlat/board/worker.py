@@ -90,9 +90,8 @@ def main(arguments: List[str]) -> int:
         results = asked.results or plan.file("results.jsonl")
         counts = {"left": 0}
         if asked.what == "run":
-            counts = runner.Runner(
-                plan, asked.engine, results, asked.budget, launcher, options, asked.python
-            ).run()
+            start = runner.starter(plan, asked.engine, launcher, options, asked.python)
+            counts = runner.Runner(plan, start, results, asked.budget).run()
             sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         sys.stdout.write(_load("table").table(plan, results) + "\n")
         return 4 if counts["left"] else 0

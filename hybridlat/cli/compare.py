@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @options.sizes
 @options.trust
 @options.as_json
+@options.as_page
 @options.every_cell
 @click.pass_context
 def compare(
@@ -36,6 +38,7 @@ def compare(
     confidence: float,
     measure: MeasureMode,
     as_json: bool,
+    html: str | None,
     every_cell: bool,
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.
@@ -53,11 +56,17 @@ def compare(
         Predictor(target, store=store, threads=threads, measure=measure,
                   tolerance=tolerance, confidence=confidence, progress=shown) as predictor,
     ):  # fmt: skip
-        estimates = [predictor.predict(path, batch=batch, shapes=shapes) for path in networks]
+        estimates = [
+            predictor.predict(path, batch=batch, shapes=shapes, describe=True) for path in networks
+        ]
     if as_json:
         print_json(comparison(estimates))
     else:
         print_comparison(console(), estimates, every_cell=every_cell)
+    if html is not None:
+        from hybridlat.report.html import page
+
+        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful:
         aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")

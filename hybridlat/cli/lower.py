@@ -89,23 +89,24 @@ def _print(
 
     from hybridlat.graph.cells import label
     from hybridlat.report.labels import first_and_more
-    from hybridlat.report.units import percent_text
+    from hybridlat.report.units import count_text, percent_text
 
     out = console()
     out.print(Text.assemble(
-        (f"{len(read.nodes)} operators → {len(lowered.network.nodes)} kernels in {len(cells)} "
-         "cells", "bold"), f", by {lowered.by}"
+        (f"{count_text(len(read.nodes), 'operator')} → "
+         f"{count_text(len(lowered.network.nodes), 'kernel')} in {count_text(len(cells), 'cell')}",
+         "bold"), f", by {lowered.by}"
     ))  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("cell", justify="right")
     table.add_column("kernel", overflow="fold")
     table.add_column("operators", overflow="ellipsis", no_wrap=True, style="dim")
     for number, positions in enumerate(cells):
-        for place, p in enumerate(positions):
+        for index, p in enumerate(positions):
             origins = lowered.origins[p]
             differs = bool(differing and differing & set(origins))
             table.add_row(
-                str(number) if place == 0 else "",
+                str(number) if index == 0 else "",
                 Text(label(lowered.network.nodes[p], origins, read)
                      + ("  ← the engine differs" if differs else ""), "red" if differs else ""),
                 first_and_more([read.nodes[i].name for i in origins]) or "made by the engine",

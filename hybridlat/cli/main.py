@@ -44,6 +44,9 @@ COMMANDS: Mapping[str, Entry] = {
     "plan": Entry("plan", "plan", "Write a plan that measures on another device."),
     "import": Entry("plan", "import_", "Import what a plan measured."),
     "lower": Entry("lower", "lower", "Show the kernels that an engine makes of a network."),
+    "examples": Entry(
+        "examples", "examples", "Write networks that come along, to try things with."
+    ),
     "completion": Entry("completion", "completion", "Print a shell's completion script."),
 }
 

@@ -78,9 +78,13 @@ def onboard(
     if as_json:
         print_json(_onboarded(onboarded))
     else:
+        from hybridlat.report.units import count_text
+
         console().print(
-            f"{onboarded.target}: {onboarded.networks} networks and {onboarded.cells} cells known, "
-            f"{onboarded.kernels} random kernels measured now, in {onboarded.elapsed_s:.0f} s"
+            f"{onboarded.target}: {count_text(onboarded.networks, 'network')} and "
+            f"{count_text(onboarded.cells, 'cell')} known, "
+            f"{count_text(onboarded.kernels, 'random kernel')} measured now, "
+            f"in {onboarded.elapsed_s:.0f} s"
         )
         if onboarded.trained is not None:
             print_trained(onboarded.trained)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from hybridlat.cli.param_types import DURATION, SHAPE, SHARE, TOLERANCE
+from hybridlat.cli.param_types import BATCHES, DURATION, SHAPE, SHARE, TOLERANCE
 from hybridlat.errors import HybridlatError, TargetError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,6 +115,8 @@ threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
                        help="Threads that the engine computes with (1 unless given).")  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
+as_page = click.option("--html", type=click.Path(dir_okay=False), metavar="FILE",
+                       help="Also write a page to look at: one file, no network.")  # fmt: skip
 every_cell = click.option(
     "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."
 )
@@ -128,13 +130,23 @@ far = _all_of(
     click.option("--limit", type=DURATION, default="6h", show_default=True, metavar="TIME",
                  help="With --host: how long the run may take; the next one goes on from there."),
 )  # fmt: skip
+targets = click.option("--target", "targets", metavar="TARGET", multiple=True,
+                       shell_complete=complete_target,
+                       help="device/runtime/precision[/threads]; this machine's CPU under ONNX "
+                            "Runtime unless given. Several give a table.")  # fmt: skip
 where = _all_of(target, device, threads, store)
-sizes = _all_of(
-    click.option("--batch", type=click.IntRange(min=1), metavar="N",
-                 help="Size of a free batch dimension (1 unless given)."),
-    click.option("--shape", "shapes", type=SHAPE, multiple=True, callback=_shapes,
-                 metavar="NAME:1x3x224x224", help="Shape of an input; may be repeated."),
-)  # fmt: skip
+anywhere = _all_of(targets, device, threads, store)
+batch = click.option("--batch", type=click.IntRange(min=1), metavar="N",
+                     help="Size of a free batch dimension (1 unless given).")  # fmt: skip
+batches = click.option("--batch", "batches", type=BATCHES, metavar="N[,N...]",
+                       help="Size of a free batch dimension (1 unless given). Several, as in "
+                            "1,2,4,8, give latency and throughput of each.")  # fmt: skip
+shape = click.option("--shape", "shapes", type=SHAPE, multiple=True, callback=_shapes,
+                     metavar="NAME:1x3x224x224",
+                     help="Shape of an input; may be repeated.")  # fmt: skip
+sizes = _all_of(batch, shape)
+jobs = click.option("--jobs", type=click.IntRange(min=-1), default=1, show_default=True,
+                    metavar="N", help="Processes that work at once; -1: one a core.")  # fmt: skip
 trust = _all_of(
     click.option("--tolerance", type=TOLERANCE, default="5%", show_default=True, metavar="SHARE",
                  help="How wide the interval may be to each side."),

@@ -104,6 +104,20 @@ class Shape(_Text):
         return name, shape
 
 
+class Batches(_Text):
+    """``8``, or ``1,2,4,8``: batch sizes, each once, in the order that they are given."""
+
+    name = "batches"
+
+    def read(self, text: str) -> tuple[int, ...]:
+        """The sizes."""
+        words = [word.strip() for word in text.split(",")]
+        if not all(re.fullmatch("[0-9]{1,9}", word) and int(word) for word in words):
+            raise ValueError(f"{text!r} is no list of batch sizes: write it as 8 or 1,2,4,8")
+        return tuple(dict.fromkeys(map(int, words)))
+
+
+BATCHES = Batches()
 SHARE, DURATION, LATENCY, SHAPE = Share(), Duration(), Latency(), Shape()
 # The farther end of an interval may be more than the latency itself away from it.
 TOLERANCE = Share(most=9.0)

@@ -151,8 +151,8 @@ def import_(
     with Store(store) as opened:
         if data_set in store_tables.FORMS:
             with ProgressShown() as shown:
-                told = store_tables.run(opened, data_set, paths, table, Pace(shown, "lowering"))
-            store_tables.show(told, as_json)
+                totals = store_tables.run(opened, data_set, paths, table, Pace(shown, "lowering"))
+            store_tables.show(totals, as_json)
             return
         for path in paths:
             if data_set is None:
@@ -165,7 +165,8 @@ def import_(
         return
     click.echo(
         f"{counts['measurements']:,} of {counts['read']:,} records are new, "
-        f"with {counts['signatures']:,} signatures and {counts['breakdowns']:,} breakdowns"
+        f"with {count_text(counts['signatures'], 'signature')} and "
+        f"{count_text(counts['breakdowns'], 'breakdown')}"
     )
     for target in targets:
         click.echo(f"  {target}")

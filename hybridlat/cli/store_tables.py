@@ -11,6 +11,7 @@ import click
 
 from hybridlat.cli.output import aside, print_json
 from hybridlat.errors import InputError
+from hybridlat.report.units import count_text
 
 if TYPE_CHECKING:
     from hybridlat.store import Store
@@ -65,23 +66,26 @@ def run(
     }
 
 
-def show(told: Mapping[str, Any], as_json: bool) -> None:
+def show(counts: Mapping[str, Any], as_json: bool) -> None:
     """Print what ``run`` gave; InputError where no row became a record."""
     if as_json:
-        print_json(told)
+        print_json(counts)
     else:
         click.echo(
-            f"{told['measurements']:,} of {told['read']:,} records are new, with "
-            f"{told['signatures']:,} signatures and {told['breakdowns']:,} breakdowns"
+            f"{counts['measurements']:,} of {counts['read']:,} records are new, with "
+            f"{count_text(counts['signatures'], 'signature')} and "
+            f"{count_text(counts['breakdowns'], 'breakdown')}"
         )
-        for target in told["targets"]:
+        for target in counts["targets"]:
             click.echo(f"  {target}")
-        for item in told["left_out"]:
+        for item in counts["left_out"]:
             aside(_sentence(item))
-        for note in told["notes"]:
+        for note in counts["notes"]:
             aside(note)
-    if not told["read"]:
-        raise InputError(f"none of {told['rows']:,} rows could be imported: see what was left out")
+    if not counts["read"]:
+        raise InputError(
+            f"none of {counts['rows']:,} rows could be imported: see what was left out"
+        )
 
 
 def _sentence(item: Mapping[str, Any]) -> str:

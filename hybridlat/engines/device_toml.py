@@ -162,12 +162,12 @@ def _sources(path: Path, sheet: Mapping[str, Any], source: str) -> dict[str, str
         else:
             named[key] = text
     sources = places | peaks
-    for place, one in named.items():
-        if place not in sources:
-            _refuse(path, f"sources names {place}, which the sheet does not have")
+    for toml_key, one in named.items():
+        if toml_key not in sources:
+            _refuse(path, f"sources names {toml_key}, which the sheet does not have")
         if not isinstance(one, str) or not one.strip():
-            _refuse(path, f"the source of {place} is {one!r}, but must be a text")
-        sources[place] = one
+            _refuse(path, f"the source of {toml_key} is {one!r}, but must be a text")
+        sources[toml_key] = one
     return sources
 
 

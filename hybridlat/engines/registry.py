@@ -161,9 +161,9 @@ def load_backend(name: str) -> type[Backend]:
     return backend_at(engine.backend)
 
 
-def backend_at(place: str) -> type[Backend]:
+def backend_at(path: str) -> type[Backend]:
     """The backend class at ``module:Class``, as :func:`place_of` names it."""
-    module, _, attribute = place.partition(":")
+    module, _, attribute = path.partition(":")
     return cast(type[Backend], getattr(importlib.import_module(module), attribute))
 
 

@@ -98,10 +98,10 @@ def _error_left(networks: Sequence[HeldOutNetwork], correlation: Correlation) ->
     squares = np.zeros(len(_SETTLING_SHARES))
     for network in networks:
         posterior = ErrorPosterior.start(network.cells, correlation)
-        for place, share in enumerate(_SETTLING_SHARES):
+        for index, share in enumerate(_SETTLING_SHARES):
             posterior = measure_greedily(posterior, network, cells_at(share, len(network.cells)))
             error = posterior.sum_us / network.sum_of_measured_us - 1.0
-            squares[place] += min(abs(error), 0.2) ** 2
+            squares[index] += min(abs(error), 0.2) ** 2
     return float(np.sqrt(squares / max(len(networks), 1)).sum())
 
 
@@ -176,7 +176,7 @@ def _calibrated(
 def _levels(
     relative: Sequence[float], confidence: float, networks: int
 ) -> tuple[tuple[float, float], ...]:
-    """(confidence, reach) at every level that so many networks can promise.
+    """(confidence, factor) at every level that so many networks can promise.
 
     ``relative`` are the errors of all stages in multipliers. One ratio serves all stages: it makes
     the interval widen at the same pace in every state of a network, without which a surer answer
@@ -185,9 +185,9 @@ def _levels(
     multipliers: list[tuple[float, float]] = []
     for level in sorted({*CALIBRATED_AT, confidence}):
         promised = math.ceil((networks + 1) * level - 1e-9) <= networks
-        reach = conformal_quantile(relative, level) if promised else None
-        if reach is not None and reach > (multipliers[-1][1] if multipliers else 0.0):
-            multipliers.append((level, reach))
+        multiplier = conformal_quantile(relative, level) if promised else None
+        if multiplier is not None and multiplier > (multipliers[-1][1] if multipliers else 0.0):
+            multipliers.append((level, multiplier))
     return tuple(multipliers)
 
 

@@ -54,7 +54,7 @@ class Composition:
     ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit, all
     cells measured. ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where
     x, 0..1, is the cells' part of σ²; between the given x, q is interpolated. ``levels`` are
-    (confidence, reach) with both rising: how far the interval must reach at one confidence against
+    (confidence, factor) with both rising: how far the interval must reach at one confidence against
     another, as ``at`` needs it.
     """
 
@@ -93,15 +93,15 @@ class Composition:
     def at(self, confidence: float) -> Composition:
         """The same composition with intervals of another confidence: the surer, the wider.
 
-        Multipliers grow by the ratio of the two confidences' ``reach``.
+        Multipliers grow by the ratio of the two confidences' ``interval_factor``.
         """
         if confidence == self.confidence:
             return self
-        ratio = self.reach(confidence) / self.reach(self.confidence)
+        ratio = self.interval_factor(confidence) / self.interval_factor(self.confidence)
         scaled = tuple((x, q * ratio) for x, q in self.quantiles)
         return replace(self, confidence=confidence, quantiles=scaled)
 
-    def reach(self, confidence: float) -> float:
+    def interval_factor(self, confidence: float) -> float:
         """How far an interval of that confidence reaches, in a unit of its own.
 
         Between two ``levels`` by linear interpolation over the quantile of the normal distribution.
@@ -184,7 +184,7 @@ def _number(value: object) -> float:
 
 
 def _rising(levels: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
-    pairs = tuple((float(level), float(reach)) for level, reach in levels)
+    pairs = tuple((float(level), float(multiplier)) for level, multiplier in levels)
     if any(not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]) for a, b in itertools.pairwise(pairs)):
         raise ValueError(f"levels {levels} do not rise")
     return pairs

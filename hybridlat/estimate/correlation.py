@@ -25,16 +25,21 @@ _GRIDS: dict[str, tuple[float, ...]] = {
     "network": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
     "kind": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
     "near": (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9),
-    "reach": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.5),
+    "length_scale": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.5),
     "inflation": (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 4.5),
-    "strangeness": (1.0, 1.25, 1.5, 2.0, 2.5, 3.0),
+    "untrusted_factor": (1.0, 1.25, 1.5, 2.0, 2.5, 3.0),
     "degrees": (4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0),
 }
 _PULL = {
-    "network": 5.0, "kind": 5.0, "near": 2.0, "reach": 0.5, "inflation": 0.5, "strangeness": 0.5,
-    "degrees": 0.01,
+    "network": 5.0, "kind": 5.0, "near": 2.0, "length_scale": 0.5, "inflation": 0.5,
+    "untrusted_factor": 0.5, "degrees": 0.01,
 }  # fmt: skip
-_SCALES = ("reach", "inflation", "strangeness", "degrees")  # pulled in ratio, not in difference
+_SCALES = (
+    "length_scale",
+    "inflation",
+    "untrusted_factor",
+    "degrees",
+)  # pulled in ratio, not in difference
 _MOST_SHARED = 0.95
 _MOST_CELLS = 80
 _CLIP = 4.0
@@ -52,16 +57,18 @@ class _Sample:
 
     def log_likelihood(self, chosen: Correlation) -> float:
         shared = chosen.network + self.kinds * (
-            chosen.kind + chosen.near * np.exp(-self.squared / (2.0 * chosen.reach**2))
+            chosen.kind + chosen.near * np.exp(-self.squared / (2.0 * chosen.length_scale**2))
         )
         np.fill_diagonal(shared, 1.0)
         count, degrees = len(self.errors), chosen.degrees
         root = np.linalg.cholesky(shared)
-        white = np.linalg.solve(root, self.errors / np.where(self.strange, chosen.strangeness, 1.0))
+        white = np.linalg.solve(
+            root, self.errors / np.where(self.strange, chosen.untrusted_factor, 1.0)
+        )
         surprise = float(white @ white) / chosen.inflation
         log_determinant = 2.0 * float(np.log(np.diag(root)).sum())
         log_determinant += count * math.log(chosen.inflation)
-        log_determinant += 2.0 * int(self.strange.sum()) * math.log(chosen.strangeness)
+        log_determinant += 2.0 * int(self.strange.sum()) * math.log(chosen.untrusted_factor)
         return (
             math.lgamma((degrees + count) / 2)
             - math.lgamma(degrees / 2)

@@ -21,8 +21,8 @@ from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.model_folders import user_models_folder
 from hybridlat.model.family import shipped
-from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 from hybridlat.schema.target import Target

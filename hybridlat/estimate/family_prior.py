@@ -152,7 +152,8 @@ class FamilyPrior:
     def _kin(self) -> str:
         """Whose measurements the answer rests on, nearest first."""
         task, known = self.task, self.model.tasks
-        own = f"{self.measured} networks measured on it and " if self.measured else ""
+        networks = "1 network" if self.measured == 1 else f"{self.measured} networks"
+        own = f"{networks} measured on it and " if self.measured else ""
         if task in known:
             return f"{own}whole networks that others measured on it"
         if any(t.device == task.device and t.engine == task.engine for t in known):

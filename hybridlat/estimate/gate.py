@@ -144,9 +144,9 @@ class _State:
 
     def gains(self, positions: list[int]) -> Matrix:
         """By how much measuring each alone would lower the variance."""
-        reach = (self.covariance @ self.weights)[positions] ** 2
+        covariance = (self.covariance @ self.weights)[positions] ** 2
         own = np.diag(self.covariance)[positions] + EXPECTED_NOISE_SHARE**2
-        return np.asarray(reach / own)
+        return np.asarray(covariance / own)
 
 
 def _exact(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
@@ -173,12 +173,12 @@ def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]
         while left:
             costs = np.array([state.posterior.priors[i].cost_s for i in left])
             gains = now.gains(left)
-            for place in np.argsort(costs, kind="stable"):
-                cost = spent + float(costs[place])
+            for index in np.argsort(costs, kind="stable"):
+                cost = spent + float(costs[index])
                 if cheapest is not None and cost >= cheapest[0]:
                     break
-                if now.width_of(now.variance - float(gains[place])) <= aim:
-                    cheapest = (cost, (*taken, left[int(place)]))
+                if now.width_of(now.variance - float(gains[index])) <= aim:
+                    cheapest = (cost, (*taken, left[int(index)]))
                     break
             if cheapest is not None and spent >= cheapest[0]:
                 break

@@ -51,21 +51,21 @@ def model_folders(target: Target | None) -> list[Path]:
     """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
     pattern = target.folder if target is not None else "*"
     folders = [
-        folder_in_use(place)
+        folder_in_use(entry)
         for root in (user_models_folder(), shipped("models"))
-        for place in sorted(root.glob(pattern))
+        for entry in sorted(root.glob(pattern))
     ]
     return [folder for folder in folders if folder is not None]
 
 
-def folder_in_use(place: Path) -> Path | None:
-    """The folder with the files in use of the target whose models lie in ``place``."""
+def folder_in_use(parent: Path) -> Path | None:
+    """The folder with the files in use of the target whose models lie in ``parent``."""
     try:
-        name = (place / CURRENT_FILE).read_text(encoding="utf-8").strip()
+        name = (parent / CURRENT_FILE).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         name = ""
-    versions = [place / VERSIONS_FOLDER / name] if name and Path(name).name == name else []
-    for folder in (*versions, place):
+    versions = [parent / VERSIONS_FOLDER / name] if name and Path(name).name == name else []
+    for folder in (*versions, parent):
         if (folder / CARD_FILE).is_file():
             return folder
     return None

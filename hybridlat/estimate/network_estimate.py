@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
@@ -10,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
+from hybridlat.errors import StoreError
 from hybridlat.estimate import gate, priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.fallback import fill_in
 from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
+from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import Partition
@@ -24,8 +27,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import LatencyStats
 
-NAMED = 5
-"""Operators that a warning names; the estimate's ``removed`` has all."""
+_log = logging.getLogger(__name__)
 MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
 
 
@@ -36,7 +38,7 @@ class Request:
     ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
     ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
     which the call began; ``network`` reads the file's network, where more than its cells is asked
-    for.
+    for. ``describe`` asks for what the cells are made of too.
     """
 
     file: OnnxFile
@@ -48,6 +50,7 @@ class Request:
     remeasure: bool = False
     why_not: str = ""
     started: float = 0.0
+    describe: bool = False
 
 
 @dataclass
@@ -214,10 +217,11 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
-        removed=tuple(request.file.node_names[i] for i in partition.removed),
+        removed=tuple(request.file.node_names[i] for i in _removed(request)),
         constants=len(request.file.constant_nodes.intersection(partition.removed)),
         to_measure=to_measure,
         tolerance=request.tolerance,
+        structure=_structure(request, data) if request.describe else None,
         warnings=(
             *data.warnings,
             *partition.warnings,
@@ -226,9 +230,32 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
             ),
             *_about_origins(rows),
             *_about_interval(data, state.kin),
-            *_about_removed(request.file, partition.removed),
         ),
     )
+
+
+def _removed(request: Request) -> list[int]:
+    """Operators that the engine does not run, those that only make constants last."""
+    constants = request.file.constant_nodes
+    return sorted(request.partition.removed, key=lambda position: position in constants)
+
+
+def _structure(request: Request, data: TargetData) -> Structure | None:
+    """What the cells are made of; None where the store has lost the text of one."""
+    from hybridlat.estimate.known_device import known_device
+    from hybridlat.estimate.network_structure import network_structure
+
+    hashes = [use.signature for use in request.partition.uses]
+    try:
+        texts = data.texts(request.partition, hashes)
+        ordered = [texts[h] for h in hashes]
+        device = known_device(data.target, data.store)
+        return network_structure(
+            request.file, request.partition, ordered, device, data.target.precision
+        )
+    except (StoreError, ValueError) as error:
+        _log.warning("%s is not drawn: %s", request.file.name, error)
+        return None
 
 
 def _about_cells(
@@ -284,27 +311,10 @@ def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
     ]
 
 
-def _about_removed(file: OnnxFile, removed: Sequence[int]) -> list[str]:
-    """A count of constants, and the first few of the other operators that do not run."""
-    others = [i for i in removed if i not in file.constant_nodes]
-    warnings = []
-    if others:
-        names = [f"{file.node_names[i]} ({file.op_types[i]})" for i in others[:NAMED]]
-        if len(others) > NAMED:
-            names.append(f"{len(others) - NAMED} more")
-        warnings.append(f"the engine runs no kernel for {', '.join(names)}")
-    if constants := len(removed) - len(others):
-        only = "operator that only makes constants is" if constants == 1 else (
-            "operators that only make constants are"
-        )  # fmt: skip
-        warnings.append(f"{constants} {only} folded")
-    return ["; ".join(warnings)] if warnings else []
-
-
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
     posterior, file, why_not = state.posterior, request.file, request.why_not
     total = posterior.sum_us
-    reach = normal_quantile(request.confidence)
+    z = normal_quantile(request.confidence)
     rows = []
     for i, use in enumerate(request.partition.uses):
         latency: float | None = float(posterior.latencies_us[i])
@@ -319,7 +329,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
             )  # fmt: skip
         else:
             spread = math.sqrt(max(float(posterior.covariance[i, i]), 0.0))
-            factor = math.exp(min(reach * spread, 20.0))
+            factor = math.exp(min(z * spread, 20.0))
             interval = (latency / factor, latency * factor)
             if source == "predicted" and guess is not None:
                 reason, trusted = guess.reason, guess.trusted

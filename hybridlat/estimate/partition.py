@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.graph.cells import Cell, cut
+from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import sign_in_order
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -31,13 +31,35 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class CellPlace:
+    """One use of a cell: the ``order``-th cell of the network's schedule, counted from 0.
+
+    ``reads`` are the orders of the cells whose results it reads, -1 for the network's inputs;
+    ``kernels`` the positions in the file that each kernel computes, in the order of the signature.
+    """
+
+    order: int
+    reads: tuple[int, ...]
+    kernels: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CellUse:
-    """One distinct cell of a network: ``nodes`` are positions in the file, of all its uses."""
+    """One distinct cell of a network: ``ops`` labels its kernels as the file lists them."""
 
     signature: str
     ops: tuple[str, ...]
-    nodes: tuple[int, ...]
-    count: int
+    places: tuple[CellPlace, ...]
+
+    @property
+    def count(self) -> int:
+        """How often the network holds the cell."""
+        return len(self.places)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Positions in the file of all operators in any of the uses."""
+        return tuple(n for place in self.places for n in sorted(sum(place.kernels, ())))
 
 
 @dataclass(frozen=True)
@@ -56,7 +78,10 @@ class Partition:
 
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""
-        uses = [[u.signature, list(u.ops), list(u.nodes), u.count] for u in self.uses]
+        uses = [
+            [u.signature, u.ops, [[p.order, p.reads, p.kernels] for p in u.places]]
+            for u in self.uses
+        ]
         body = [
             PARTITION_FORMAT,
             uses,
@@ -75,7 +100,10 @@ class Partition:
             return None
         _, uses, removed, batch, by, warnings = body
         return cls(
-            tuple(CellUse(s, tuple(ops), tuple(nodes), count) for s, ops, nodes, count in uses),
+            tuple(
+                CellUse(signature, tuple(ops), tuple(_place(*place) for place in places))
+                for signature, ops, places in uses
+            ),
             tuple(removed),
             batch,
             by,
@@ -109,12 +137,21 @@ class Partitioner:
         partition = self._remembered.get(key)
         if partition is None:
             partition = self._recall(key) or self._ask(file, batch, shapes, key)
-            self._remembered[key] = partition
-            if len(self._remembered) > MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
+            self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
         return partition
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over what another process was answered for the structure ``key``."""
+        if key not in self._remembered:
+            self._keep(key, partition)
+            self._remember(key, partition)
+
+    def _remember(self, key: str, partition: Partition) -> None:
+        self._remembered[key] = partition
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
 
     def _cache_key(self, key: str) -> str:
         return f"{_scope(self._identity(self._target), self._target)}/{key}"
@@ -133,13 +170,18 @@ class Partitioner:
         network = file.network(batch, shapes)
         partition = partition_network(network, self._lower(network, self._target), file.node_names)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        if self._store is not None:
-            try:
-                self._store.add_signatures(partition.texts)
-                self._store.cache_put(self._cache_key(key), partition.to_text())
-            except StoreError as error:  # the next process asks the engine again
-                _log.warning("a partition is not kept: %s", error)
+        self._keep(key, partition)
         return partition
+
+    def _keep(self, key: str, partition: Partition) -> None:
+        """For the next process, with the texts of its cells where they are at hand."""
+        if self._store is None or not partition.texts:
+            return
+        try:
+            self._store.add_signatures(partition.texts)
+            self._store.cache_put(self._cache_key(key), partition.to_text())
+        except StoreError as error:  # the next process asks the engine again
+            _log.warning("a partition is not kept: %s", error)
 
 
 def _scope(identity: str, target: Target) -> str:
@@ -164,27 +206,36 @@ def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowerin
     return word == "split"
 
 
+def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
+    return CellPlace(order, tuple(reads), tuple(map(tuple, kernels)))
+
+
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
-    place = {name: i for i, name in enumerate(file_names)}
-    grouped: dict[str, list[Cell]] = {}
+    position_of = {name: i for i, name in enumerate(file_names)}
+    in_file = [position_of[node.name] for node in network.nodes]
+    ops: dict[str, tuple[str, ...]] = {}
+    places: dict[str, list[CellPlace]] = {}
     texts: dict[str, str] = {}
-    for cell in cut(lowered, network):
-        signature = sign(cell.network)
+    maker: dict[str, int] = {}
+    for order, cell in enumerate(cut(lowered, network)):
+        signature, kernels = sign_in_order(cell.network)
         texts[signature.hash] = signature.text
-        grouped.setdefault(signature.hash, []).append(cell)
-    uses = tuple(
-        CellUse(
-            hash_,
-            cells[0].ops,
-            tuple(place[network.nodes[i].name] for cell in cells for i in cell.origins),
-            len(cells),
+        ops.setdefault(signature.hash, cell.ops)
+        origins = [lowered.origins[cell.positions[kernel]] for kernel in kernels]
+        cell_place = CellPlace(
+            order,
+            tuple(sorted({maker.get(name, -1) for name in cell.network.inputs})),
+            tuple(tuple(in_file[i] for i in each) for each in origins),
         )
-        for hash_, cells in grouped.items()
+        places.setdefault(signature.hash, []).append(cell_place)
+        maker.update((name, order) for node in cell.network.nodes for name in node.outputs if name)
+    uses = tuple(
+        CellUse(hash_, ops[hash_], tuple(cell_place)) for hash_, cell_place in places.items()
     )
-    removed = [place[network.nodes[i].name] for i in lowered.removed]
-    removed += [place[name] for name in network.folded]
-    removed += [place[name] for name, _ in network.left_out]
+    removed = [in_file[i] for i in lowered.removed]
+    removed += [position_of[name] for name in network.folded]
+    removed += [position_of[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)

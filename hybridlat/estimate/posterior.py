@@ -4,7 +4,7 @@ The model's errors are not independent: two 1×1 convolutions of one network ten
 same direction. With e = ln(true / predicted) of each cell, the errors of one network are taken as a
 multivariate Student process around zero whose correlation is
 
-    network + kind·K(i,j) + near·K(i,j)·exp(−d(i,j)²/(2·reach²)) + rest·[i = j]
+    network + kind·K(i,j) + near·K(i,j)·exp(−d(i,j)²/(2·length_scale²)) + rest·[i = j]
 
 where K is the cosine of what the two cells compute (shares of their time by kind of operator) and d
 the distance of their shapes in octaves. Measuring a cell conditions the process (simple kriging):
@@ -35,7 +35,7 @@ class CellPrior:
     ``latency_us`` is of one use; None where nothing can be said of it. ``spread_share`` is the
     standard error of ln(latency): the measurement's noise, or the model's half-width divided by
     the quantile it was taken at. ``cost_s`` is the device time that measuring it takes. ``kinds``
-    are the shares of its time by kind of operator, ``place`` its shape in octaves (base-2
+    are the shares of its time by kind of operator, ``coordinates`` its shape in octaves (base-2
     logarithms); cells without a place are near only through their kind.
     """
 
@@ -47,7 +47,7 @@ class CellPrior:
     source: LatencySource = "predicted"
     cost_s: float = 1.0
     kinds: tuple[tuple[str, float], ...] = ()
-    place: tuple[float, ...] = ()
+    coordinates: tuple[float, ...] = ()
 
     @property
     def must_be_measured(self) -> bool:
@@ -55,28 +55,31 @@ class CellPrior:
         return self.source != "measured" and (self.latency_us is None or not self.trusted)
 
 
+_KEYS = {"length_scale": "reach", "untrusted_factor": "strangeness"}  # their names on disk
+
+
 @dataclass(frozen=True, slots=True)
 class Correlation:
     """How the standardised errors of the cells of one network go together.
 
     ``network``, ``kind`` and ``near`` are the shared parts (0..1, together at most 0.95),
-    ``reach`` is in octaves, ``inflation`` multiplies the stated variance, ``strangeness`` the
-    spread of cells that are not trusted, and ``degrees`` are the degrees of freedom of the Student
-    process: few when networks differ much in how wrong they are.
+    ``length_scale`` is in octaves, ``inflation`` multiplies the stated variance,
+    ``untrusted_factor`` the spread of cells that are not trusted, and ``degrees`` are the degrees
+    of freedom of the Student process: few when networks differ much in how wrong they are.
     """
 
     network: float = 0.05
     kind: float = 0.1
     near: float = 0.3
-    reach: float = 1.5
+    length_scale: float = 1.5
     inflation: float = 1.0
-    strangeness: float = 1.5
+    untrusted_factor: float = 1.5
     degrees: float = 16.0
 
     def matrix(self, priors: Sequence[CellPrior]) -> Matrix:
-        """Correlation of the errors of ``facts``: ones on the diagonal, positive definite."""
+        """Correlation of the errors of ``priors``: ones on the diagonal, positive definite."""
         kinds = kind_similarity(priors)
-        near = np.exp(-squared_distances(priors) / (2.0 * self.reach**2))
+        near = np.exp(-squared_distances(priors) / (2.0 * self.length_scale**2))
         shared = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
         return np.asarray(shared)
@@ -84,15 +87,17 @@ class Correlation:
     def spreads(self, priors: Sequence[CellPrior]) -> Matrix:
         """Standard error of each cell, wider for those outside what the model was trained on."""
         return np.array(
-            [f.spread_share * (1.0 if f.trusted else self.strangeness) for f in priors], dtype=float
+            [f.spread_share * (1.0 if f.trusted else self.untrusted_factor) for f in priors],
+            dtype=float,
         )
 
     def to_json(self) -> dict[str, float]:
-        return asdict(self)
+        return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, float]) -> Correlation:
-        return cls(**{name: float(value) for name, value in body.items()})
+        names = {key: name for name, key in _KEYS.items()}
+        return cls(**{names.get(key, key): float(value) for key, value in body.items()})
 
 
 def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
@@ -108,12 +113,15 @@ def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
 
 
 def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
-    """Squared distance between the cells' places, in octaves² per coordinate; 0 without places."""
-    width = max((len(f.place) for f in priors), default=0)
+    """Squared distance between the cells' shapes, in octaves² per coordinate; 0 without
+    coordinates."""
+    width = max((len(f.coordinates) for f in priors), default=0)
     if width == 0:
         return np.zeros((len(priors), len(priors)))
-    place = np.array([f.place if len(f.place) == width else (math.nan,) * width for f in priors])
-    difference = place[:, None, :] - place[None, :, :]
+    coordinates = np.array(
+        [f.coordinates if len(f.coordinates) == width else (math.nan,) * width for f in priors]
+    )
+    difference = coordinates[:, None, :] - coordinates[None, :, :]
     squared = np.mean(difference**2, axis=2)
     return np.asarray(np.where(np.isnan(squared), np.inf, squared))
 
@@ -122,7 +130,7 @@ def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
 class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
-    ``facts`` are what was stated at the start, ``measured`` what was learned since: position →
+    ``priors`` are what was stated at the start, ``measured`` what was learned since: position →
     (latency in µs, relative noise). Immutable: ``observe`` gives a new posterior.
     """
 

@@ -43,7 +43,7 @@ def describe(text: str) -> Description:
     column = {name: cells.column(name) for name in COLUMNS}
     moved = column["in_bytes"] + column["weight_bytes"] + column["out_bytes"]
     kinds: dict[str, float] = {}
-    place = [0.0, 0.0, 0.0, 0.0]
+    coordinates = [0.0, 0.0, 0.0, 0.0]
     works = [max(f / _FLOP_PER_BYTE, b, 1.0) for f, b in zip(column["flop"], moved, strict=True)]
     total = math.fsum(works)
     for i, work in enumerate(works):
@@ -57,8 +57,8 @@ def describe(text: str) -> Description:
             column["k_h"][i] * column["k_w"][i],
         )
         for axis, size in enumerate(sizes):
-            place[axis] += share * math.log2(max(float(size), 1.0))
-    return tuple(sorted(kinds.items())), tuple(place)
+            coordinates[axis] += share * math.log2(max(float(size), 1.0))
+    return tuple(sorted(kinds.items())), tuple(coordinates)
 
 
 def _kind(op: str, column: Mapping[str, NDArray[np.float64]], i: int) -> str:
@@ -84,7 +84,7 @@ def predicted(
     if prediction.interval_us is not None and prediction.interval_us[0] > 0:
         low, high = prediction.interval_us
         spread = max(math.log(high / low) / 2 / normal_quantile(confidence), 1e-3)
-    kinds, place = describe(text)
+    kinds, coordinates = describe(text)
     return CellPrior(
         signature=signature,
         count=count,
@@ -94,7 +94,7 @@ def predicted(
         source="predicted" if latency is not None else "unsupported",
         cost_s=measuring_cost_s(latency) if cost_s is None else cost_s,
         kinds=kinds,
-        place=_with_latency(place, latency),
+        coordinates=_with_latency(coordinates, latency),
     )
 
 
@@ -102,13 +102,13 @@ def measured(
     signature: str, text: str, count: int, latency_us: float, spread_share: float
 ) -> CellPrior:
     """A cell that the records know."""
-    kinds, place = describe(text)
+    kinds, coordinates = describe(text)
     return CellPrior(
         signature, count, latency_us, spread_share, True, "measured", 0.0, kinds,
-        _with_latency(place, latency_us),
+        _with_latency(coordinates, latency_us),
     )  # fmt: skip
 
 
-def _with_latency(place: tuple[float, ...], latency_us: float | None) -> tuple[float, ...]:
+def _with_latency(coordinates: tuple[float, ...], latency_us: float | None) -> tuple[float, ...]:
     """Errors of a cell of a few µs and of one of some ms have different causes: one more axis."""
-    return place if latency_us is None else (*place, math.log2(max(latency_us, 1e-3)))
+    return coordinates if latency_us is None else (*coordinates, math.log2(max(latency_us, 1e-3)))

@@ -34,8 +34,10 @@ T = TypeVar("T")
 class TargetData:
     """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
 
-    def __init__(self, target: Target, store: Store) -> None:
+    def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
+        """``models`` are folders to take the target's model from, else those installed."""
         self.target, self.store = target, store
+        self._models = models
         self.kin = registry.kin(target)
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
@@ -117,9 +119,13 @@ class TargetData:
                        quantiles=lent.quantiles, levels=lent.levels,
                        confidence=lent.confidence)  # fmt: skip
 
+    @property
+    def _folders(self) -> Sequence[Path]:
+        return model_folders(self.target) if self._models is None else self._models
+
     @cached_property
     def _own_composition(self) -> Composition | None:
-        return _first(read_composition, model_folders(self.target), self.warnings)
+        return _first(read_composition, self._folders, self.warnings)
 
     @property
     def has_composition(self) -> bool:
@@ -162,11 +168,8 @@ class TargetData:
         Where it has none, that of files of another precision: it knows the cells that both have,
         and says of the others that it has never seen such operators.
         """
-        for target in (self.target, *self.kin):
-            found = _first(read_model, model_folders(target), self.warnings)
-            if found is not None:
-                return found
-        return None
+        folders = [self._folders, *(model_folders(target) for target in self.kin)]
+        return _first(read_model, [folder for each in folders for folder in each], self.warnings)
 
 
 @cache

@@ -7,12 +7,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from hybridlat.estimate.posterior import ErrorPosterior
-from hybridlat.evaluation.cross_fitting import CrossFitted, FitConfig
+from hybridlat.evaluation.cross_fitting import CrossFitted
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.evaluation.results import MethodResult
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline
+from hybridlat.model.training_problem import FitConfig
 
 _UNSEEN = "unseen"
 _MEASURED = "measured"
@@ -34,7 +35,7 @@ def evaluate_baselines(
     results: list[MethodResult] = []
     for name in names:
         kind = baselines.load(name)
-        if not _things(kind, dataset):
+        if not _cells_of(kind, dataset):
             continue
         seen_all = _fit(kind, dataset, (), config)
         predictions: dict[str, list[Prediction]] = {}
@@ -68,17 +69,17 @@ def evaluate_baselines(
     return results
 
 
-def _things(kind: type[Baseline], dataset: Dataset) -> Mapping[str, MeasuredCell]:
+def _cells_of(kind: type[Baseline], dataset: Dataset) -> Mapping[str, MeasuredCell]:
     return dataset.cells if kind.unit == "cell" else dataset.layers
 
 
 def _parts(
     kind: type[Baseline], dataset: Dataset, parts: Sequence[tuple[str, int]]
 ) -> list[str] | None:
-    things = _things(kind, dataset)
-    if not parts or any(h not in things for h, _ in parts):
+    cells = _cells_of(kind, dataset)
+    if not parts or any(h not in cells for h, _ in parts):
         return None
-    return [things[h].text for h, _ in parts]
+    return [cells[h].text for h, _ in parts]
 
 
 def _fit(
@@ -87,7 +88,7 @@ def _fit(
     groups = dataset.groups() if kind.unit == "cell" else {}
     rows = [
         baselines.TrainingRow(t.text, t.latency_us, groups.get(h) or t.labels.get("network", h))
-        for h, t in sorted(_things(kind, dataset).items())
+        for h, t in sorted(_cells_of(kind, dataset).items())
         if h not in forbidden
     ]
     model = kind(config.device, config.precision, config.seed)
@@ -121,7 +122,7 @@ def _answer(
     measured: Collection[int],
 ) -> Prediction:
     parts = network.cells if kind.unit == "cell" else network.layers
-    things = _things(kind, dataset)
+    cells = _cells_of(kind, dataset)
     uses = [count * us for (_, count), us in zip(parts, values, strict=True)]
     total = math.fsum(uses)
     return Prediction(
@@ -129,7 +130,7 @@ def _answer(
         true_us=network.latency_us,
         predicted_us=total,
         measured_share=math.fsum(uses[i] for i in measured) / total if total > 0 else 0.0,
-        device_s=math.fsum(things[parts[i][0]].cost_s for i in measured),
+        device_s=math.fsum(cells[parts[i][0]].cost_s for i in measured),
         cells=len(parts),
         cells_measured=len(measured),
     )

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from hybridlat.estimate import priors
 from hybridlat.estimate.composition import Composition
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel, of_cells
-from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.dataset import Dataset
 from hybridlat.evaluation.metrics import Prediction, Score, mean_score, score
 from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
-from hybridlat.evaluation.selection_curves import cell_reach
+from hybridlat.evaluation.selection_curves import cell_interval_factor
 from hybridlat.evaluation.splits import random_split
 from hybridlat.model import baselines
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 SIZES = (300, 3000)
@@ -68,8 +68,10 @@ def evaluate_cells(
                     if size == largest:
                         chosen[seed] = order[: math.ceil(GATED_SHARE * len(test))]
                 elif method == _OWN_MODEL:
-                    said, took = ours[size, seed]
-                    predictions = tuple(dataclasses.replace(a, interval_us=None) for a in said)
+                    own_predictions, took = ours[size, seed]
+                    predictions = tuple(
+                        dataclasses.replace(a, interval_us=None) for a in own_predictions
+                    )
                 else:
                     predictions, took = _baseline(data, config, method, train, test, seed)
                 spent += 1e3 * took / len(seeds)
@@ -133,24 +135,20 @@ def _own(
         [data.texts[i] for i in train],
         data.truth[train],
         [data.hashes[i] for i in train],
-        config.device,
-        seed,
-        precision=config.precision,
-        priors=config.priors,
-        confidence=config.confidence,
+        dataclasses.replace(config, seed=seed),
     )
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()
-    said = model.predict(wanted)
+    cell_predictions = model.predict(wanted)
     took = time.perf_counter() - began
     level = Composition(confidence=config.confidence)
     predictions = []
     spreads = []
-    for i, text, prediction in zip(test, wanted, said, strict=True):
+    for i, text, prediction in zip(test, wanted, cell_predictions, strict=True):
         cell = priors.predicted(data.hashes[i], text, 1, prediction, config.confidence)
         latency = math.nan if cell.latency_us is None else cell.latency_us
-        reach = cell_reach(cell, level)
-        interval = None if cell.latency_us is None else (latency / reach, latency * reach)
+        factor = cell_interval_factor(cell, level)
+        interval = None if cell.latency_us is None else (latency / factor, latency * factor)
         predictions.append(Prediction(data.hashes[i], float(data.truth[i]), latency, interval))
         # What must be measured comes first; then what the model is least sure of.
         spreads.append(math.inf if cell.must_be_measured else cell.spread_share)
@@ -171,11 +169,11 @@ def _baseline(
     )
     wanted = [data.texts[i] for i in test]
     began = time.perf_counter()
-    said = model.predict(wanted)
+    answers = model.predict(wanted)
     took = time.perf_counter() - began
     return tuple(
         Prediction(data.hashes[i], float(data.truth[i]), float(us))
-        for i, us in zip(test, said, strict=True)
+        for i, us in zip(test, answers, strict=True)
     ), took
 
 

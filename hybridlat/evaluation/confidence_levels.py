@@ -73,14 +73,14 @@ def of_cells(predictions: Sequence[Prediction], confidence: float) -> tuple[Conf
     """Predicted cells: their intervals of ``confidence``, stretched as users get to see them."""
     unit = normal_quantile(confidence)
 
-    def at(level: float, said: Prediction) -> Prediction:
-        if said.interval_us is None or not math.isfinite(said.predicted_us):
-            return said
-        low, high = said.interval_us
+    def at(level: float, prediction: Prediction) -> Prediction:
+        if prediction.interval_us is None or not math.isfinite(prediction.predicted_us):
+            return prediction
+        low, high = prediction.interval_us
         ratio = normal_quantile(level) / unit
-        us = said.predicted_us
+        us = prediction.predicted_us
         bounds = (us * (low / us) ** ratio, us * (high / us) ** ratio)
-        return dataclasses.replace(said, interval_us=bounds)
+        return dataclasses.replace(prediction, interval_us=bounds)
 
     return levels({level: [at(level, a) for a in predictions] for level in CALIBRATED_AT})
 

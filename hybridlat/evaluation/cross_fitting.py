@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import priors as priors
 from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.model_folders import model_folders
+from hybridlat.estimate.known_device import keep_device, known_device
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
-from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-
-
-@dataclass(frozen=True)
-class FitConfig:
-    """Everything but the records that a fit depends on."""
-
-    device: Device
-    precision: str
-    seed: int = 0
-    priors: tuple[CellModel, ...] = ()
-    confidence: float = 0.9
 
 
 def device_of(target: Target, store: Store) -> Device:
@@ -38,19 +27,11 @@ def device_of(target: Target, store: Store) -> Device:
     The data sheet of its device; else what its model in use was trained with; else, for this
     machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
     """
-    if target.device in device_sheets.names():
-        return device_sheets.load(target.device)
-    for folder in model_folders(target):
-        device = read_device(folder)
-        if device is not None:
-            return device
-    key = f"device/{target.device}/{target.threads}"
-    kept = store.cache_get(key)
-    if kept is None:
-        body = asdict(device_sheets.of_target(target))
-        store.cache_put(key, json.dumps(body, sort_keys=True))
-        kept = store.cache_get(key) or json.dumps(body)
-    return Device.from_mapping(json.loads(kept))
+    found = known_device(target, store)
+    if found is None:
+        keep_device(target, store, device_sheets.of_target(target))
+        found = known_device(target, store)
+    return found or device_sheets.of_target(target)
 
 
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
@@ -63,11 +44,7 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
         [dataset.cells[h].text for h in chosen],
         np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
-        config.device,
-        config.seed,
-        precision=config.precision,
-        priors=config.priors,
-        confidence=config.confidence,
+        config,
     )
 
 
@@ -75,11 +52,11 @@ def predicted_cells(
     model: CellModel, dataset: Dataset, cells: Sequence[tuple[str, int]]
 ) -> tuple[CellPrior, ...]:
     """What the model says of the cells of a network, with what measuring each would cost."""
-    things = [dataset.cells[h] for h, _ in cells]
-    said = model.predict([t.text for t in things])
+    measured_cells = [dataset.cells[h] for h, _ in cells]
+    predictions = model.predict([t.text for t in measured_cells])
     return tuple(
-        priors.predicted(h, thing.text, count, prediction, model.confidence, thing.cost_s)
-        for (h, count), thing, prediction in zip(cells, things, said, strict=True)
+        priors.predicted(h, cell.text, count, prediction, model.confidence, cell.cost_s)
+        for (h, count), cell, prediction in zip(cells, measured_cells, predictions, strict=True)
     )
 
 
@@ -114,18 +91,18 @@ def cross_fit(
     dataset: Dataset,
     networks: Sequence[WholeNetwork],
     config: FitConfig,
-    place: Mapping[str, int],
+    fold_of: Mapping[str, int],
     also_forbidden: Collection[str] = (),
     on_message: OnMessage = silent,
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
-    ``place`` is the fold of each network by name; ``on_message`` hears of every model, since each
+    ``fold_of`` is the fold of each network by name; ``on_message`` hears of every model, since each
     takes from seconds to a minute.
     """
     folds: dict[int, list[WholeNetwork]] = {}
     for network in networks:
-        folds.setdefault(place[network.name], []).append(network)
+        folds.setdefault(fold_of[network.name], []).append(network)
     models: dict[int, CellModel] = {}
     by_name: dict[str, HeldOutNetwork] = {}
     for number, (fold, members) in enumerate(sorted(folds.items())):

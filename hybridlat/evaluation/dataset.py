@@ -153,9 +153,9 @@ def load(
     cells: dict[str, MeasuredCell] = {}
     layers: dict[str, MeasuredCell] = {}
     for (kind, signature), summaries in sorted(grouped.items()):
-        thing = _thing(texts.get(signature), list(summaries.values()))
-        if kind != "network" and thing is not None and _chosen(thing, where or {}):
-            (cells if kind == "cell" else layers)[signature] = thing
+        cell = _measured_cell(texts.get(signature), list(summaries.values()))
+        if kind != "network" and cell is not None and _chosen(cell, where or {}):
+            (cells if kind == "cell" else layers)[signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
     for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
@@ -176,15 +176,15 @@ def load(
     return Dataset(target, cells, layers, tuple(networks.values()))
 
 
-def _chosen(thing: MeasuredCell, where: Mapping[str, str]) -> bool:
+def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:
     if not where:
         return True
-    row = geometry([thing.text]).values[0]
+    row = geometry([cell.text]).values[0]
     for name, wanted in where.items():
         if name in COLUMN:
             if float(row[COLUMN[name]]) != _size(name, wanted):
                 return False
-        elif thing.labels.get(name) != wanted:
+        elif cell.labels.get(name) != wanted:
             return False
     return True
 
@@ -198,7 +198,7 @@ def _size(name: str, wanted: str) -> float:
         ) from None
 
 
-def _thing(text: str | None, records: list[_RecordSummary]) -> MeasuredCell | None:
+def _measured_cell(text: str | None, records: list[_RecordSummary]) -> MeasuredCell | None:
     known = aggregate(r.row for r in records)
     if text is None or known.latency_us is None:
         return None

@@ -3,8 +3,8 @@
 Targets with whole networks are judged in the three regimes, each network once, held out by name in
 five folds. Targets without (a public data set of cells) are judged per cell. Targets of which only
 whole networks are recorded are learned together with all others of their engine's family. A target
-that cannot be judged is a row with its reason, and costs the others nothing. Everything is kept as
-nested MLflow runs, target by target: one for the call, one per target, one per method.
+that cannot be judged is a row with its reason, and costs the others nothing. Every row is an MLflow
+run, kept target by target (see run_log).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, run_log, tracking
 from hybridlat.evaluation.cell_level import evaluate_cells
-from hybridlat.evaluation.cross_fitting import FitConfig, device_of
+from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
 from hybridlat.evaluation.network_level import evaluate_networks
 from hybridlat.evaluation.results import ResultRow, TargetReport
@@ -27,6 +27,7 @@ from hybridlat.evaluation.whole_network_level import Families
 from hybridlat.evaluation.whole_network_report import WholeNetworks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.baselines import sums
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
@@ -114,9 +115,9 @@ def evaluate_targets(
 ) -> Evaluation:
     """Judge ``targets``: those named, or all that the store or the shipped packs have cells of.
 
-    Where none is named, those with the fewest records come first. ``on_judged`` is given the rows
-    of each target as soon as they are there, and what is behind them (None where it could not be
-    judged: its one row has the reason). Deterministic but for ``predict_ms``.
+    Where none is named, those with the fewest records come first. ``on_evaluated`` is given the
+    rows of each target as soon as they are there, and what is behind them (None where it could not
+    be judged: its one row has the reason). Deterministic but for ``predict_ms``.
     Raises InputError where not one target could be judged.
     """
     chosen = options or EvaluationOptions()
@@ -129,26 +130,26 @@ def evaluate_targets(
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
         refused: list[HybridlatError] = []
-        with tracker.run("evaluate") as whole:
-            try:
-                for place, target in enumerate(order):
-                    if len(order) > 1:
-                        on_message(_what_is_next(place, order))
-                    new, report = _one_target(target, chosen, opened, whole, whole_networks)
-                    if isinstance(new, HybridlatError):
-                        refused.append(new)
-                        new = [ResultRow.without_figures(target, str(new))]
-                        on_message(f"{target} is left out: {new[0].reason}")
-                    if report is not None:
-                        reports.append(report)
-                    rows += new
-                    if on_evaluated is not None and (report is not None or len(order) > 1):
-                        on_evaluated(new, report)
-            finally:
-                if reports:
-                    whole.text("leaderboard.md", leaderboard.markdown(rows))
-            if not reports:
-                raise _none_of_them(refused)
+        log = run_log.RunLog(tracker, opened.url, chosen.where, chosen.regimes)
+        try:
+            for place, target in enumerate(order):
+                if len(order) > 1:
+                    on_message(_what_is_next(place, order))
+                new, report = _one_target(target, chosen, opened, log, whole_networks)
+                if isinstance(new, HybridlatError):
+                    refused.append(new)
+                    new = [ResultRow.without_figures(target, str(new))]
+                    on_message(f"{target} is left out: {new[0].reason}")
+                if report is not None:
+                    reports.append(report)
+                rows += new
+                if on_evaluated is not None and (report is not None or len(order) > 1):
+                    on_evaluated(new, report)
+        finally:
+            if reports:
+                log.describe()
+        if not reports:
+            raise _none_of_them(refused)
     return Evaluation(tuple(rows), tuple(reports))
 
 
@@ -169,7 +170,7 @@ def _one_target(
     target: Target,
     options: EvaluationOptions,
     store: Store,
-    whole: tracking.TrackedRun,
+    log: run_log.RunLog,
     whole_networks: WholeNetworks,
 ) -> tuple[list[ResultRow] | HybridlatError, TargetReport | None]:
     """Its rows and the report behind them, or why there are none."""
@@ -183,9 +184,9 @@ def _one_target(
     except tracking.TrackingError:
         raise
     except HybridlatError as error:
-        run_log.keep_reason(target, str(error), whole)
+        log.keep_reason(target, str(error))
         return error, None
-    return run_log.keep_target(report, config, whole, options.where, options.regimes), report
+    return log.keep_target(report, config), report
 
 
 def _report(
@@ -211,9 +212,9 @@ def _report(
     return report, config
 
 
-def _what_is_next(place: int, order: Sequence[Target]) -> str:
-    after = f", then {order[place + 1]}" if place + 1 < len(order) else ""
-    return f"target {place + 1} of {len(order)}: {order[place]}{after}"
+def _what_is_next(index: int, order: Sequence[Target]) -> str:
+    after = f", then {order[index + 1]}" if index + 1 < len(order) else ""
+    return f"target {index + 1} of {len(order)}: {order[index]}{after}"
 
 
 def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:

@@ -55,12 +55,12 @@ def _percent(value: float | None) -> str:
 
 def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """By regime as they came, and within one by RMSPE; who answers less than asked comes last."""
-    place = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
+    rank = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
     enough = _enough(rows)
     return sorted(
         rows,
         key=lambda r: (
-            place[r.regime],
+            rank[r.regime],
             r.score.rmspe is None,
             not _answers(r, enough),
             r.score.rmspe or 0.0,

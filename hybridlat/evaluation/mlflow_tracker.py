@@ -7,18 +7,26 @@ become one sentence.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
+import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybridlat import onnx_io
 from hybridlat.evaluation.tracking import (
     CHAMPION,
     EXPERIMENT,
+    KIND,
+    SERVED_BY,
+    SERVED_FILES,
+    Kept,
     TrackedRun,
     Tracker,
     TrackingError,
@@ -26,11 +34,14 @@ from hybridlat.evaluation.tracking import (
     git_commit,
     model_name,
 )
+from hybridlat.graph.reference_networks import null_network
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_EXPERIMENT_KIND = ("mlflow.experimentKind", "custom_model_development")
+_MOST_DIGEST = 36
 _MOST_PARAMETER = 500
 _MOST_AT_ONCE = 500
 
@@ -69,8 +80,8 @@ def _calling(what: str) -> Iterator[None]:
 
 
 class _MlflowRun(TrackedRun):
-    def __init__(self, client: Any, run_id: str, experiment: str) -> None:
-        self._client, self.id, self._experiment = client, run_id, experiment
+    def __init__(self, client: Any, run_id: str) -> None:
+        self._client, self.id = client, run_id
 
     def parameters(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
@@ -113,23 +124,25 @@ class _MlflowRun(TrackedRun):
         with _calling(f"keep the files of {folder}"):
             self._client.log_artifacts(self.id, str(folder), name)
 
-    @contextlib.contextmanager
-    def nested(self, name: str) -> Iterator[TrackedRun]:
-        with _started(self._client, self._experiment, name, self.id) as run:
-            yield run
+    def dataset(self, name: str, digest: str, source: str) -> None:
+        from mlflow.entities import Dataset, DatasetInput
+
+        kept = Dataset(name, digest[:_MOST_DIGEST], "local", json.dumps({"uri": source}))
+        with _calling(f"keep the data set {name}"):
+            self._client.log_inputs(self.id, [DatasetInput(kept)])
 
 
 @contextlib.contextmanager
-def _started(client: Any, experiment: str, name: str, parent: str | None) -> Iterator[_MlflowRun]:
+def _started(
+    client: Any, experiment: str, name: str, given: Mapping[str, str]
+) -> Iterator[_MlflowRun]:
     with _calling("start a run"):
-        tags = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL"}
+        tags = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL", **given}
         commit = git_commit()
         if commit:
             tags["mlflow.source.git.commit"] = commit
-        if parent is not None:
-            tags["mlflow.parentRunId"] = parent
         made = client.create_run(experiment, run_name=name, tags=tags)
-    run = _MlflowRun(client, made.info.run_id, experiment)
+    run = _MlflowRun(client, made.info.run_id)
     try:
         yield run
     except BaseException:
@@ -152,25 +165,53 @@ class MlflowTracker(Tracker):
             self._experiment: str = (
                 experiment.experiment_id if experiment is not None else self._new_experiment()
             )
+            # Without it the page opens on views for language models.
+            if experiment is None or _EXPERIMENT_KIND[0] not in experiment.tags:
+                self._client.set_experiment_tag(self._experiment, *_EXPERIMENT_KIND)
 
     def _new_experiment(self) -> str:
-        place = None
+        location = None
         if self.uri.startswith("sqlite:///"):
             # MLflow would put artifacts below the folder it happens to be started in.
             folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent
-            place = (folder / "mlflow-artifacts").as_uri()
-        return str(self._client.create_experiment(EXPERIMENT, artifact_location=place))
+            location = (folder / "mlflow-artifacts").as_uri()
+        return str(self._client.create_experiment(EXPERIMENT, artifact_location=location))
 
     @contextlib.contextmanager
-    def run(self, name: str) -> Iterator[TrackedRun]:
-        with _started(self._client, self._experiment, name, None) as run:
+    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
+        with _started(self._client, self._experiment, name, tags or {}) as run:
             yield run
+
+    def latest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
+        found: dict[tuple[str, ...], Kept] = {}
+        chosen = f"tags.{KIND} = '{kind}' and attributes.status = 'FINISHED'"
+        token: str | None = None
+        with _calling("read the runs kept"):
+            while token is None or token:
+                page = self._client.search_runs(
+                    [self._experiment], chosen, max_results=1000, page_token=token or None,
+                    order_by=["attributes.start_time DESC"],
+                )  # fmt: skip
+                for run in page:
+                    own = run.data.tags
+                    key = tuple(own.get(tag, "") for tag in tags)
+                    found.setdefault(key, Kept(dict(own), dict(run.data.metrics)))
+                token = page.token or ""
+        return list(found.values())
+
+    def describe(self, text: str) -> None:
+        with _calling("describe the experiment"):
+            self._client.set_experiment_tag(self._experiment, "mlflow.note.content", text)
 
     def register(
         self, target: Target, run: TrackedRun, folder: Path, device: str
     ) -> Version | None:
         name = model_name(target)
-        run.files(folder, "model")
+        with tempfile.TemporaryDirectory() as scratch:
+            model = Path(scratch) / "model"
+            with _calling(f"write the model of {target}"):
+                _write_pyfunc(model, folder)
+            run.files(model, "model")
         with _calling(f"register {name}"):
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(
@@ -195,8 +236,9 @@ class MlflowTracker(Tracker):
 
     def download(self, version: Version, folder: Path) -> Path | None:
         with _calling(f"fetch {version.name} version {version.number}"):
-            downloaded = self._client.download_artifacts(version.run_id, "model", str(folder))
-        return Path(downloaded)
+            found = Path(self._client.download_artifacts(version.run_id, "model", str(folder)))
+        written = found / "data" / SERVED_FILES
+        return written if written.is_dir() else found  # before, a version was the files alone
 
     def _version(self, made: Any) -> Version:
         with _calling("read a model version"):
@@ -204,6 +246,45 @@ class MlflowTracker(Tracker):
         return Version(
             made.name, str(made.version), made.run_id, dict(data.metrics), dict(data.params)
         )
+
+
+def _write_pyfunc(place: Path, files: Path) -> None:
+    """``files`` as a model that MLflow loads by the code of `training.served_model`: no pickle."""
+    import mlflow.pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    numbers = ("latency_us", "low_us", "high_us", "measured_share")
+    texts = ("network", "reason")
+    outputs = [ColSpec(DataType.double, name) for name in numbers]
+    outputs += [ColSpec(DataType.string, name) for name in texts]
+    signature = ModelSignature(
+        inputs=Schema([ColSpec(DataType.binary)]),
+        outputs=Schema(outputs),
+        params=ParamSchema(
+            [
+                ParamSpec("batch", DataType.long, 0),
+                ParamSpec("confidence", DataType.double, 0.9),
+            ]
+        ),
+    )
+    data = place.with_name(SERVED_FILES)
+    shutil.copytree(files, data)
+    mlflow.pyfunc.save_model(
+        path=str(place), loader_module=SERVED_BY, data_path=str(data), signature=signature,
+        input_example=[onnx_io.to_onnx(null_network(4), None)],
+        pip_requirements=[_requirement()],
+    )  # fmt: skip
+
+
+def _requirement() -> str:
+    """This package as pip names it; without a version where it runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"hybridlat=={version('hybridlat')}"
+    except PackageNotFoundError:
+        return "hybridlat"
 
 
 def _metric_name(name: str) -> str:

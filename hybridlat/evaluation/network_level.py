@@ -16,12 +16,13 @@ from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.evaluation import confidence_levels, selection_curves
 from hybridlat.evaluation.baseline_runs import evaluate_baselines
-from hybridlat.evaluation.cross_fitting import CrossFitted, FitConfig, cross_fit
+from hybridlat.evaluation.cross_fitting import CrossFitted, cross_fit
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.splits import FOLDS, even_folds
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
@@ -41,8 +42,8 @@ def evaluate_networks(
     on_message(
         f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn"
     )
-    place = even_folds((n.name for n in networks), folds)
-    fitted = cross_fit(dataset, networks, config, place, on_message=on_message)
+    fold_of = even_folds((n.name for n in networks), folds)
+    fitted = cross_fit(dataset, networks, config, fold_of, on_message=on_message)
     compositions = {
         fold: fit_composition(fitted.others(fold), config.confidence) for fold in fitted.folds
     }
@@ -112,9 +113,9 @@ def _play(
         regime = f"gated@{tolerance * 100:g}%"
         posterior = simulate_gate(network, composition, tolerance)
         posteriors.setdefault(regime, {})[whole.name] = posterior
-        said = prediction_in(network, composition, posterior)
-        predictions.setdefault(regime, []).append(said)
-        spent.setdefault(regime, []).append(said.device_s / total_s)
+        prediction = prediction_in(network, composition, posterior)
+        predictions.setdefault(regime, []).append(prediction)
+        spent.setdefault(regime, []).append(prediction.device_s / total_s)
     for share in CELL_SHARES:
         regime = f"gated_cells@{share * 100:g}%"
         posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
@@ -128,12 +129,12 @@ def _cells(pairs: Sequence[tuple[HeldOutNetwork, Composition]]) -> tuple[Predict
     for network, composition in pairs:
         for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
             if cell.latency_us is None:
-                said = Prediction(cell.signature, true_us, math.nan)
+                prediction = Prediction(cell.signature, true_us, math.nan)
             else:
-                reach = selection_curves.cell_reach(cell, composition)
-                low, high = cell.latency_us / reach, cell.latency_us * reach
-                said = Prediction(cell.signature, true_us, cell.latency_us, (low, high))
-            seen.setdefault(cell.signature, said)
+                factor = selection_curves.cell_interval_factor(cell, composition)
+                low, high = cell.latency_us / factor, cell.latency_us * factor
+                prediction = Prediction(cell.signature, true_us, cell.latency_us, (low, high))
+            seen.setdefault(cell.signature, prediction)
     return tuple(seen.values())
 
 
@@ -155,4 +156,5 @@ def _notes(dataset: Dataset, networks: Sequence[WholeNetwork]) -> tuple[str, ...
     missing = len(dataset.networks) - len(networks)
     if not missing:
         return ()
-    return (f"{missing} networks left out: some of their cells could not be measured",)
+    networks_text = "1 network is" if missing == 1 else f"{missing} networks are"
+    return (f"{networks_text} left out: some of their cells could not be measured",)

@@ -1,105 +1,135 @@
-"""What MLflow is given of an evaluation: one run per target, one inside it per method."""
+"""What MLflow is given of an evaluation: a run for each target, regime and method.
+
+Runs are flat and name their figures alike, so that MLflow's table and charts compare targets,
+regimes, methods and dates without further settings: tags say what a run is of. Our own run of a
+regime carries the target's pictures and tables; the experiment's description is the table of the
+newest figures.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from hybridlat.evaluation import leaderboard, tracking
-from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.figures import figures
+from hybridlat.evaluation.overview import overview
 from hybridlat.evaluation.results import OWN, ResultRow, TargetReport
 from hybridlat.evaluation.splits import FOLDS
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
+KIND = "evaluation"
+_WHAT = ("target", "regime", "method")
 _MOST_LINES = 2000
 
 
-def keep_target(
-    report: TargetReport,
-    config: FitConfig,
-    whole: tracking.TrackedRun,
-    where: Mapping[str, str],
-    regimes: Sequence[str],
-) -> list[ResultRow]:
-    """Keep a target's report inside ``whole``; its rows in the order of regimes.
+@dataclass(frozen=True)
+class RunLog:
+    """Keeps the reports of one call. ``regimes`` (none: all) are those whose rows are kept."""
 
-    ``regimes`` (none: all) are those whose rows are kept and given back.
-    """
-    parameters = {
-        "target": report.target,
-        "git_commit": tracking.git_commit() or "unknown",
-        "data_hash": report.data_hash,
-        "seed": config.seed,
-        "confidence": config.confidence,
-        "networks": report.networks,
-        "cells": report.cells,
-        "protocol": f"{FOLDS} folds by network" if report.networks else "random rows, three seeds",
-        "device": config.device.title or config.device.name,
-        "python": sys.version.split()[0],
-        **{f"where_{name}": value for name, value in where.items()},
+    tracker: tracking.Tracker
+    store_url: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    regimes: Sequence[str] = ()
+    call: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    def keep_target(self, report: TargetReport, config: FitConfig) -> list[ResultRow]:
+        """Keep a target's report; its rows, in the order of regimes, with the runs they are in."""
+        rows = [r for r in report.rows() if not self.regimes or r.regime in self.regimes]
+        place = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
+        kept: list[ResultRow] = []
+        for row in sorted(rows, key=lambda row: place[row.regime]):
+            with self._run(row.target, row.regime, row.method) as run:
+                run.dataset(row.target, report.data_hash, self.store_url)
+                run.parameters(self._parameters(report, config, row))
+                run.metrics(_metrics(row, report))
+                if row.method == OWN:
+                    _keep_behind(run, row, report, rows)
+                kept.append(dataclasses.replace(row, mlflow_run=run.id))
+        return kept
+
+    def keep_reason(self, target: Target, reason: str) -> None:
+        """Keep of a target that could not be judged why that is so."""
+        with self._run(str(target), "", "") as run:
+            run.parameters({"target": target})
+            run.tags({"reason": reason})
+
+    def describe(self) -> None:
+        """Make the newest figures of all targets what the experiment's page shows first."""
+        self.tracker.describe(overview(self.tracker.latest(KIND, _WHAT)))
+
+    def _run(self, *what: str) -> AbstractContextManager[tracking.TrackedRun]:
+        tags = {name: value for name, value in zip(_WHAT, what, strict=True) if value}
+        name = " · ".join(tags.values())
+        return self.tracker.run(name, {tracking.KIND: KIND, "call": self.call, **tags})
+
+    def _parameters(
+        self, report: TargetReport, config: FitConfig, row: ResultRow
+    ) -> dict[str, object]:
+        return {
+            "target": row.target,
+            "regime": row.regime,
+            "method": row.method,
+            "git_commit": tracking.git_commit() or "unknown",
+            "data_hash": report.data_hash,
+            "seed": config.seed,
+            "confidence": config.confidence,
+            "protocol": f"{FOLDS} folds by network" if report.networks else "random rows",
+            "device": config.device.title or config.device.name,
+            "python": sys.version.split()[0],
+            **{f"where_{name}": value for name, value in self.where.items()},
+        }
+
+
+def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
+    own = row.method == OWN
+    return {
+        **dataclasses.asdict(row.score),
+        "answered_share": row.answered_share,
+        "noise_floor": row.noise_floor,
+        "noise_within_5": report.noise_within_5,
+        "networks": float(row.networks),
+        "cells": float(row.cells),
+        "device_time_share": report.device_time_share.get(row.regime) if own else None,
     }
-    kept: list[ResultRow] = []
-    with whole.nested(str(report.target)) as run:
-        run.parameters(parameters)
-        run.metrics({"noise_floor": report.noise_floor, "noise_within_5": report.noise_within_5})
-        run.metrics({f"{r}/device_time_share": v for r, v in report.device_time_share.items()})
-        for name, figure in figures(report).items():
-            run.figure(name, figure)
-        run.table("per_network.json", _per_network(report))
-        run.table("calibration.json", _calibration(report))
-        for method in dict.fromkeys(j.method for j in report.results):
-            with run.nested(f"{report.target} {method}") as inner:
-                own = [r for r in report.rows(inner.id) if r.method == method]
-                own = [r for r in own if not regimes or r.regime in regimes]
-                inner.parameters({**parameters, "method": method})
-                values = {name: value for row in own for name, value in _metrics(row).items()}
-                inner.metrics(values)
-                if method == OWN:
-                    run.metrics(values)
-                kept += own
-        run.text("leaderboard.md", leaderboard.markdown(kept))
-    place = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
-    return sorted(kept, key=lambda row: place[row.regime])
 
 
-def keep_reason(target: Target, reason: str, whole: tracking.TrackedRun) -> None:
-    """Keep of a target that could not be judged why that is so."""
-    with whole.nested(str(target)) as run:
-        run.parameters({"target": target})
-        run.tags({"reason": reason})
+def _keep_behind(
+    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
+) -> None:
+    """Pictures, single predictions, calibration and the target's table, for those who look."""
+    for name, figure in figures(report).items():
+        run.figure(name, figure)
+    run.table("per_network.json", _per_network(report, row.regime))
+    if row.calibration:
+        run.table("calibration.json", _calibration(row))
+    run.text("leaderboard.md", leaderboard.markdown(rows))
 
 
-def _metrics(row: ResultRow) -> dict[str, float | None]:
-    values = {**dataclasses.asdict(row.score), "answered_share": row.answered_share}
-    return {f"{row.regime}/{name}": value for name, value in values.items()}
-
-
-def _per_network(report: TargetReport) -> dict[str, list[object]]:
-    """One row per network (or a sample of cells) and own regime."""
+def _per_network(report: TargetReport, regime: str) -> dict[str, list[object]]:
+    """One row per network, or per cell of a sample."""
     columns: dict[str, list[object]] = {
-        name: [] for name in ("regime", "name", "true_us", "predicted_us", "error_percent",
-                              "low_us", "high_us", "measured_share", "cells_measured", "device_s")
+        name: [] for name in ("name", "true_us", "predicted_us", "error_percent", "low_us",
+                              "high_us", "measured_share", "cells_measured", "device_s")
     }  # fmt: skip
-    for result in report.results:
-        if result.method != OWN:
-            continue
-        for a in result.predictions[:_MOST_LINES]:
-            low, high = a.interval_us or (None, None)
-            values = (
-                result.regime, a.name, a.true_us, a.predicted_us, 100 * a.error_share,
-                low, high, a.measured_share, a.cells_measured, a.device_s,
-            )  # fmt: skip
-            for column, value in zip(columns.values(), values, strict=True):
-                column.append(value)
+    result = report.find(regime)
+    for a in result.predictions[:_MOST_LINES] if result is not None else ():
+        low, high = a.interval_us or (None, None)
+        values = (
+            a.name, a.true_us, a.predicted_us, 100 * a.error_share,
+            low, high, a.measured_share, a.cells_measured, a.device_s,
+        )  # fmt: skip
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
     return columns
 
 
-def _calibration(report: TargetReport) -> dict[str, list[object]]:
-    """One row per regime and confidence asked for."""
-    levels = [(r, level.to_json()) for r, given in report.calibration.items() for level in given]
-    names = dict.fromkeys(name for _, level in levels for name in level)
-    columns: dict[str, list[object]] = {"regime": [regime for regime, _ in levels]}
-    columns.update({name: [level[name] for _, level in levels] for name in names})
-    return columns
+def _calibration(row: ResultRow) -> dict[str, list[object]]:
+    """One row per confidence asked for."""
+    levels = [level.to_json() for level in row.calibration]
+    return {name: [level[name] for level in levels] for name in levels[0]}

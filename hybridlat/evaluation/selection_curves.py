@@ -117,8 +117,8 @@ def risk_coverage(
                 posteriors[i], network, cells_at(share, len(network.cells))
             )
             if posteriors[i].complete:
-                said = composition.latency_us(posteriors[i].sum_us)
-                errors.append(said / network.latency_us - 1)
+                latency_us = composition.latency_us(posteriors[i].sum_us)
+                errors.append(latency_us / network.latency_us - 1)
         _append(drawn["gate"], share, errors)
         for method, orders in (
             ("share_only", [share_only]),
@@ -141,6 +141,6 @@ def _append(curve: list[tuple[float, float]], share: float, errors: list[float])
         curve.append((share, error))
 
 
-def cell_reach(cell: CellPrior, composition: Composition) -> float:
+def cell_interval_factor(cell: CellPrior, composition: Composition) -> float:
     """The factor by which a cell's interval reaches up and down."""
     return math.exp(normal_quantile(composition.confidence) * cell.spread_share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,10 @@ def fold_of(name: str, folds: int = FOLDS) -> int:
 def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
     """Folds of the same size, dealt out in the order of the names' hashes."""
     ordered = sorted(set(names), key=lambda name: (hashlib.sha256(name.encode()).digest(), name))
-    return {name: place % folds for place, name in enumerate(ordered)}
+    return {name: index % folds for index, name in enumerate(ordered)}
 
 
 def random_split(count: int, train: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """``train`` positions drawn at random, and the rest."""
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[:train]), np.sort(order[train:])
-
-
-def shuffled(values: Sequence[float], seed: int) -> list[float]:
-    """The values in another order: what a poisoned set is made of in rehearsals."""
-    order = np.random.default_rng(seed).permutation(len(values))
-    return [values[i] for i in order]

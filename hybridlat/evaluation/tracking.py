@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
+SERVED_BY = "hybridlat.training.served_model"
+"""The module that MLflow loads a registered model with."""
+SERVED_FILES = "hybridlat-model"
+"""The folder of a registered model that holds its files."""
+KIND = "kind"
+"""The tag that tells runs of an evaluation from those of a training."""
 
 
 class TrackingError(HybridlatError):
@@ -41,6 +47,14 @@ class Version:
     run_id: str
     metrics: Mapping[str, float]
     parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was kept of a run that has ended."""
+
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
 
 
 class TrackedRun:
@@ -69,11 +83,8 @@ class TrackedRun:
     def files(self, folder: Path, name: str) -> None:
         """All files of a folder, under a folder of that name."""
 
-    @contextlib.contextmanager
-    def nested(self, name: str) -> Iterator[TrackedRun]:
-        """A run inside this one."""
-        del name
-        yield self
+    def dataset(self, name: str, digest: str, source: str) -> None:
+        """What the run was judged on or learned from: its name, its hash, and where it lies."""
 
 
 class Tracker:
@@ -82,10 +93,18 @@ class Tracker:
     uri = ""
 
     @contextlib.contextmanager
-    def run(self, name: str) -> Iterator[TrackedRun]:
+    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
         """A run of the project's experiment; it fails when its block does."""
-        del name
+        del name, tags
         yield TrackedRun()
+
+    def latest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
+        """The newest finished run of a kind for each combination of values of these tags."""
+        del kind, tags
+        return []
+
+    def describe(self, text: str) -> None:
+        """Markdown that whoever opens the experiment sees first."""
 
     def register(
         self, target: Target, run: TrackedRun, folder: Path, device: str
@@ -142,10 +161,10 @@ def open_tracker(store_url: str, required: bool = False) -> Tracker:
 
 def git_commit(folder: Path | None = None) -> str:
     """The commit of the source tree this runs from; empty without git or outside a repository."""
-    place = folder or Path(__file__).resolve().parent
+    directory = folder or Path(__file__).resolve().parent
     try:
         completed = subprocess.run(
-            ["git", "-C", str(place), "rev-parse", "HEAD"],
+            ["git", "-C", str(directory), "rev-parse", "HEAD"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

@@ -128,13 +128,13 @@ class FamilyRecords:
         """The kernels of every set in the family's embedding."""
         return embedded(self.data, embedding_of(self.family))
 
-    def kernels(self, place: int) -> KernelSet:
+    def kernels(self, row: int) -> KernelSet:
         """The kernels of a row."""
-        return self.data.sets[int(self.data.of_set[place])]
+        return self.data.sets[int(self.data.of_set[row])]
 
-    def points(self, place: int) -> Float32:
+    def points(self, row: int) -> Float32:
         """The kernels of a row in the family's embedding."""
-        return self.clouds[int(self.data.of_set[place])]
+        return self.clouds[int(self.data.of_set[row])]
 
     def learn(self, places: NDArray[np.bool_]) -> FamilyModel | None:
         """The family's law as the rows at these places tell it; None where there are none."""

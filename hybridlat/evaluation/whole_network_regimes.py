@@ -75,8 +75,8 @@ class Regimes:
         counted = {names[i] for i in np.flatnonzero(records.counted)}
         if len(counted) < FOLDS:
             return None
-        place = even_folds(names)
-        folds = np.array([place[name] for name in names], np.intp)
+        fold_of = even_folds(names)
+        folds = np.array([fold_of[name] for name in names], np.intp)
         medians, spreads = np.ones(len(folds)), np.ones(len(folds))
         seen = np.zeros(len(folds))
         for number, one in enumerate(sorted(set(folds.tolist()))):
@@ -168,8 +168,8 @@ class Regimes:
             if not tasks:
                 break
             after = partial(self._after, model, calibration, confidence)
-            said = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
-            results.append(MethodResult(f"few@{count}", OWN, tuple(said), asked=len(said)))
+            answers = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
+            results.append(MethodResult(f"few@{count}", OWN, tuple(answers), asked=len(answers)))
             drawn = [
                 [a for own in tasks for a in after(own, _any(own, count, chance))]
                 for _ in range(draws)
@@ -183,10 +183,10 @@ class Regimes:
             )
         return results
 
-    def _by_task(self, places: Sequence[int]) -> list[list[int]]:
+    def _by_task(self, rows: Sequence[int]) -> list[list[int]]:
         by_task: dict[Task, list[int]] = {}
-        for place in places:
-            by_task.setdefault(self.records.rows[place].task, []).append(place)
+        for row in rows:
+            by_task.setdefault(self.records.rows[row].task, []).append(row)
         return [by_task[task] for task in sorted(by_task)]
 
     def _chosen(self, model: FamilyModel, places: Sequence[int], count: int) -> list[int]:
@@ -219,13 +219,13 @@ class Regimes:
 
     def _stated(
         self,
-        place: int,
+        position: int,
         median_us: float,
         spread: float,
         calibration: Calibration | None,
         confidence: float,
     ) -> Prediction:
-        row = self.records.rows[place]
+        row = self.records.rows[position]
         half = None
         if calibration is not None:
             half = calibration.half_width(spread, str(row.task), confidence)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel
-from hybridlat.evaluation.cross_fitting import FitConfig
 from hybridlat.evaluation.metrics import Prediction, noise
 from hybridlat.evaluation.results import MethodResult, TargetReport
 from hybridlat.evaluation.whole_network_level import Families, FamilyRecords, MeasuredRow
 from hybridlat.evaluation.whole_network_regimes import HELD_OUT, Regimes
 from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
 
@@ -112,14 +112,14 @@ def _baselines(
         nets = stacked[layered]
         if nets is None:
             continue
-        said = np.full(len(rows), np.nan)
+        predicted_us = np.full(len(rows), np.nan)
         for one in sorted(set(folds[places].tolist())):
             out = folds[places] == one
             if (~out).any():
-                said[out] = BASELINES[name](nets, truth, ~out)[out]
+                predicted_us[out] = BASELINES[name](nets, truth, ~out)[out]
         predictions = tuple(
             Prediction(row.name, row.latency_us, float(us), cells=len(row.record.cells))
-            for row, us in zip(rows, said, strict=True)
+            for row, us in zip(rows, predicted_us, strict=True)
         )
         results.append(MethodResult(regime, name, predictions))
     return results

@@ -84,11 +84,11 @@ class NetworkBuilder:
         domain: str = "",
     ) -> list[str]:
         """An operator with several results (Split)."""
-        place = len(self.nodes)
-        outs = [f"v{place}" if i == 0 else f"v{place}_{i}" for i in range(len(shapes))]
+        position = len(self.nodes)
+        outs = [f"v{position}" if i == 0 else f"v{position}_{i}" for i in range(len(shapes))]
         self.types.update((out, TensorType(DTYPE, s)) for out, s in zip(outs, shapes, strict=True))
         given = tuple(sorted((attributes or {}).items()))
-        node = Node(f"{op}_{place}", op, tuple(inputs), tuple(outs), given, domain, version)
+        node = Node(f"{op}_{position}", op, tuple(inputs), tuple(outs), given, domain, version)
         self.nodes.append(node)
         return outs
 

@@ -69,7 +69,7 @@ def schedule(network: Network) -> list[int]:
 
     # With one output the borders are the same in any order, and ranks would be for nothing.
     order = canonical_order(network) if len(network.outputs) > 1 else range(len(network.nodes))
-    rank = {position: place for place, position in enumerate(order)}
+    rank = {position: index for index, position in enumerate(order)}
     return network.order_by(lambda position: (behind[position].bit_count(), rank[position]))
 
 

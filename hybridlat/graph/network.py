@@ -166,8 +166,8 @@ class Network:
         outputs = tuple(
             out
             for node in nodes
-            for place, out in enumerate(node.outputs)
-            if out and (out in outside or (out not in inside and place == 0))
+            for index, out in enumerate(node.outputs)
+            if out and (out in outside or (out not in inside and index == 0))
         )
         constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}
         types = {t: self.types[t] for t in (*inputs, *made)}

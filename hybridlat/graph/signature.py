@@ -38,8 +38,14 @@ class Signature:
 
 def sign(network: Network) -> Signature:
     """The signature of a network, cell or kernel."""
-    text = _write(network)
-    return Signature(hash_of(text), text)
+    return sign_in_order(network)[0]
+
+
+def sign_in_order(network: Network) -> tuple[Signature, tuple[int, ...]]:
+    """The signature, and the positions of the nodes in the order in which its text has them."""
+    order, inputs = _canonical(network)
+    text = _write(network, order, inputs)
+    return Signature(hash_of(text), text), tuple(order)
 
 
 def hash_of(text: str) -> str:
@@ -77,9 +83,9 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
             [str(network.types[o]) if o else "-" for o in node.outputs],
         )  # fmt: skip
         node_above.append(code)
-        for place, out in enumerate(node.outputs):
+        for index, out in enumerate(node.outputs):
             if out:
-                above[out] = _digest(code, place)
+                above[out] = _digest(code, index)
     below: dict[str, list[bytes]] = {}
     for name in network.outputs:
         below.setdefault(name, []).append(b"out")
@@ -88,9 +94,9 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
         node = network.nodes[position]
         uses = [sorted(below.get(o, [])) for o in node.outputs]
         colours[position] = colour = _digest(node_above[position], uses)
-        for place, name in enumerate(node.inputs):
+        for index, name in enumerate(node.inputs):
             if name:
-                below.setdefault(name, []).append(_digest(colour, place))
+                below.setdefault(name, []).append(_digest(colour, index))
     return colours, {n: above[n] + b"".join(sorted(below.get(n, []))) for n in network.inputs}
 
 
@@ -119,15 +125,15 @@ def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) 
 def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
     """Mix into each colour those of the neighbours, until that tells no more of them apart."""
     producer = {
-        out: (i, place)
+        out: (i, index)
         for i, node in enumerate(network.nodes)
-        for place, out in enumerate(node.outputs)
+        for index, out in enumerate(node.outputs)
         if out
     }
     uses: dict[str, list[tuple[int, int]]] = {}
     for i, node in enumerate(network.nodes):
-        for place, name in enumerate(node.inputs):
-            uses.setdefault(name, []).append((i, place))
+        for index, name in enumerate(node.inputs):
+            uses.setdefault(name, []).append((i, index))
     different = 0
     while True:
         count = len(set(nodes)) + len(set(inputs.values()))
@@ -135,9 +141,9 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> N
             return
         different = count
         below = {
-            n: sorted((nodes[i], place) for i, place in readers) for n, readers in uses.items()
+            n: sorted((nodes[i], index) for i, index in readers) for n, readers in uses.items()
         }
-        origin = {n: (nodes[i], place) for n, (i, place) in producer.items()}
+        origin = {n: (nodes[i], index) for n, (i, index) in producer.items()}
 
         def tensor(name: str) -> object:
             return origin.get(name) or inputs.get(name), below.get(name)  # noqa: B023
@@ -155,8 +161,7 @@ def _shape(type_: TensorType) -> str:
     return "x".join(map(str, type_.shape))
 
 
-def _write(network: Network) -> str:
-    order, inputs = _canonical(network)
+def _write(network: Network, order: list[int], inputs: list[str]) -> str:
     number: dict[str, str] = {}
     head: list[str] = []
     for name in inputs:

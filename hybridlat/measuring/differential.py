@@ -144,9 +144,9 @@ class Differential:
         sessions: dict[str, Session] = {}
         failures: dict[str, str] = {}
         try:
-            for place, (hash_, network) in enumerate(rotation.networks.items()):
+            for index, (hash_, network) in enumerate(rotation.networks.items()):
                 try:
-                    sessions[hash_] = self._backend.build(network, seed=seed + place, lowered=False)
+                    sessions[hash_] = self._backend.build(network, seed=seed + index, lowered=False)
                     sessions[hash_].run_us(1)
                 except MeasurementError as error:
                     failures[hash_] = str(error)

@@ -86,8 +86,8 @@ class MeasuringProcess:
         except subprocess.TimeoutExpired:
             return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
         end = f"died of {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-        said = self._said()
-        return f"the measuring process {end}" + (f", its last words: {said}" if said else "")
+        output = self._said()
+        return f"the measuring process {end}" + (f", its last words: {output}" if output else "")
 
     def _said(self) -> str:
         """The last line that it wrote: of a traceback, the one that names the error."""

@@ -93,8 +93,8 @@ def tasks_of(settings: MeasurementConfig, process: int, jobs: Sequence[Job]) -> 
         met: dict[str, int] = {}
         for key in order:
             met[key] = met.get(key, -1) + 1
-            place = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[key]
-            seed = 1 + 100 * place
+            number = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[key]
+            seed = 1 + 100 * number
             if key in probes:
                 yield VisitTask(key, probes[key], True, _PROBE_MS, _PROBE_REPLICAS, seed)
             else:

@@ -49,10 +49,10 @@ def level_us(samples_us: Sequence[float], quantile: float = LEVEL_QUANTILE) -> f
     if not samples_us:
         raise ValueError("a visit without samples has no level")
     ordered = sorted(samples_us)
-    place = quantile * (len(ordered) - 1)
-    low = math.floor(place)
+    rank = quantile * (len(ordered) - 1)
+    low = math.floor(rank)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return ordered[low] + (rank - low) * (ordered[high] - ordered[low])
 
 
 def usual_us(references_us: Sequence[float]) -> float:

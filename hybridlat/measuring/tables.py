@@ -43,8 +43,8 @@ def read_rows(
     what is not stated. Raises InputError (StoreError) for files that are something else.
     """
     if form == "networks":
-        told = None if column_map is None else read_column_map(column_map)
-        return networks_table.read_networks(paths, told, default)
+        columns = None if column_map is None else read_column_map(column_map)
+        return networks_table.read_networks(paths, columns, default)
     if form != "trtexec":
         raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(FORMS)}")
     if column_map is not None:
@@ -102,9 +102,9 @@ def take(
     ordered = sorted(rows, key=lambda r: (r.names, r.batch or 0, r.size or (), str(r.target)))
     for start in range(0, len(ordered), _AT_ONCE):
         done = RecordBatch()
-        for place, row in enumerate(ordered[start : start + _AT_ONCE], start):
+        for done_before, row in enumerate(ordered[start : start + _AT_ONCE], start):
             if watch is not None:
-                watch(place, len(ordered))
+                watch(done_before, len(ordered))
             try:
                 name, partition, texts = lowering.partition(row)
             except Misfit as misfit:
@@ -122,9 +122,14 @@ def _keep(
     partition: NetworkCells,
     texts: Mapping[str, str],
 ) -> None:
-    said = {"network": name, "batch": str(partition.batch), "size": partition.size, **row.labels}
+    all_labels = {
+        "network": name,
+        "batch": str(partition.batch),
+        "size": partition.size,
+        **row.labels,
+    }
     if not row.labels.get("model") and row.names[0] != name:
-        said["model"] = row.names[0]
+        all_labels["model"] = row.names[0]
     imported.measurements.append(
         Measurement(
             row.target,
@@ -134,7 +139,7 @@ def _keep(
             spread_share=row.spread_share,
             visits=(Visit(row.samples_us),) if row.samples_us else (),
             protocol=row.protocol,
-            labels={label: text for label, text in said.items() if text},
+            labels={label: text for label, text in all_labels.items() if text},
         )
     )
     shape = {"batch": str(partition.batch), "size": partition.size}

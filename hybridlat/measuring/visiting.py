@@ -68,9 +68,9 @@ def _rotate(sessions: list[Session], visit_ms: float) -> list[float]:
     passes = 0
     enough = max(2, math.ceil(MIN_SAMPLES / len(timed)) + 1)
     while passes < enough or (deadline is not None and time.perf_counter() < deadline):
-        for place, session in enumerate(sessions):
+        for index, session in enumerate(sessions):
             times_us = session.run_us(1)
-            if passes and (place or len(timed) == len(sessions)):
+            if passes and (index or len(timed) == len(sessions)):
                 samples.extend(times_us)
         passes += 1
         if deadline is None:

@@ -51,8 +51,8 @@ def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
     taken = np.log2(np.maximum(geometry.values[:, [COLUMN[name] for name in COMBINED]], 1))
     bins = np.minimum(np.floor(2 * taken + 0.5), _BINS - 1).astype(np.int64).T
     first, second, third = (bins[list(column)] for column in zip(*_TRIPLES, strict=True))
-    place = np.arange(len(_TRIPLES))[:, None]
-    return np.asarray(((place * _BINS + first) * _BINS + second) * _BINS + third, np.int64)
+    number = np.arange(len(_TRIPLES))[:, None]
+    return np.asarray(((number * _BINS + first) * _BINS + second) * _BINS + third, np.int64)
 
 
 def no_triples() -> Floats:
@@ -64,11 +64,11 @@ def no_triples() -> Floats:
 class ApplicabilityDomain:
     """Where the training cells lie, and how far from them a prediction is still trusted.
 
-    ``low`` and ``high`` are the training range of ``RANGED``, one row per operator; ``landmarks``
-    are training kernels spread so that every one has a prototype near; ``reach`` is the distance
-    to the nearest prototype, in octaves, that training kernels keep to; ``met`` numbers the
-    combinations of three sizes that training met, ``weights`` says how telling it is when one of
-    each triple was not; ``limit`` is the strangeness (distance over reach plus the weights of the
+    ``low`` and ``high`` are the training range of ``RANGED``, one row per operator; ``prototypes``
+    are training kernels spread so that every one has a prototype near; ``radius`` is the distance
+    to the nearest prototype, in octaves, that training kernels keep to; ``seen_triples`` numbers
+    the combinations of three sizes that training met, ``weights`` says how telling it is when one
+    of each triple was not; ``limit`` is the score (distance over radius plus the weights of the
     unmet triples) up to which kernels are known.
     """
 
@@ -91,7 +91,7 @@ class ApplicabilityDomain:
         return np.asarray(~self._seen[combinations_of(geometry)], bool)
 
     def score(self, geometry: Geometry, codes: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Distance over reach plus weights of unmet triples, and the distance in octaves."""
+        """Distance over radius plus weights of unmet triples, and the distance in octaves."""
         distance = np.empty(len(codes))
         points = shape_points(geometry, codes)
         for start in range(0, len(points), CHUNK):

@@ -26,6 +26,7 @@ from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain, no
 from hybridlat.model.features import feature_names
 from hybridlat.model.gaussian_process import Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, geometry, problem_of
+from hybridlat.model.kernel_view import View
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
@@ -94,14 +95,14 @@ class CellModel:
             for us, interval in zip(made.latency_us.tolist(), intervals, strict=True)
         ]
         why = self._reasons(cells.take(unsure)) if len(unsure) else []
-        for place, reason in zip(unsure.tolist(), why, strict=True):
-            us, interval = answers[place].latency_us, answers[place].interval_us
+        for index, reason in zip(unsure.tolist(), why, strict=True):
+            us, interval = answers[index].latency_us, answers[index].interval_us
             if us is None or interval is None or math.isnan(us):
-                answers[place] = CellPrediction(None, None, False, reason or "it holds no kernel")
+                answers[index] = CellPrediction(None, None, False, reason or "it holds no kernel")
                 continue
-            if math.isinf(made.novelty[place]):
+            if math.isinf(made.novelty[index]):
                 interval = interval[0] / UNKNOWN_FACTOR, interval[1] * UNKNOWN_FACTOR
-            answers[place] = CellPrediction(us, interval, False, reason)
+            answers[index] = CellPrediction(us, interval, False, reason)
         if len(unique) == len(texts):
             return answers
         by_text = dict(zip(unique, answers, strict=True))
@@ -119,7 +120,7 @@ class CellModel:
     def predict_geometry(self, cells: Geometry) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
         codes = self.codes(cells)
-        view = features.View(cells, self.device, self.precision)
+        view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
         rows, prior = self.rows(cells, codes, view, base)
         smooth = self.gp_mean.predict(rows)
@@ -141,7 +142,7 @@ class CellModel:
         return cells.codes(self.ops)
 
     def rows(
-        self, cells: Geometry, codes: NDArray[np.intp], view: features.View, base: Array
+        self, cells: Geometry, codes: NDArray[np.intp], view: View, base: Array
     ) -> tuple[Floats, Array]:
         """The feature matrix (the process's column still 0), and what the prior model says."""
         width = len(features.NAMES)

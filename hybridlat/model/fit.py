@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from hybridlat.model.geometry import geometry, problem_of
 from hybridlat.model.training_problem import (
     FOLDS,
     LEAST_ROWS,
+    FitConfig,
     TrainingProblem,
     choose_prior,
     divided,
@@ -41,7 +42,6 @@ from hybridlat.model.training_problem import (
     records_hash,
 )
 from hybridlat.model.xgboost_runtime import Booster
-from hybridlat.schema.device import Device
 
 _POINTS = 448  # inducing points of the Gaussian process: its cost in the served model
 _FOREST_LIMIT = 24_000  # rows; boosting is as good beyond, and its file smaller
@@ -51,22 +51,14 @@ def fit_model(
     texts: Sequence[str],
     latencies_us: Sequence[float] | NDArray[np.float64],
     groups: Sequence[str],
-    device: Device,
-    seed: int = 0,
-    *,
-    precision: str = "fp32",
-    priors: Sequence[CellModel] = (),
-    confidence: float = 0.9,
-    aim: Literal["cell", "network"] | None = None,
+    config: FitConfig,
 ) -> CellModel:
     """A model of one target from measured cells; the same input gives the same model.
 
     ``texts`` are signature texts, ``latencies_us`` their measured latencies, ``groups`` the network
     each was met in (any constant or unique name where there is none): folds of the inner
-    cross-validation never share a group. ``priors`` are models of other targets: the one that
-    explains these rows best is taken as a start, if it helps.
-    ``aim`` says whose relative error is to be small: that of single cells, or that of networks that
-    cells are added up to; by itself it is networks where groups hold several rows.
+    cross-validation never share a group. Where groups hold several rows, cells are to add up to
+    networks, and the relative error of sums is to be small; else that of single cells.
     Raises InputError when fewer than 20 usable rows are given.
     """
     truth = np.asarray(latencies_us, float)
@@ -78,16 +70,14 @@ def fit_model(
         )
     cells = geometry([texts[i] for i in usable])
     truth = truth[usable]
-    folds = make_folds([groups[i] for i in usable], seed)
-    problem = TrainingProblem.make(cells, truth, folds, device, precision, seed)
-    blank = problem.blank_model(confidence)
-    prior, line = choose_prior(cells, truth, problem.base, priors)
+    folds = make_folds([groups[i] for i in usable], config.seed)
+    problem = TrainingProblem.make(cells, truth, folds, config)
+    blank = problem.blank_model(config.confidence)
+    prior, line = choose_prior(cells, truth, problem.base, config.priors)
     fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
     names = [groups[i] for i in usable]
     several = 1 < len(set(names)) < len(names)
-    return fitted.model(
-        records_hash(texts, latencies_us), (aim or ("network" if several else "cell")) == "cell"
-    )
+    return fitted.model(records_hash(texts, latencies_us), for_cells=not several)
 
 
 @dataclass
@@ -181,9 +171,9 @@ class _Fit:
         smooth[inside & ~inner] = self._gp_mean(inner).predict(self.rows[inside & ~inner])
         smooth[outside] = self._gp_mean(inside).predict(self.rows[outside])
         errors = []
-        for told in (smooth, np.zeros(len(self.rows))):
+        for smooth_column in (smooth, np.zeros(len(self.rows))):
             rows = self.rows.copy()
-            rows[:, -1] = told
+            rows[:, -1] = smooth_column
             made = self._served(self._boosted(rows, inside)).predict(rows[outside])
             errors.append(float(np.mean(np.abs(made - self.values[outside]))))
         return errors[0] < errors[1]

@@ -84,8 +84,8 @@ def merged(boosted: Any, forest: Any, shares: tuple[float, float]) -> bytes:
         features = str(body["learner"]["learner_model_param"]["num_feature"])
         scale = shares[1] / len(forest.estimators_)
         trees += [_tree(e.tree_, scale, features) for e in forest.estimators_]
-    for place, tree in enumerate(trees):
-        tree["id"] = place
+    for index, tree in enumerate(trees):
+        tree["id"] = index
     model["trees"] = trees
     model["tree_info"] = [0] * len(trees)
     model["iteration_indptr"] = list(range(len(trees) + 1))

@@ -9,18 +9,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model import features
 from hybridlat.model.applicability_domain import ApplicabilityDomain
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit_gaussian_process import no_gp_mean
 from hybridlat.model.fit_trees import fit_rough
 from hybridlat.model.gaussian_process import Array, Floats
 from hybridlat.model.geometry import Geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 
 LEAST_ROWS = 20
 FOLDS = 5
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Everything but the records that a fit depends on.
+
+    ``priors`` are models of other targets: the one that explains the records best is taken as a
+    start, if it helps.
+    """
+
+    device: Device
+    precision: str = "fp32"
+    seed: int = 0
+    priors: tuple[CellModel, ...] = ()
+    confidence: float = 0.9
 
 
 def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) -> str:
@@ -35,8 +50,8 @@ def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
     random = np.random.default_rng(seed)
     if len(names) < FOLDS:
         return np.asarray(random.permutation(len(groups)) % FOLDS)
-    place = dict(zip(names, random.permutation(len(names)) % FOLDS, strict=True))
-    return np.array([place[name] for name in groups])
+    fold_of = dict(zip(names, random.permutation(len(names)) % FOLDS, strict=True))
+    return np.array([fold_of[name] for name in groups])
 
 
 def choose_prior(
@@ -65,7 +80,7 @@ class TrainingProblem:
     cells: Geometry
     truth: Array
     cell_folds: NDArray[np.intp]
-    view: features.View
+    view: View
     base: Array
     floor_us: float
     ops: tuple[str, ...]
@@ -74,17 +89,16 @@ class TrainingProblem:
 
     @classmethod
     def make(
-        cls, cells: Geometry, truth: Array, folds: NDArray[np.intp], device: Device,
-        precision: str, seed: int,
-    ) -> TrainingProblem:  # fmt: skip
-        view = features.View(cells, device, precision)
+        cls, cells: Geometry, truth: Array, folds: NDArray[np.intp], config: FitConfig
+    ) -> TrainingProblem:
+        view = View(cells, config.device, config.precision)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         # Half of what the fastest cells take is launch and latency that no roofline knows.
         floor = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
         ops = cells.met_ops()
         return cls(
             cells, truth, folds, view, view.roofline_us + floor, floor, ops,
-            cells.codes(ops), seed,
+            cells.codes(ops), config.seed,
         )  # fmt: skip
 
     def blank_model(self, confidence: float) -> CellModel:

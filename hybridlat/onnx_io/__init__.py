@@ -51,6 +51,13 @@ class OnnxFile:
         return unique_names(self.model)
 
     @cached_property
+    def module_paths(self) -> tuple[str, ...]:
+        """The module that every node of the file comes from (``layer3.0``), empty if unknown."""
+        from hybridlat.onnx_io.module_paths import module_paths
+
+        return module_paths(self.model)
+
+    @cached_property
     def op_types(self) -> tuple[str, ...]:
         """The operator of every node of the file, in file order."""
         return tuple(node.op_type for node in self.model.graph.node)

@@ -125,12 +125,12 @@ def _noise_class(model: ModelProto, weight: TensorProto) -> str:
     for node in model.graph.node:
         if weight.name not in node.input:
             continue
-        place = list(node.input).index(weight.name)
-        if node.op_type in _MATRIX_OPS and place < 2 and len(weight.dims) > 1:
+        index = list(node.input).index(weight.name)
+        if node.op_type in _MATRIX_OPS and index < 2 and len(weight.dims) > 1:
             spread = math.sqrt(2.0 / max(1, _fan_in(node, weight.dims)))
             return f"w{min(9, max(0, round(-math.log2(spread))))}"
         if node.op_type in _POSITIVE_INPUTS:
-            return "p" if place in _POSITIVE_INPUTS[node.op_type] else "b"
+            return "p" if index in _POSITIVE_INPUTS[node.op_type] else "b"
         return "p" if node.op_type in ("Mul", "Div", "Sqrt", "Pow", "Log") else "b"
     return "b"
 
@@ -147,10 +147,10 @@ def _fan_in(node: NodeProto, shape: Iterable[int]) -> int:
 def _retype(model: ModelProto) -> None:
     graph = model.graph
     stay_float = {
-        node.input[place]
+        node.input[index]
         for node in graph.node
-        for place in _ALWAYS_FLOAT.get(node.op_type, ())
-        if place < len(node.input)
+        for index in _ALWAYS_FLOAT.get(node.op_type, ())
+        if index < len(node.input)
     }
     for tensor in graph.initializer:
         if tensor.name not in stay_float:

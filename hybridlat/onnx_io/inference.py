@@ -254,15 +254,15 @@ def _ask_engine(
     model: ModelProto, types: Types, doubt: Exception | None, objections: list[str], label: str
 ) -> None:
     """Put ONNX Runtime's types over ours; NetworkError when onnx objects and it cannot say more."""
-    told: Types = {}
+    engine_types: Types = {}
     try:
-        told = _engine_types(model)
+        engine_types = _engine_types(model)
     except _engine_errors() as error:
         _log.debug("%s: ONNX Runtime refuses it: %s", label, " ".join(str(error).split()))
-    types.update(told)
+    types.update(engine_types)
     if doubt is None:
         return
-    if not told or _open(model, types):
+    if not engine_types or _open(model, types):
         words = objections[0] if objections else _last_line(doubt)
         if "bfloat16" in words:
             raise NetworkError(

@@ -73,9 +73,9 @@ def replace_nodes(model: ModelProto, nodes: list[NodeProto]) -> None:
     read = {name for node in kept for name in node.input} | {o.name for o in model.graph.output}
     del model.graph.node[:]
     model.graph.node.extend(kept)
-    for place in reversed(range(len(model.graph.initializer))):
-        if model.graph.initializer[place].name not in read:
-            del model.graph.initializer[place]
+    for index in reversed(range(len(model.graph.initializer))):
+        if model.graph.initializer[index].name not in read:
+            del model.graph.initializer[index]
 
 
 def attribute(node: NodeProto, name: str) -> object:
@@ -127,6 +127,6 @@ def _gelu(model: ModelProto, node: NodeProto) -> list[NodeProto]:
         ("Mul", [f"{y}/4", f"{y}/half"], y),
     )  # fmt: skip
     return [
-        helper.make_node(op, inputs, [out], f"{node.name or y}/{place}")
-        for place, (op, inputs, out) in enumerate(steps)
+        helper.make_node(op, inputs, [out], f"{node.name or y}/{index}")
+        for index, (op, inputs, out) in enumerate(steps)
     ]

@@ -28,7 +28,7 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
     positive, given = _positive_constants(network), quantisation_constants(network)
-    for place, (name, constant) in enumerate(network.constants.items()):
+    for index, (name, constant) in enumerate(network.constants.items()):
         if seed is None and constant.values is None and constant.type.elements > SMALL_ELEMENTS:
             shape = np.array(constant.type.shape, dtype=np.int64)
             tensors.append(numpy_helper.from_array(shape, f"{name}__shape"))
@@ -40,7 +40,7 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
                 helper.make_node("ConstantOfShape", [f"{name}__shape"], [name], value=value)
             )
         else:
-            number = (seed or 0) * 1009 + place
+            number = (seed or 0) * 1009 + index
             tensors.append(_tensor(name, given.get(name, constant), number, name in positive))
     for node in network.nodes:
         proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)

@@ -9,9 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hybridlat.report.cell_texts import what_text
+from hybridlat.report.cells_table import SOURCE_STYLE
 from hybridlat.report.labels import short_chain
-from hybridlat.report.terminal import SOURCE_STYLE, notes
+from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
+    RESOLUTION_US,
     half_width_share,
     latency_text,
     percent_text,
@@ -22,20 +25,22 @@ from hybridlat.schema.estimate import Estimate
 
 COMPARISON_FORMAT = 1
 ROWS = 12
+_AT_LEAST = 14  # characters for a chain of kernels beside what they do
 
 
 @dataclass(frozen=True, slots=True)
 class CellDifference:
     """One cell over all networks: ``count`` uses in each, taking ``total_us`` (None: unknown).
 
-    ``difference_us`` is the largest total minus the smallest: how far this cell alone moves the
-    networks apart.
+    ``what`` is in few words what the cell does, where that is known. ``difference_us`` is the
+    largest total minus the smallest: how far this cell alone moves the networks apart.
     """
 
     signature: str
     ops: tuple[str, ...]
     count: tuple[int, ...]
     total_us: tuple[float | None, ...]
+    what: str = ""
 
     @property
     def difference_us(self) -> float:
@@ -47,16 +52,24 @@ class CellDifference:
         """False for a cell that all networks spend the same time in."""
         return None in self.total_us or self.difference_us > 0
 
+    @property
+    def shows(self) -> bool:
+        """Whether people are shown it: it matters, and by more than the resolution."""
+        return None in self.total_us or self.difference_us >= RESOLUTION_US
+
 
 def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
     """Every cell of any of the networks: the unknown ones, then what tells them apart most."""
     ops: dict[str, tuple[str, ...]] = {}
+    whats: dict[str, str] = {}
     tables = []
     for estimate in estimates:
         table = {cell.signature: cell for cell in estimate.cells}
         tables.append(table)
-        for signature, cell in table.items():
+        for position, (signature, cell) in enumerate(table.items()):
             ops.setdefault(signature, cell.ops)
+            if estimate.structure is not None:
+                whats.setdefault(signature, what_text(estimate.structure.cells[position]))
     rows = []
     for signature, labels in ops.items():
         cells = [table.get(signature) for table in tables]
@@ -67,7 +80,8 @@ def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...
             for cell in cells
         )  # fmt: skip
         counts = tuple(0 if cell is None else cell.count for cell in cells)
-        rows.append(CellDifference(signature, labels, counts, totals))
+        what = whats.get(signature, "")
+        rows.append(CellDifference(signature, labels, counts, totals, what))
     return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
 
 
@@ -113,7 +127,7 @@ def print_comparison(
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
     console.print(_networks_table(estimates))
-    rows = [row for row in cell_differences(estimates) if row.matters]
+    rows = [row for row in cell_differences(estimates) if row.shows or every_cell]
     if rows:
         console.print()
         console.print(_cells_table(estimates, rows, console.width, every_cell))
@@ -122,12 +136,13 @@ def print_comparison(
             console.print(Text(f"{letter}: ", "bold") + note)
 
 
+def letter_of(number: int) -> str:
+    """A, B, … and after Z by number: a short name for a column."""
+    return chr(ord("A") + number) if number < 26 else str(number + 1)
+
+
 def _lettered(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
-    """A, B, … and after Z by number: short names for columns."""
-    return [
-        (chr(ord("A") + i) if i < 26 else str(i + 1), estimate)
-        for i, estimate in enumerate(estimates)
-    ]
+    return [(letter_of(i), estimate) for i, estimate in enumerate(estimates)]
 
 
 def _networks_table(estimates: Sequence[Estimate]) -> Table:
@@ -152,16 +167,21 @@ def _networks_table(estimates: Sequence[Estimate]) -> Table:
     return table
 
 
-def _against(first: Estimate, other: Estimate) -> Text:
+def against_text(first: Estimate, other: Estimate) -> tuple[str, str]:
+    """``1.52× faster``, and its kind (``faster``, ``slower`` or nothing where that is not sure)."""
     factor = speed_up(first, other)
     if factor is None:
-        return Text("–")
+        return "–", ""
     if not distinguishable(first, other):
-        return Text("same within intervals", "dim")
-    faster = factor >= 1
-    times = factor if faster else 1 / factor
-    text = f"{times:.{2 if times < 10 else 0}f}× {'faster' if faster else 'slower'}"
-    return Text(text, "green" if faster else "red")
+        return "same within intervals", ""
+    kind = "faster" if factor >= 1 else "slower"
+    times = factor if factor >= 1 else 1 / factor
+    return f"{times:.{2 if times < 10 else 0}f}× {kind}", kind
+
+
+def _against(first: Estimate, other: Estimate) -> Text:
+    text, kind = against_text(first, other)
+    return Text(text, {"faster": "green", "slower": "red"}.get(kind, "dim"))
 
 
 def _cells_table(
@@ -188,7 +208,10 @@ def _cells_table(
         ]  # fmt: skip
         if pair:
             cells.append(_signed(row, scale.unit_us))
-        table.add_row(*cells, Text(short_chain(row.ops, cell_width)))
+        named = row.what.startswith(short_chain(row.ops, cell_width))
+        what = f"{row.what}  " if row.what and len(row.what) + _AT_LEAST <= cell_width else ""
+        chain = "" if named else short_chain(row.ops, cell_width - len(what))
+        table.add_row(*cells, Text.assemble(what, (chain, "dim" if what else "")))
     if limit < len(rows):
         left = [Text("")] * (len(estimates) + pair)
         table.add_row(*left, Text(f"{len(rows) - limit} more (--all shows them)", "dim"))

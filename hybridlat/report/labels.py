@@ -17,6 +17,8 @@ _SHORT = {
     "GlobalAveragePool": "GlobalAvg",
     "AveragePool": "AvgPool",
     "ConvTranspose": "Deconv",
+    "DequantizeLinear": "DQ",
+    "QuantizeLinear": "Q",
 }
 
 
@@ -42,7 +44,7 @@ def short_chain(ops: Sequence[str], width: int) -> str:
     whole = _join(parts)
     if len(whole) <= width:
         return whole
-    parts = [part._replace(text=_abbreviate(part.text)) for part in parts]
+    parts = [part._replace(text=abbreviated(part.text)) for part in parts]
     whole = _join(parts)
     if len(whole) <= width:
         return whole
@@ -67,7 +69,8 @@ def _join(parts: Sequence[_Part]) -> str:
     return ARROW.join(part.text for part in parts)
 
 
-def _abbreviate(text: str) -> str:
+def abbreviated(text: str) -> str:
+    """The label with short names for long operators: ``Conv+BN+Relu``."""
     for name, short in _SHORT.items():
         text = text.replace(name, short)
     return text

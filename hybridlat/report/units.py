@@ -23,6 +23,9 @@ class Scale:
         return f"{self.number(latency_us)} {self.name}"
 
 
+RESOLUTION_US = 1.0
+"""Cells below this are told apart by nothing that a clock shows; their intervals mean nothing."""
+
 MICROSECONDS = Scale("µs", 1.0)
 MILLISECONDS = Scale("ms", 1e3)
 SECONDS = Scale("s", 1e6)
@@ -39,6 +42,24 @@ def scale_for(latencies_us: Iterable[float | None]) -> Scale:
 def latency_text(latency_us: float | None) -> str:
     """``8.12 ms``, ``812 µs``; a dash where there is none."""
     return "–" if latency_us is None else scale_for([latency_us]).text(latency_us)
+
+
+def each_text(scale: Scale, latency_us: float | None) -> str:
+    """A cell's latency in a column of ``scale``; below the resolution it is only said to be."""
+    if latency_us is None:
+        return "–"
+    if latency_us < RESOLUTION_US:
+        return f"< {RESOLUTION_US / scale.unit_us:g}"
+    return scale.number(latency_us, {1.0: 1, 1e3: 3}.get(scale.unit_us, 6))
+
+
+def cell_half_width_share(
+    latency_us: float | None, interval_us: tuple[float, float] | None
+) -> float | None:
+    """``half_width_share``, and None for what is below the resolution."""
+    if latency_us is not None and latency_us < RESOLUTION_US:
+        return None
+    return half_width_share(latency_us, interval_us)
 
 
 def interval_text(interval_us: tuple[float, float] | None) -> str:

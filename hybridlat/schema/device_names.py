@@ -134,9 +134,9 @@ def device_name(raw: str, board: str = "") -> str:
     """
     name = _cpu(raw) if _is_cpu(raw) else _gpu(raw)
     if name in _CHIPS and board:
-        told = _gpu(board)
-        if told.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
-            name = told
+        gpu_name = _gpu(board)
+        if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
+            name = gpu_name
     if not name:
         raise TargetError(f"{raw!r} names no device: a device name needs letters or digits")
     return name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
+
+from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
 LatencySource = Literal["measured", "predicted", "unsupported"]
@@ -39,9 +41,11 @@ class Estimate:
     ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
     the true latency with probability ``confidence``. ``measured_share`` is the part of the time
     that comes from measured cells; ``measured_now`` counts cells measured to answer this call.
-    ``removed`` names the operators of the file that the engine does not run, and ``constants`` of
-    them only make constants; every other one is in exactly one cell. ``to_measure`` are the
-    signatures that the gate would measure next, to come within ``tolerance``.
+    ``removed`` names the operators of the file that the engine does not run, and the last
+    ``constants`` of them only make constants; every other one is in exactly one cell.
+    ``to_measure`` are the signatures that the gate would measure next, to come within
+    ``tolerance``. ``structure`` says what the cells are made of and where they stand, where that
+    was asked for.
     """
 
     network: str
@@ -61,6 +65,7 @@ class Estimate:
     to_measure: tuple[str, ...] = ()
     tolerance: float | None = None
     warnings: tuple[str, ...] = ()
+    structure: Structure | None = field(default=None, compare=False, repr=False)
 
     @property
     def supported(self) -> bool:
@@ -78,12 +83,43 @@ class Estimate:
         measured = all(cell.source == "measured" for cell in self.cells)
         return self.within_tolerance or measured
 
+    @property
+    def throughput_per_s(self) -> float | None:
+        """Items a second, one batch after another; None where there is no latency."""
+        return self.batch * 1e6 / self.latency_us if self.latency_us else None
+
+    @property
+    def throughput_interval_per_s(self) -> tuple[float, float] | None:
+        """What ``interval_us`` says of the items a second."""
+        if self.interval_us is None or not self.interval_us[0] > 0:
+            return None
+        low_us, high_us = self.interval_us
+        return self.batch * 1e6 / high_us, self.batch * 1e6 / low_us
+
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON object of ``predict --json`` (format 1)."""
-        body = {"format": ESTIMATE_FORMAT, **asdict(self)}
-        for cell in body["cells"]:
-            if not cell["reason"]:
-                del cell["reason"]
+        body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
+        body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
+        body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
+        body["throughput_per_s"] = self.throughput_per_s
+        body["throughput_interval_per_s"] = self.throughput_interval_per_s
+        return body
+
+    def _cell_json(self, position: int) -> dict[str, Any]:
+        cell = self.cells[position]
+        body = asdict(cell)
+        if not cell.reason:
+            del body["reason"]
+        if self.structure is not None:
+            made_of = self.structure.cells[position]
+            limit = made_of.limit(cell.latency_us)
+            body |= {
+                "paths": self.structure.paths(position),
+                "flop": made_of.flop,
+                "bytes": made_of.bytes,
+                "limit": limit[0] if limit else None,
+                "limit_share": limit[1] if limit else None,
+            }
         return body
 
 

@@ -105,6 +105,6 @@ def record(body: object, form: type[T], what: str) -> T:
 
 def _phrase(error: Exception) -> str:
     """``latency_us: expected a float, got a str``, of "Expected `float`, got `str` - at `$.…`"."""
-    said, _, place = str(error).replace("`", "").partition(" - at $")
-    said = said[:1].lower() + said[1:]
-    return f"{place.lstrip('.')}: {said}" if place else said
+    sentence, _, path = str(error).replace("`", "").partition(" - at $")
+    sentence = sentence[:1].lower() + sentence[1:]
+    return f"{path.lstrip('.')}: {sentence}" if path else sentence

@@ -161,12 +161,12 @@ def _check_payload(
         problems.append(IntegrityProblem(where, "it has no entry that a look-up would find"))
     else:
         target, kind, signature, latency, spread, failure = row
-        said = (names.get(target), kind, signature.hex(), latency, spread, failure)
+        entry = (names.get(target), kind, signature.hex(), latency, spread, failure)
         holds = (
             str(record.target), t.KIND_CODES[record.kind], record.signature,
             record.latency_us, record.spread_share, record.failure,
         )  # fmt: skip
-        if said != holds:
+        if entry != holds:
             problems.append(
                 IntegrityProblem(where, "its entry for look-ups differs from the record")
             )

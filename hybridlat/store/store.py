@@ -290,13 +290,29 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether no other process sees what is kept here."""
+        return self._is_sqlite and self._path in ("", ":memory:")
+
+    @property
+    def exists(self) -> bool:
+        """False for a SQLite file that nobody made yet."""
+        return not self._absent()
+
     def _absent(self) -> bool:
         """True for a SQLite file that nobody made yet: told without loading SQLAlchemy."""
-        scheme, _, rest = self.url.partition(":///")
-        path = rest.partition("?")[0]
-        if scheme.partition("+")[0] != "sqlite" or path in ("", ":memory:"):
+        if not self._is_sqlite or self.is_in_memory:
             return False
-        return not path.startswith("file:") and not Path(path).exists()
+        return not self._path.startswith("file:") and not Path(self._path).exists()
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self.url.partition(":")[0].partition("+")[0] == "sqlite"
+
+    @property
+    def _path(self) -> str:
+        return self.url.partition(":///")[2].partition("?")[0]
 
     def _opened(self) -> Database:
         if self._database is None:

@@ -19,12 +19,13 @@ from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import COMPOSITION_FILE
 from hybridlat.evaluation import cross_fitting
-from hybridlat.evaluation.cross_fitting import FitConfig, held_out
+from hybridlat.evaluation.cross_fitting import held_out
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise, score
 from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
 from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.training.promotion import Champion
 
@@ -55,9 +56,9 @@ class Candidate:
         )
         crossed: list[HeldOutNetwork] = []
         if training and enough:
-            place = even_folds((n.name for n in training), FOLDS - 1)
+            by_fold = even_folds((n.name for n in training), FOLDS - 1)
             fitted = cross_fitting.cross_fit(
-                dataset, training, config, place, forbidden, on_message
+                dataset, training, config, by_fold, forbidden, on_message
             )
             crossed = list(fitted.held_out.values())
             on_message(f"{dataset.target}: the model of all of them")
@@ -109,8 +110,8 @@ class Candidate:
             fair = [a for a in ours if a.name not in seen]
             ours = fair or ours  # a champion that saw them all has the easier task: so be it
             names = {a.name for a in ours}
-            said = self.evaluate(champion.model, champion.composition)[regime]
-            theirs = [a for a in said if a.name in names]
+            champion_predictions = self.evaluate(champion.model, champion.composition)[regime]
+            theirs = [a for a in champion_predictions if a.name in names]
         what = f"{len(ours)} held-out {'networks' if self.networks else 'cells'}"
         error = _error(ours)
         old = _error(theirs) if theirs else None
@@ -175,9 +176,9 @@ def _explained(predictions: Sequence[Prediction]) -> float:
     pairs = [(a.true_us, a.predicted_us) for a in predictions if math.isfinite(a.predicted_us)]
     if len(pairs) < 2:
         return 0.0
-    truth, said = np.log(np.array(pairs)).T
+    truth, predicted = np.log(np.array(pairs)).T
     spread = float(np.var(truth))
-    return 1.0 - float(np.mean((truth - said) ** 2)) / spread if spread > 0 else 0.0
+    return 1.0 - float(np.mean((truth - predicted) ** 2)) / spread if spread > 0 else 0.0
 
 
 def _versions() -> dict[str, str]:

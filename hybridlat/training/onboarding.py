@@ -138,9 +138,9 @@ class _Work:
                 continue
             sized.append((len(network.nodes), path.stem, network))
         done = 0
-        for place, (_, name, network) in enumerate(sorted(sized, key=lambda item: item[:2])):
+        for index, (_, name, network) in enumerate(sorted(sized, key=lambda item: item[:2])):
             if time.monotonic() >= end:
-                self.notes.append(f"{len(sized) - place} networks did not fit into the budget")
+                self.notes.append(f"{len(sized) - index} networks did not fit into the budget")
                 break
             self.on_message(f"{self.backend.target}: {name}")
             try:
@@ -180,13 +180,13 @@ class _Work:
                 cells = self._unknown({hash_: kernel})
                 yield MeasureRequest("kernel", kernel, cells, labels={"sweep": str(seed)})
             return
-        for place in range(20 * most):
+        for index in range(20 * most):
             try:
-                network = as_read(draw(seed * 1_000_003 + place, EVERY))
+                network = as_read(draw(seed * 1_000_003 + index, EVERY))
                 partition = self._partition(network)
             except HybridlatError:
                 continue  # what an engine refuses is passed over, as in every sweep
-            yield MeasureRequest(f"kernel {place}", network, self._cells(partition))
+            yield MeasureRequest(f"kernel {index}", network, self._cells(partition))
 
     def _partition(self, network: Network) -> Partition:
         left_out = (name for name, _ in network.left_out)

@@ -52,9 +52,9 @@ class Champion:
         version = tracker.champion(target)
         places: list[Path] = []
         if version is not None:
-            place = scratch / "champion"
-            place.mkdir()
-            fetched = tracker.download(version, place)
+            download_folder = scratch / "champion"
+            download_folder.mkdir()
+            fetched = tracker.download(version, download_folder)
             places += [fetched] if fetched is not None else []
         installed = folder_in_use(root / target.folder)
         places += [installed] if installed is not None else []
@@ -81,27 +81,27 @@ class Champion:
         return cls(model, composition, frozenset(map(str, names)))
 
 
-def install(folder: Path, place: Path) -> Path:
-    """Make the files of ``folder`` those in use of the target whose models lie in ``place``.
+def install(folder: Path, model_folder: Path) -> Path:
+    """Make the files of ``folder`` those in use of the target whose models lie in ``model_folder``.
 
     Gives the folder they now lie in. Versions that were in use before are deleted at the next
     installation, when nobody can be loading them any more.
     """
-    versions = place / VERSIONS_FOLDER
+    versions = model_folder / VERSIONS_FOLDER
     versions.mkdir(parents=True, exist_ok=True)
-    _clear(place)
+    _clear(model_folder)
     name = f"{model_hash(folder)}-{uuid.uuid4().hex[:8]}"
     partial = versions / f".{name}.partial"
     shutil.copytree(folder, partial)
     _to_disk(partial)
     partial.replace(versions / name)
-    pointer = place / f".{CURRENT_FILE}.{name}"
+    pointer = model_folder / f".{CURRENT_FILE}.{name}"
     pointer.write_text(name + "\n", encoding="utf-8")
     _to_disk(pointer)
-    before = folder_in_use(place)
-    if before is not None and before != place:
+    before = folder_in_use(model_folder)
+    if before is not None and before != model_folder:
         os.utime(before)  # from now on it is no longer in use
-    pointer.replace(place / CURRENT_FILE)
+    pointer.replace(model_folder / CURRENT_FILE)
     return versions / name
 
 
@@ -113,10 +113,10 @@ def _to_disk(path: Path) -> None:
                 os.fsync(stream.fileno())
 
 
-def _clear(place: Path) -> None:
+def _clear(model_folder: Path) -> None:
     """Delete what is neither in use nor young: versions of before, and what a crash left."""
-    kept = folder_in_use(place)
-    left = [*(place / VERSIONS_FOLDER).iterdir(), *place.glob(f".{CURRENT_FILE}.*")]
+    kept = folder_in_use(model_folder)
+    left = [*(model_folder / VERSIONS_FOLDER).iterdir(), *model_folder.glob(f".{CURRENT_FILE}.*")]
     for path in left:
         if path != kept and time.time() - path.stat().st_mtime > _KEPT_FOR_S:
             if path.is_dir():

@@ -26,7 +26,6 @@ from hybridlat.estimate.model_folders import (
 )
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import (
-    FitConfig,
     device_of,
 )
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
@@ -34,6 +33,7 @@ from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Score
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
@@ -109,7 +109,9 @@ def train_target(
             _priors(wanted, dataset), chosen.confidence,
         )  # fmt: skip
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
-        with tracker.run(f"train {wanted}") as kept:
+        about = {tracking.KIND: "training", "target": str(wanted)}
+        with tracker.run(f"train {wanted}", about) as kept:
+            kept.dataset(str(wanted), dataset.data_hash, opened.url)
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)

@@ -105,10 +105,10 @@ def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> N
 
 def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
     [pack] = shipped_packs()
-    [found] = [t for t in list_targets(str(tmp_path / "s.db")) if t.target == str(pack.target)]
+    [listed] = [t for t in list_targets(str(tmp_path / "s.db")) if t.target == str(pack.target)]
     kinds = [kind for kind in ("cell", "network") for _ in pack.lookup_table()[kind]]
-    assert (found.cells, found.networks) == (kinds.count("cell"), kinds.count("network"))
-    assert found.networks > 100 and found.model
+    assert (listed.cells, listed.networks) == (kinds.count("cell"), kinds.count("network"))
+    assert listed.networks > 100 and listed.model
 
 
 def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
@@ -117,9 +117,9 @@ def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
     data = [to_onnx(small_network(c), seed=1) for c in (8, 16, 24)]
     path = tmp_path / "net.onnx"
     path.write_bytes(data[0])
-    found = list(fake.predict_many([path, data[1], onnx.load_from_string(data[2])]))
-    assert found[0].network == str(path)
-    times = [e.latency_us or 0.0 for e in found]
+    estimates = list(fake.predict_many([path, data[1], onnx.load_from_string(data[2])]))
+    assert estimates[0].network == str(path)
+    times = [e.latency_us or 0.0 for e in estimates]
     assert times == sorted(times)
 
 

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from hybridlat.model import geometry
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import fit_model
+from hybridlat.model.training_problem import FitConfig
 from tests.model.rows import DEVICE, latencies_us, texts
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     folder = parser.parse_args().model
     cells = texts(100_000, top=512)
     if folder is None:
-        model = fit_model(cells[:3000], latencies_us(cells[:3000]), cells[:3000], DEVICE)
+        model = fit_model(cells[:3000], latencies_us(cells[:3000]), cells[:3000], FitConfig(DEVICE))
     else:
         print(f"load: {best(lambda: CellModel.load(folder), 5):.1f} ms")
         model = CellModel.load(folder)

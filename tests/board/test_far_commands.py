@@ -57,11 +57,11 @@ def test_json_is_alone_on_standard_output(
     far: Path, net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     assert code == 0
-    assert found["target"] == THERE
-    assert found["latency_us"] > 0
-    assert {record["kind"] for record in found["records"]} == {"network", "cell"}
+    assert document["target"] == THERE
+    assert document["latency_us"] > 0
+    assert {record["kind"] for record in document["records"]} == {"network", "cell"}
     # All of it is known now; whole networks are measured whenever they are asked for.
     cli.run(["measure", str(net), "--target", THERE, "--host", "user@board", "--json", "--cells"])
     assert json.loads(capsys.readouterr().out)["records"] == []

@@ -87,8 +87,8 @@ def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
     )  # fmt: skip
     with packed:
         unpack_layers(packed, plan / "layers")
-    found = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*.*")}
-    assert found == {
+    result = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*.*")}
+    assert result == {
         "plan/layers/0123.json": b"[1]", "plan/layers/4567.json": b"[2]",
         "plan/manifest.json": b"{}",
     }  # fmt: skip

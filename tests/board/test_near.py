@@ -116,7 +116,7 @@ def test_without_a_driver_predict_tells_why_nothing_was_measured(
 ) -> None:
     code = cli.run(["predict", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db",
                     "--json"])  # fmt: skip
-    found = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     assert code == 3
-    assert found["to_measure"]
-    assert sum("there is no NVIDIA driver" in text for text in found["warnings"]) == 1
+    assert document["to_measure"]
+    assert sum("there is no NVIDIA driver" in text for text in document["warnings"]) == 1

@@ -29,24 +29,24 @@ class Steady(Engine):
 
 def test_a_pair_alternates_and_the_slow_one_gets_its_samples() -> None:
     engine = Steady()
-    found = visit(engine, ["5000", "20"], 60, 0.0, 30.0, "10")
-    assert set(found["samples_us"]) == {"5000", "20"}
-    assert 60 <= len(found["samples_us"]["5000"]) < 70
-    assert 200 <= len(found["samples_us"]["20"]) < 500  # and the quick one not thousands
-    assert found["reference_us"] == 10.0
+    visited = visit(engine, ["5000", "20"], 60, 0.0, 30.0, "10")
+    assert set(visited["samples_us"]) == {"5000", "20"}
+    assert 60 <= len(visited["samples_us"]["5000"]) < 70
+    assert 200 <= len(visited["samples_us"]["20"]) < 500  # and the quick one not thousands
+    assert visited["reference_us"] == 10.0
     taking = engine.order[-9:]
     assert taking == ["5000", "20", "10"] * 3
-    assert found["sensors"]["20"]["sm_mhz"] == 1500.0
-    assert len(found["clocks"]["5000"]) == len(found["clocks"]["20"])
+    assert visited["sensors"]["20"]["sm_mhz"] == 1500.0
+    assert len(visited["clocks"]["5000"]) == len(visited["clocks"]["20"])
 
 
 def test_a_limit_ends_it_with_what_there_is() -> None:
-    found = visit(Steady(), ["5000"], 10_000_000, 0.0, 0.05)
-    assert found["samples_us"]["5000"]
-    assert "reference_us" not in found
+    visited = visit(Steady(), ["5000"], 10_000_000, 0.0, 0.05)
+    assert visited["samples_us"]["5000"]
+    assert "reference_us" not in visited
 
 
 def test_a_reference_that_is_also_measured_is_both() -> None:
-    found = visit(Steady(), ["10"], 20, 0.0, 5.0, "10")
-    assert found["reference_us"] == pytest.approx(10.0)
-    assert len(found["samples_us"]["10"]) >= 20
+    visited = visit(Steady(), ["10"], 20, 0.0, 5.0, "10")
+    assert visited["reference_us"] == pytest.approx(10.0)
+    assert len(visited["samples_us"]["10"]) >= 20

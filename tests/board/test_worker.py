@@ -64,9 +64,9 @@ def test_syntax_is_that_of_python_3_6(path: Path) -> None:
 def old_python(version: str) -> str | None:
     """An interpreter that really starts: pyenv's shims are on the PATH without being able to."""
     root = Path.home() / ".pyenv" / "versions"
-    found = [str(p) for p in sorted(root.glob(f"{version}.*/bin/python"))] if root.is_dir() else []
-    found.append(shutil.which(f"python{version}") or "")
-    for path in filter(None, found):
+    result = [str(p) for p in sorted(root.glob(f"{version}.*/bin/python"))] if root.is_dir() else []
+    result.append(shutil.which(f"python{version}") or "")
+    for path in filter(None, result):
         if subprocess.run([path, "-c", "0"], capture_output=True, check=False).returncode == 0:
             return path
     return None

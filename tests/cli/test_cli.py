@@ -30,11 +30,13 @@ def test_predicting_a_known_network_prints_a_table(nets: Path) -> None:
 
 def test_json_is_one_document_and_nothing_else(nets: Path) -> None:
     done = known(nets, "predict", "a.onnx", "--json")
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.returncode == 0
-    assert found["format"] == 1 and found["network"] == "a.onnx" and found["target"] == FAKE
-    assert found["interval_us"][0] <= found["latency_us"] <= found["interval_us"][1]
-    assert sum(cell["share"] for cell in found["cells"]) == pytest.approx(1, abs=0.05)
+    assert (
+        document["format"] == 1 and document["network"] == "a.onnx" and document["target"] == FAKE
+    )
+    assert document["interval_us"][0] <= document["latency_us"] <= document["interval_us"][1]
+    assert sum(cell["share"] for cell in document["cells"]) == pytest.approx(1, abs=0.05)
     two = json.loads(known(nets, "predict", "a.onnx", "b.onnx", "--json").stdout)
     assert [item["network"] for item in two] == ["a.onnx", "b.onnx"]
 
@@ -52,9 +54,9 @@ def test_where_nothing_may_be_measured_the_answer_is_not_trusted(
 ) -> None:
     done = process("predict", "a.onnx", "--target", FAKE, "--store", str(tmp_path / "no.db"),
                    "--measure", "never", "--json", cwd=nets)  # fmt: skip
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.returncode == 3
-    assert found["within_tolerance"] is False and found["to_measure"]
+    assert document["within_tolerance"] is False and document["to_measure"]
     assert "a.onnx" in done.stderr
 
 
@@ -76,8 +78,8 @@ def test_compare(nets: Path) -> None:
     done = known(nets, "compare", "a.onnx", "b.onnx")
     assert done.returncode == 0, done.stderr
     assert "slower" in done.stdout or "same within intervals" in done.stdout
-    found = json.loads(known(nets, "compare", "a.onnx", "b.onnx", "--json").stdout)
-    assert len(found["networks"]) == 2 and found["differences"]
+    document = json.loads(known(nets, "compare", "a.onnx", "b.onnx", "--json").stdout)
+    assert len(document["networks"]) == 2 and document["differences"]
 
 
 def test_the_page_is_written_beside_the_table(nets: Path, tmp_path: Path) -> None:
@@ -93,10 +95,10 @@ def test_the_page_is_written_beside_the_table(nets: Path, tmp_path: Path) -> Non
 def test_measure_json(nets: Path, tmp_path: Path) -> None:
     done = process("measure", "a.onnx", "--network", "--target", FAKE, "--json",
                    "--store", str(tmp_path / "m.db"), cwd=nets)  # fmt: skip
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
-    assert found["latency_us"] > 0
-    assert {record["kind"] for record in found["records"]} == {"network"}
+    assert document["latency_us"] > 0
+    assert {record["kind"] for record in document["records"]} == {"network"}
 
 
 def test_targets_stats_export_import_and_check(nets: Path, tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def loaded_by(code: str, *words: str) -> set[str]:
 
 
 def test_importing_hybridlat_loads_nothing_heavy() -> None:
-    found = loaded_by("import hybridlat")
-    assert "hybridlat" in found
-    assert not found & {"onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "pyarrow",
+    result = loaded_by("import hybridlat")
+    assert "hybridlat" in result
+    assert not result & {"onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "pyarrow",
                         "matplotlib", "openvino", "tensorrt", "torch", "onnx", "rich",
                         "click", "sqlalchemy"}  # fmt: skip
 

@@ -41,9 +41,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def latency(capsys: pytest.CaptureFixture[str], *words: str) -> float:
     code = cli.run(["predict", "a.onnx", "--target", TARGET, "--measure", "never", "--json",
                     "--tolerance", "900%", *words])  # fmt: skip
-    found = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     assert code == 0
-    return float(found["latency_us"])
+    return float(document["latency_us"])
 
 
 def test_the_sheet_is_the_device_of_the_target(
@@ -93,9 +93,9 @@ def test_what_is_wrong_is_one_sentence(
 def test_every_command_with_a_target_takes_a_sheet(command: str) -> None:
     import click
 
-    found = cli.app.get_command(click.Context(cli.app), command)
-    assert found is not None
-    assert [p.name for p in found.params].count("device_sheet") == 1
+    result = cli.app.get_command(click.Context(cli.app), command)
+    assert result is not None
+    assert [p.name for p in result.params].count("device_sheet") == 1
 
 
 def test_one_sheet_is_one_device(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,8 +28,8 @@ def answer(name: str, target: str) -> Any:
     return json.loads(result.stdout)
 
 
-def ops(found: Any) -> list[str]:
-    return [kernel["op"] for kernel in found["kernels"]]
+def ops(result: Any) -> list[str]:
+    return [kernel["op"] for kernel in result["kernels"]]
 
 
 def test_precision_and_version_of_the_target_decide() -> None:
@@ -45,8 +45,8 @@ def test_precision_and_version_of_the_target_decide() -> None:
 
 @pytest.mark.skipif(not tensorrt_rtx.installed(), reason="the extra rtx is not installed")
 def test_where_the_rules_and_the_engine_differ_is_marked() -> None:
-    found = answer("bvlc_alexnet", "h100/tensorrt/fp32")
-    differ = {kernel["op"] for kernel in found["kernels"] if kernel["engine_differs"]}
+    result = answer("bvlc_alexnet", "h100/tensorrt/fp32")
+    differ = {kernel["op"] for kernel in result["kernels"] if kernel["engine_differs"]}
     assert differ == {"Conv+Relu", "LRN"}
     text = run("bvlc_alexnet", "h100/tensorrt/fp32").stdout
     assert "← the engine differs" in text and "87.5 % of the operators" in text
@@ -63,8 +63,8 @@ def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(
 
     monkeypatch.setattr(tensorrt_rtx, "installed", lambda: True)
     monkeypatch.setattr(tensorrt_rtx, "groups_of", refuse)
-    found = answer("squeezenet", "h100/tensorrt-8.6/fp16")
-    assert {kernel["engine_differs"] for kernel in found["kernels"]} == {None}
+    result = answer("squeezenet", "h100/tensorrt-8.6/fp16")
+    assert {kernel["engine_differs"] for kernel in result["kernels"]} == {None}
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime-1.31", "openvino-2026.4"])
@@ -72,6 +72,6 @@ def test_engines_on_this_machine_are_asked(engine: str) -> None:
     name = engine.split("-")[0]
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    found = answer("squeezenet", f"epyc-26-2/{engine}/fp32/1t")
-    assert found["by"].startswith(name)
-    assert ops(found).count("Conv+Relu") >= 25  # of 26: one may take the Dropout before it
+    result = answer("squeezenet", f"epyc-26-2/{engine}/fp32/1t")
+    assert result["by"].startswith(name)
+    assert ops(result).count("Conv+Relu") >= 25  # of 26: one may take the Dropout before it

@@ -55,9 +55,9 @@ def symbolic(model: ModelProto) -> bool:
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def path(request: pytest.FixtureRequest) -> Path:
-    found = request.param
-    assert isinstance(found, Path)
-    return found
+    parameter = request.param
+    assert isinstance(parameter, Path)
+    return parameter
 
 
 def test_files_recipes_and_table_name_the_same_networks() -> None:
@@ -184,12 +184,12 @@ def test_strip_keeps_the_architecture_and_small_values_only() -> None:
 
 
 def test_facts_count_nodes_parameters_and_operations() -> None:
-    found = architecture_only.facts(architecture_only.strip(small_model()))
-    assert found.inputs == "batchx3x8x8"
-    assert found.opset == 9
-    assert found.nodes == 5
-    assert found.parameters == 4 * 27 + 4 + 50
-    assert found.flop == 2 * (4 * 6 * 6) * 27
+    facts = architecture_only.facts(architecture_only.strip(small_model()))
+    assert facts.inputs == "batchx3x8x8"
+    assert facts.opset == 9
+    assert facts.nodes == 5
+    assert facts.parameters == 4 * 27 + 4 + 50
+    assert facts.flop == 2 * (4 * 6 * 6) * 27
 
 
 def test_value_whose_shape_depends_on_data_is_an_error() -> None:

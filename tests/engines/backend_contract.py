@@ -70,8 +70,8 @@ class BackendContract:
     ) -> None:
         network = make()
         lowered = backend.lower(network)
-        found = [*(i for origin in lowered.origins for i in origin), *lowered.removed]
-        assert sorted(found) == list(range(len(network.nodes)))
+        result = [*(i for origin in lowered.origins for i in origin), *lowered.removed]
+        assert sorted(result) == list(range(len(network.nodes)))
         assert len(lowered.origins) == len(lowered.network.nodes)
         assert lowered.by
         assert_whole(lowered)
@@ -139,13 +139,13 @@ class BackendContract:
 
 def samples(session: Session, count: int) -> list[float]:
     """``count`` samples; a backend may drop disturbed ones, but not all of them for ever."""
-    found: list[float] = []
+    result: list[float] = []
     for _ in range(200):
-        found += session.run_us(count - len(found))
-        if len(found) >= count:
+        result += session.run_us(count - len(result))
+        if len(result) >= count:
             break
-    assert len(found) == count
-    return found
+    assert len(result) == count
+    return result
 
 
 def assert_positive(times_us: list[float]) -> None:

@@ -56,17 +56,17 @@ class Pattern:
     half: bool = False
 
     def network(self) -> Network:
-        found = network(self.body, self.inputs)
-        return in_half_precision(found) if self.half else found
+        net = network(self.body, self.inputs)
+        return in_half_precision(net) if self.half else net
 
     def expected(self) -> list[str]:
         return self.kernels.split(" | ")
 
 
-def told(found: Network, kernels: Iterable[tuple[int, ...]]) -> list[str]:
+def told(net: Network, kernels: Iterable[tuple[int, ...]]) -> list[str]:
     """Groups of operators as text, in the order of their last operators."""
     ordered = sorted(kernels, key=lambda kernel: kernel[-1])
-    return ["+".join(found.nodes[i].op for i in kernel) for kernel in ordered]
+    return ["+".join(net.nodes[i].op for i in kernel) for kernel in ordered]
 
 
 _SCALED = f"i = {CONV}(x, d) k = Relu(i) j = {CONV}(k, d) z = Relu(j) m = {POINT}(z, a) "

@@ -83,9 +83,9 @@ CASES = (
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Case:
-    found = request.param
-    assert isinstance(found, Case)
-    return found
+    parameter = request.param
+    assert isinstance(parameter, Case)
+    return parameter
 
 
 class TestBackends(BackendContract):

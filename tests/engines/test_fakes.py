@@ -56,8 +56,8 @@ def test_flop_of_known_operators() -> None:
     b.gemm(b.flatten(x), 10)
     b.relu(x)
     network = b.network()
-    found = [flop(network, n) for n in network.nodes if n.op != "Flatten"]
-    assert found == [
+    result = [flop(network, n) for n in network.nodes if n.op != "Flatten"]
+    assert result == [
         2 * (2 * 6 * 8 * 8) * 4 * 9, 2 * (2 * 4 * 8 * 8) * 9, 2 * (2 * 10) * 256, 2 * 512,
     ]  # fmt: skip
 

@@ -123,7 +123,7 @@ def structure(network: Network) -> tuple[list[int], list[int]]:
         n: ("input", str(network.types[n])) for n in network.inputs
     }
     known |= {n: ("constant", str(c.type), c.values) for n, c in network.constants.items()}
-    found = []
+    result = []
     for node in network.nodes:
         operands = [hash(known[n]) if n else 0 for n in node.inputs]
         if node.op in ("Add", "Mul"):
@@ -131,8 +131,8 @@ def structure(network: Network) -> tuple[list[int], list[int]]:
         code = (node.op, tuple(operands), tuple(a for a in node.attributes))
         for place, out in enumerate(node.outputs):
             known[out] = (hash(code), place)
-        found.append(hash(code))
-    return sorted(found), sorted(hash(known[o]) for o in network.outputs)
+        result.append(hash(code))
+    return sorted(result), sorted(hash(known[o]) for o in network.outputs)
 
 
 @pytest.mark.parametrize("make", SMALL)

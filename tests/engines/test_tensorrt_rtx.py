@@ -77,9 +77,9 @@ def test_the_compiler_lowers_without_a_gpu() -> None:
 @NEEDS_COMPILER
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_small_networks_become_the_kernels_that_are_said(pattern: Pattern) -> None:
-    found = pattern.network()
-    groups, _ = tensorrt_rtx.groups_of(found)
-    assert told(found, groups.kernels) == pattern.expected()
+    net = pattern.network()
+    groups, _ = tensorrt_rtx.groups_of(net)
+    assert told(net, groups.kernels) == pattern.expected()
 
 
 def test_without_the_compiler_one_sentence_says_what_to_install(

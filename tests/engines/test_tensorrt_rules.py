@@ -1,5 +1,7 @@
 """The rules of TensorRT on graphs written in ONNX's text format."""
 
+from dataclasses import replace
+
 import pytest
 
 from hybridlat.engines.fusion import rewriter
@@ -21,113 +23,113 @@ from tests.engines.tensorrt_patterns import (
 )
 
 
-def kernels_of(found: Network, version: str = "") -> tuple[list[str], list[str], tuple[str, ...]]:
-    lowered = fusion_rules.lower(found, version)
-    names = [kernel.ops[0] for kernel in kernels(lowered, found)]
-    return names, [found.nodes[i].op for i in lowered.removed], lowered.warnings
+def kernels_of(net: Network, version: str = "") -> tuple[list[str], list[str], tuple[str, ...]]:
+    lowered = fusion_rules.lower(net, version)
+    names = [kernel.ops[0] for kernel in kernels(lowered, net)]
+    return names, [net.nodes[i].op for i in lowered.removed], lowered.warnings
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_small_networks_become_the_kernels_that_the_compiler_makes(pattern: Pattern) -> None:
-    found = pattern.network()
-    assert told(found, fusion_rules.lower(found).origins) == pattern.expected()
+    net = pattern.network()
+    assert told(net, fusion_rules.lower(net).origins) == pattern.expected()
 
 
 @pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu"])
 def test_a_convolution_takes_its_activation(activation: str) -> None:
-    found = network(f"{W3} a = {CONV}(x, w, v) c = {activation}(a) y = {CONV}(c, w2)")
-    assert kernels_of(found)[0] == [f"Conv+{activation}", "Conv"]
+    net = network(f"{W3} a = {CONV}(x, w, v) c = {activation}(a) y = {CONV}(c, w2)")
+    assert kernels_of(net)[0] == [f"Conv+{activation}", "Conv"]
 
 
 def test_an_activation_that_another_reads_stays_apart() -> None:
-    found = network(f"{W3} a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) y = Add(d, a)")
-    assert kernels_of(found)[0] == ["Conv", "Relu", "Conv+Add"]
+    net = network(f"{W3} a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) y = Add(d, a)")
+    assert kernels_of(net)[0] == ["Conv", "Relu", "Conv+Add"]
 
 
 def test_the_last_branch_adds_the_residual_and_applies_the_relu() -> None:
-    found = network(
+    net = network(
         f"{W3} a = {CONV}(x, w) c = {POINT}(x, p) s = Add(a, c) r = Relu(s) y = {CONV}(r, w2)"
     )
-    assert kernels_of(found)[0] == ["Conv", "Conv+Add+Relu", "Conv"]
+    assert kernels_of(net)[0] == ["Conv", "Conv+Add+Relu", "Conv"]
 
 
 def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
-    found = network(
+    net = network(
         f"{W3} a = {CONV}(x, w) an = BatchNormalization(a, v, v, v, v) c = {POINT}(x, p) "
         "cn = BatchNormalization(c, v, v, v, v) s = Add(an, cn) y = Relu(s)"
     )
-    assert kernels_of(found)[0] == ["Conv+BatchNormalization", "Conv+BatchNormalization+Add+Relu"]
-    lowered = fusion_rules.lower(found)
+    assert kernels_of(net)[0] == ["Conv+BatchNormalization", "Conv+BatchNormalization+Add+Relu"]
+    lowered = fusion_rules.lower(net)
     added = next(o for o in lowered.origins if len(o) == 4)
-    assert found.nodes[added[0]].outputs == ("a",)
+    assert net.nodes[added[0]].outputs == ("a",)
 
 
 def test_silu_joins_the_convolution() -> None:
-    found = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = {CONV}(m, w2)")
-    assert kernels_of(found)[0] == ["Conv+Sigmoid+Mul", "Conv"]
+    net = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = {CONV}(m, w2)")
+    assert kernels_of(net)[0] == ["Conv+Sigmoid+Mul", "Conv"]
 
 
 def test_a_gate_is_made_by_its_convolution_and_applied_by_itself() -> None:
-    found = network(
+    net = network(
         f"{W3} a = {CONV}(x, w) r = Relu(a) m = GlobalAveragePool(r) g = {POINT}(m, p) "
         f"q = Sigmoid(g) n = Mul(r, q) y = {CONV}(n, w2)"
     )
     names = ["Conv+Relu", "GlobalAveragePool", "Conv+Sigmoid", "Mul", "Conv"]
-    assert kernels_of(found)[0] == names
+    assert kernels_of(net)[0] == names
 
 
 def test_an_activation_before_a_global_mean_joins_the_mean() -> None:
-    found = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = GlobalAveragePool(m)")
-    assert kernels_of(found)[0] == ["Conv", "Sigmoid+Mul+GlobalAveragePool"]
-    found = network(f"{W3} a = {CONV}(x, w) s = Relu(a) y = GlobalAveragePool(s)")
-    assert kernels_of(found)[0] == ["Conv+Relu", "GlobalAveragePool"]
+    net = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = GlobalAveragePool(m)")
+    assert kernels_of(net)[0] == ["Conv", "Sigmoid+Mul+GlobalAveragePool"]
+    net = network(f"{W3} a = {CONV}(x, w) s = Relu(a) y = GlobalAveragePool(s)")
+    assert kernels_of(net)[0] == ["Conv+Relu", "GlobalAveragePool"]
 
 
 def test_a_concat_of_convolutions_is_written_in_place() -> None:
-    found = network(
+    net = network(
         f"{W3} {weights(d=(64, 128, 1, 1))} a = {CONV}(x, w) c = {POINT}(x, p) "
         f"e = Concat<axis=1>(a, c) y = {POINT}(e, d)"
     )
-    names, removed, _ = kernels_of(found)
+    names, removed, _ = kernels_of(net)
     assert (names, removed) == (["Conv", "Conv", "Conv"], ["Concat"])
-    last = fusion_rules.lower(found).network.nodes[-1]
+    last = fusion_rules.lower(net).network.nodes[-1]
     assert {"a", "c"} <= set(last.inputs)
 
 
 def test_a_split_is_a_copy_and_joins_what_copies_on() -> None:
-    found = network(
+    net = network(
         "k = Constant<value = int64[2] {16, 48}>() a, c = Split<axis=1>(x, k) "
         "d = Concat<axis=1>(c, a) y = Relu(d)"
     )
-    assert kernels_of(found)[0] == ["Split+Concat+Relu"]
+    assert kernels_of(net)[0] == ["Split+Concat+Relu"]
 
 
 def test_a_channel_shuffle_is_one_copy() -> None:
-    found = network(
+    net = network(
         f"{W3} a = {CONV}(x, w) i = Constant<value = int64[5] {{1,2,32,28,28}}>() "
         "o = Constant<value = int64[4] {1,64,28,28}>() c = Reshape(a, i) "
         f"d = Transpose<perm=[0,2,1,3,4]>(c) e = Reshape(d, o) y = {CONV}(e, w2)"
     )
-    names, removed, _ = kernels_of(found)
+    names, removed, _ = kernels_of(net)
     assert (names, removed) == (["Conv", "Reshape+Transpose", "Conv"], ["Reshape"])
 
 
 def test_nothing_remains_of_dropout_identity_and_flatten() -> None:
-    found = network(
+    net = network(
         f"{weights(f=(10, 64))} a = GlobalAveragePool(x) c = Flatten(a) d = Dropout(c) "
         "e = Identity(d) y = Gemm<transB=1>(e, f)"
     )
-    names, removed, _ = kernels_of(found)
+    names, removed, _ = kernels_of(net)
     assert names == ["GlobalAveragePool", "Gemm"]
     assert removed == ["Flatten", "Dropout", "Identity"]
 
 
 def test_flattening_feature_maps_is_a_copy() -> None:
-    found = network(
+    net = network(
         f"{weights(f=(10, 64 * 196))} a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
         "c = Flatten(a) y = Gemm<transB=1>(c, f)"
     )
-    assert kernels_of(found)[0] == ["MaxPool", "Flatten", "Gemm"]
+    assert kernels_of(net)[0] == ["MaxPool", "Flatten", "Gemm"]
 
 
 def test_half_precision_has_rules_of_its_own() -> None:
@@ -142,8 +144,8 @@ def test_half_precision_has_rules_of_its_own() -> None:
 
 
 def test_what_no_rule_names_stays_a_kernel_and_is_reported() -> None:
-    found = network("a = LRN<size=5>(x) y = Relu(a)")
-    names, _, warnings = kernels_of(found)
+    net = network("a = LRN<size=5>(x) y = Relu(a)")
+    names, _, warnings = kernels_of(net)
     assert names == ["LRN", "Relu"]
     assert warnings == (
         "no fusion rule covers LRN (1 of 2 operators): taken for a kernel of its own",
@@ -151,11 +153,11 @@ def test_what_no_rule_names_stays_a_kernel_and_is_reported() -> None:
 
 
 def test_versions_bound_rules() -> None:
-    found = network(f"{W3} a = {CONV}(x, w) c = HardSigmoid(a) d = Mul(x, c) y = {CONV}(d, w2)")
-    assert "HardSigmoid+Mul" in kernels_of(found)[0]
-    assert "HardSigmoid+Mul" not in kernels_of(found, "8.6")[0]
-    assert fusion_rules.lower(found, "8.6").by == "rules tensorrt-8.6"
-    only_eight = fuse("a", "Relu", "Relu", "", since="8.2", until="8.6")
+    net = network(f"{W3} a = {CONV}(x, w) c = HardSigmoid(a) d = Mul(x, c) y = {CONV}(d, w2)")
+    assert "HardSigmoid+Mul" in kernels_of(net)[0]
+    assert "HardSigmoid+Mul" not in kernels_of(net, "8.6")[0]
+    assert fusion_rules.lower(net, "8.6").by == "rules tensorrt-8.6"
+    only_eight = replace(fuse("a", "Relu", "Relu", "", since="8.2"), until="8.6")
     assert [only_eight.covers(v) for v in ("8.0", "8.2.1", "8.6", "10.0", "")] == [
         False, True, True, False, False,
     ]  # fmt: skip
@@ -166,16 +168,16 @@ def test_every_rule_of_the_table_says_why() -> None:
 
 
 def test_a_table_is_read_from_top_to_bottom() -> None:
-    found = network("a = Relu(x) c = Neg(a) y = Abs(c)")
+    net = network("a = Relu(x) c = Neg(a) y = Abs(c)")
     first = (fuse("1", "Relu", "Neg", "", makes="R"), fuse("2", "R", "Abs", ""))
-    assert rewriter.apply(found, first).kernels == ((0, 1, 2),)
-    assert rewriter.apply(found, first[::-1]).kernels == ((0, 1), (2,))
-    assert rewriter.apply(found, (eliminate("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
+    assert rewriter.apply(net, first).kernels == ((0, 1, 2),)
+    assert rewriter.apply(net, first[::-1]).kernels == ((0, 1), (2,))
+    assert rewriter.apply(net, (eliminate("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
 
 
 def test_joining_never_closes_a_loop() -> None:
-    found = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
-    assert rewriter.apply(found, (fuse("1", "Relu", "Add", ""),)).kernels == (
+    net = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
+    assert rewriter.apply(net, (fuse("1", "Relu", "Add", ""),)).kernels == (
         (0,),
         (1,),
         (2,),

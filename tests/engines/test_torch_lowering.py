@@ -47,15 +47,15 @@ def network(
     return read_network(model)
 
 
-def named(found: Network, **names: str) -> Network:
+def named(net: Network, **names: str) -> Network:
     """The network with the tensors of other names: the parser takes no dots and colons."""
     from dataclasses import replace
 
     nodes = tuple(
-        replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)) for node in found.nodes
+        replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)) for node in net.nodes
     )
-    constants = {names.get(name, name): c for name, c in found.constants.items()}
-    return replace(found, nodes=nodes, constants=constants)
+    constants = {names.get(name, name): c for name, c in net.constants.items()}
+    return replace(net, nodes=nodes, constants=constants)
 
 
 def ops(lowered: Lowered) -> list[str]:
@@ -63,22 +63,22 @@ def ops(lowered: Lowered) -> list[str]:
 
 
 def conv_relu(bias: str) -> Network:
-    found = network(f"c = {CONV}(x, w, b) y = Relu(c)", w=(64, 64, 3, 3), b=(64,))
-    return named(found, b=bias)
+    net = network(f"c = {CONV}(x, w, b) y = Relu(c)", w=(64, 64, 3, 3), b=(64,))
+    return named(net, b=bias)
 
 
 @pytest.mark.parametrize("bias", ["onnx::Conv_17", "layer1.0.conv1.weight_bias"])
 def test_a_folded_normalisation_is_a_kernel_again(bias: str) -> None:
-    found = conv_relu(bias)
-    assert ops(eager.lower_with(found)) == ["Conv", "BatchNormalization", "Relu"]
-    assert ops(compiled.lower_with(found)) == ["Conv", "BatchNormalization+Relu"]
-    assert ops(eager.lower_with(found, norms="none")) == ["Conv", "Add", "Relu"]
+    net = conv_relu(bias)
+    assert ops(eager.lower_with(net)) == ["Conv", "BatchNormalization", "Relu"]
+    assert ops(compiled.lower_with(net)) == ["Conv", "BatchNormalization+Relu"]
+    assert ops(eager.lower_with(net, norms="none")) == ["Conv", "Add", "Relu"]
 
 
 def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
-    found = conv_relu("features.0.bias")
-    gpu = registry.lower(found, Target.parse("v100/torch-1.6/fp32"))
-    cpu = registry.lower(found, Target.parse("i7-12700h/torch-2.4/fp32"))
+    net = conv_relu("features.0.bias")
+    gpu = registry.lower(net, Target.parse("v100/torch-1.6/fp32"))
+    cpu = registry.lower(net, Target.parse("i7-12700h/torch-2.4/fp32"))
     assert ops(gpu) == ["Conv", "Add", "Relu"]
     assert ops(cpu) == ["Conv", "Relu"]
     assert gpu.origins == ((0,), (), (1,))
@@ -92,16 +92,16 @@ def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> 
 
 
 def test_what_is_put_back_keeps_the_types_of_the_file() -> None:
-    found = conv_relu("onnx::Conv_17")
-    module = as_module(found)
+    net = conv_relu("onnx::Conv_17")
+    module = as_module(net)
     assert module.origins == (0, None, 1)
     raw = module.network.nodes[0].outputs[0]
-    assert module.network.types[raw] == found.types[found.nodes[0].outputs[0]]
+    assert module.network.types[raw] == net.types[net.nodes[0].outputs[0]]
 
 
 def test_composites_are_one_call() -> None:
-    found = network("s = Sigmoid(x) y = Mul(x, s)")
-    assert ops(eager.lower_with(found)) == ["Sigmoid+Mul"]
+    net = network("s = Sigmoid(x) y = Mul(x, s)")
+    assert ops(eager.lower_with(net)) == ["Sigmoid+Mul"]
     gate = network("s = Sigmoid(x) y = Mul(z, s)", "float[2,64,28,28] x, float[2,64,28,28] z")
     assert ops(eager.lower_with(gate)) == ["Sigmoid", "Mul"]
 
@@ -148,10 +148,10 @@ def test_a_reshape_is_a_view_where_numpy_makes_one(shape: list[int], data: st.Da
         wanted = [s // array.itemsize for s in view.strides]
     except AttributeError:
         pass
-    found = reshaped(array.shape, strides, to)
-    assert (found is None) == (wanted is None)
-    if found is not None and wanted is not None:
-        assert all(f == w for f, w, n in zip(found, wanted, to, strict=True) if n > 1)
+    result = reshaped(array.shape, strides, to)
+    assert (result is None) == (wanted is None)
+    if result is not None and wanted is not None:
+        assert all(f == w for f, w, n in zip(result, wanted, to, strict=True) if n > 1)
 
 
 def test_channels_last_has_channels_innermost() -> None:
@@ -159,20 +159,20 @@ def test_channels_last_has_channels_innermost() -> None:
 
 
 def test_autocast_casts_where_an_operator_asks_for_it() -> None:
-    found = named(
+    net = named(
         network(
             f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, v)",
             w=(64, 64, 3, 3),
             v=(64, 64, 3, 3),
         )
     )
-    amp = eager.lower_with(found, precision="amp")
+    amp = eager.lower_with(net, precision="amp")
     assert ops(amp) == ["Cast", "Conv", "Cast", "Softmax", "Cast", "Conv"]
     made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
     assert made == ["float16", "float16", "float32", "float32", "float16", "float16"]
     weights = [c.type.dtype for c in amp.network.constants.values()]
     assert weights == ["float32", "float32"]
-    compiled_amp = compiled.lower_with(found, precision="amp")
+    compiled_amp = compiled.lower_with(net, precision="amp")
     assert ops(compiled_amp) == ["Conv", "Softmax", "Conv"]
     made = [compiled_amp.network.types[n.outputs[0]].dtype for n in compiled_amp.network.nodes]
     assert made == ["float16", "float16", "float16"]
@@ -180,8 +180,8 @@ def test_autocast_casts_where_an_operator_asks_for_it() -> None:
 
 def test_inductor_adds_a_residual_where_it_normalises() -> None:
     body = f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)"
-    found = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
-    assert ops(compiled.lower_with(found)) == ["Conv", "BatchNormalization+Add+Relu"]
+    net = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
+    assert ops(compiled.lower_with(net)) == ["Conv", "BatchNormalization+Add+Relu"]
 
 
 def test_a_reduction_takes_what_nobody_else_reads() -> None:
@@ -214,10 +214,10 @@ def test_a_runtime_comes_apart_into_engine_and_version(
     assert (target.engine, target.version) == (engine, version)
 
 
-def assert_partition(found: Network, target: str) -> None:
-    lowered = registry.lower(found, Target.parse(target))
+def assert_partition(net: Network, target: str) -> None:
+    lowered = registry.lower(net, Target.parse(target))
     held = sorted(i for part in (*lowered.origins, lowered.removed) for i in part)
-    assert held == list(range(len(found.nodes)))
+    assert held == list(range(len(net.nodes)))
     cells = cut_positions(lowered.network)
     assert sorted(p for cell in cells for p in cell) == list(range(len(lowered.network.nodes)))
     made = set(lowered.network.inputs)
@@ -230,9 +230,9 @@ def assert_partition(found: Network, target: str) -> None:
 
 @pytest.mark.parametrize("file", SHIPPED[::3], ids=lambda file: file.stem)
 def test_every_operator_of_the_shipped_networks_has_one_place(file: Path) -> None:
-    found = read_network(file)
+    net = read_network(file)
     for target in TARGETS:
-        assert_partition(found, target)
+        assert_partition(net, target)
 
 
 def test_every_operator_of_public_networks_has_one_place(tmp_path: Path) -> None:
@@ -245,6 +245,6 @@ def test_every_operator_of_public_networks_has_one_place(tmp_path: Path) -> None
         for member in members[::20]:
             content = archive.extractfile(member)
             assert content is not None
-            found = read_network(content.read())
+            net = read_network(content.read())
             for target in TARGETS:
-                assert_partition(found, target)
+                assert_partition(net, target)

@@ -63,13 +63,13 @@ def test_overhead_is_never_negative() -> None:
     st.lists(st.floats(0.01, 100), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95])
 )
 def test_conformal_quantile_has_enough_scores_below(scores: list[float], level: float) -> None:
-    found = conformal_quantile(scores, level)
+    quantile = conformal_quantile(scores, level)
     needed = math.ceil((len(scores) + 1) * level - 1e-9)
-    if found is None:
+    if quantile is None:
         assert needed > len(scores)
     else:
-        assert sum(s <= found for s in scores) >= needed
-        assert sum(s < found for s in scores) < needed
+        assert sum(s <= quantile for s in scores) >= needed
+        assert sum(s < quantile for s in scores) < needed
 
 
 def test_shared_errors_do_not_average_out() -> None:
@@ -106,23 +106,23 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
                 posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
                 for level in LEVELS:
                     low, high = composition.at(level).interval(posterior).interval_us
-                    found = inside.setdefault((share, level), [])
-                    found.append(low <= network.latency_us <= high)
-    for (share, level), found in inside.items():
-        allowed = 3 * math.sqrt(level * (1 - level) / len(found))
-        assert level - allowed <= np.mean(found) <= level + allowed, (share, level)
+                    result = inside.setdefault((share, level), [])
+                    result.append(low <= network.latency_us <= high)
+    for (share, level), result in inside.items():
+        allowed = 3 * math.sqrt(level * (1 - level) / len(result))
+        assert level - allowed <= np.mean(result) <= level + allowed, (share, level)
 
 
 def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
     networks = [make_network(i, cells=6) for i in range(12)]
-    found = fit_composition(networks)
-    assert fit_composition(networks[::-1]) == found
-    assert Composition.from_json(json.loads(json.dumps(found.to_json()))) == found
+    fitted = fit_composition(networks)
+    assert fit_composition(networks[::-1]) == fitted
+    assert Composition.from_json(json.loads(json.dumps(fitted.to_json()))) == fitted
 
 
 def test_what_networks_share_is_settled_by_their_own_error() -> None:
     networks = [make_network(i, cells=12) for i in range(30)]
-    overrated = Correlation(network=0.6, kind=0.0, near=0.3, reach=1.0)
+    overrated = Correlation(network=0.6, kind=0.0, near=0.3, length_scale=1.0)
     settled = tune_network_correlation(networks, overrated)
     assert settled.network < overrated.network
     assert settled.near == overrated.near
@@ -130,9 +130,9 @@ def test_what_networks_share_is_settled_by_their_own_error() -> None:
 
 
 def test_no_networks_leave_a_wide_plain_sum() -> None:
-    found = fit_composition([])
-    assert (found.overhead_us, found.scale, found.networks) == (0.0, 1.0, 0)
-    assert found.residual_share == pytest.approx(0.05)
+    fitted = fit_composition([])
+    assert (fitted.overhead_us, fitted.scale, fitted.networks) == (0.0, 1.0, 0)
+    assert fitted.residual_share == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_the_plan_is_the_cheapest_on_small_networks(
     seed: int, cells: int, tolerance: float
 ) -> None:
     posterior = COMPOSITION.start(make_network(seed, cells).cells)
-    found = gate.plan(posterior, COMPOSITION, tolerance)
-    if not found.reachable:
+    result = gate.plan(posterior, COMPOSITION, tolerance)
+    if not result.reachable:
         return
     weights = posterior.uses_us / posterior.sum_us
     best = np.inf
@@ -80,8 +80,8 @@ def test_the_plan_is_the_cheapest_on_small_networks(
             everything = COMPOSITION.half_width_share(variance, posterior.sum_us)
             if everything <= tolerance * (1 + 1e-6):
                 best = min(best, sum(posterior.priors[i].cost_s for i in chosen))
-    assert found.cost_s == pytest.approx(best, rel=1e-6)
-    assert found.half_width_share <= max(tolerance, found.half_width_share / 1.02) + 1e-9
+    assert result.cost_s == pytest.approx(best, rel=1e-6)
+    assert result.half_width_share <= max(tolerance, result.half_width_share / 1.02) + 1e-9
 
 
 @settings(deadline=None, max_examples=25)
@@ -109,20 +109,20 @@ def test_what_cannot_be_measured_is_not_chosen() -> None:
     posterior = COMPOSITION.start(network.cells)
     everything = range(10)
     assert gate.choose(posterior, COMPOSITION, 0.02, refused=everything) == ()
-    found = gate.plan(posterior, COMPOSITION, 0.02, refused=everything)
-    assert not found.reachable
-    assert found.positions == ()
+    chosen = gate.plan(posterior, COMPOSITION, 0.02, refused=everything)
+    assert not chosen.reachable
+    assert chosen.positions == ()
 
 
 def test_out_of_reach_comes_as_near_as_it_can() -> None:
     posterior = COMPOSITION.start(make_network(4, cells=14).cells)
-    found = gate.plan(posterior, COMPOSITION, tolerance=0.001)
-    assert not found.reachable
+    chosen = gate.plan(posterior, COMPOSITION, tolerance=0.001)
+    assert not chosen.reachable
     everything = posterior.observe(
         {i: (c.latency_us or 0, 0.01) for i, c in enumerate(posterior.priors)}
     )
     best = COMPOSITION.interval(everything).half_width_share
-    assert found.half_width_share <= best * 1.03
+    assert chosen.half_width_share <= best * 1.03
 
 
 def test_better_than_the_largest_shares_first() -> None:

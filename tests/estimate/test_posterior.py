@@ -15,9 +15,9 @@ from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
 
 TWINS = (
-    CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
-    CellPrior("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), place=(3.0,)),
-    CellPrior("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), place=(3.0,)),
+    CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
+    CellPrior("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
+    CellPrior("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), coordinates=(3.0,)),
 )
 
 
@@ -81,45 +81,45 @@ def test_order_of_measuring_does_not_matter_and_variance_stays_sound(
 
 def test_the_fit_finds_the_correlation_that_made_the_errors() -> None:
     networks = [make_network(seed, cells=30) for seed in range(40)]
-    found = fit_correlation(
+    fitted = fit_correlation(
         [
             [(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)]
             for n in networks
         ]
     )  # fmt: skip
-    assert found.network == pytest.approx(TRUE.network, abs=0.1)
-    assert found.kind == pytest.approx(TRUE.kind, abs=0.1)
-    assert found.near == pytest.approx(TRUE.near, abs=0.15)
-    assert found.reach == pytest.approx(TRUE.reach, abs=0.5)
-    assert found.inflation == pytest.approx(1.0, abs=0.3)
+    assert fitted.network == pytest.approx(TRUE.network, abs=0.1)
+    assert fitted.kind == pytest.approx(TRUE.kind, abs=0.1)
+    assert fitted.near == pytest.approx(TRUE.near, abs=0.15)
+    assert fitted.length_scale == pytest.approx(TRUE.length_scale, abs=0.5)
+    assert fitted.inflation == pytest.approx(1.0, abs=0.3)
 
 
 def test_independent_errors_are_seen_as_independent() -> None:
     lone = Correlation(network=0.0, kind=0.0, near=0.0)
     networks = [make_network(seed, cells=30, correlation=lone) for seed in range(40)]
-    found = fit_correlation(
+    fitted = fit_correlation(
         [
             [(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)]
             for n in networks
         ]
     )  # fmt: skip
-    assert found.network + found.kind < 0.05
+    assert fitted.network + fitted.kind < 0.05
 
 
 def test_untrusted_cells_are_seen_to_be_worse() -> None:
     def stretched(seed: int) -> list[tuple[CellPrior, float]]:
         network = make_network(seed, cells=20)
-        found = []
+        fitted = []
         for i, (cell, (us, _)) in enumerate(zip(network.cells, network.measured, strict=True)):
             assert cell.latency_us is not None
             ratio = (us / cell.latency_us) ** (2.5 if i % 4 == 0 else 1.0)
-            found.append((replace(cell, trusted=i % 4 != 0), cell.latency_us * ratio))
-        return found
+            fitted.append((replace(cell, trusted=i % 4 != 0), cell.latency_us * ratio))
+        return fitted
 
-    found = fit_correlation([stretched(seed) for seed in range(30)])
-    assert found.strangeness == pytest.approx(2.5, abs=0.5)
+    fitted = fit_correlation([stretched(seed) for seed in range(30)])
+    assert fitted.untrusted_factor == pytest.approx(2.5, abs=0.5)
     strange = replace(TWINS[0], trusted=False)
-    assert found.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * found.strangeness]
+    assert fitted.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * fitted.untrusted_factor]
 
 
 def test_too_few_networks_leave_the_defaults() -> None:

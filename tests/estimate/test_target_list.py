@@ -38,14 +38,14 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_task_of_a_family_is_a_target(tmp_path: Path) -> None:
-    found = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
+    by_target = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
     tasks = shipped.load(FAMILY).tasks
     for task in tasks:
-        info = found[f"{task.device}/{task.engine}/{task.precision}"]
+        info = by_target[f"{task.device}/{task.engine}/{task.precision}"]
         assert info.source.endswith("family: whole networks") and not info.model
         if info.networks:
             assert info.half_width_share is not None and 0.05 < info.half_width_share < 2
-    assert found["v100/paddle-tensorrt-2021/fp32"].networks > 150
+    assert by_target["v100/paddle-tensorrt-2021/fp32"].networks > 150
 
 
 @pytest.mark.parametrize("target", ["t4/tensorrt/fp16", "xavier-nx/tensorrt/fp16"])
@@ -81,13 +81,13 @@ def test_a_family_without_calibration_states_no_width(own_models: Path, tmp_path
     head = own_models / "family_tensorrt" / "family.json"
     body = json.loads(head.read_text())
     head.write_text(json.dumps({**body, "calibration": None}))
-    found = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
-    assert found["t4/tensorrt/fp16"].half_width_share is None
+    by_target = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
+    assert by_target["t4/tensorrt/fp16"].half_width_share is None
     old = {k: v for k, v in body["calibration"].items() if k != "spreads"}
     head.write_text(json.dumps({**body, "calibration": old}))  # as written before there were any
-    found = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
-    assert found["t4/tensorrt/fp16"].half_width_share is None
-    assert found["t4/tensorrt/fp16"].networks == 16
+    by_target = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
+    assert by_target["t4/tensorrt/fp16"].half_width_share is None
+    assert by_target["t4/tensorrt/fp16"].networks == 16
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"format": 99}', '{"format": 1}'])

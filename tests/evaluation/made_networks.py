@@ -27,15 +27,15 @@ FAMILIES = ("resnet", "densenet", "vgg", "inception", "mobilenetv2", "regnet", "
 def networks(count: int, seed: int = 0) -> dict[str, list[tuple[str, int]]]:
     """Name → its cells (texts and counts); names are variants of a few families."""
     draw = np.random.default_rng(seed)
-    found = {}
+    result = {}
     for i in range(count):
         cells: Counter[str] = Counter()
         for _ in range(5):
             channels, size = int(draw.choice([8, 16, 32, 64])), int(draw.choice([14, 28, 56]))
             network = conv_relu(channels, size, int(draw.choice([1, 3])))
             cells[sign(network).text] += int(draw.integers(1, 4))
-        found[f"{FAMILIES[i % len(FAMILIES)]}{i}"] = sorted(cells.items())
-    return found
+        result[f"{FAMILIES[i % len(FAMILIES)]}{i}"] = sorted(cells.items())
+    return result
 
 
 def fill(

@@ -14,7 +14,7 @@ from hybridlat.schema.estimate import CellPrediction
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.store.importers._cells import Convolution, conv_cell
 
 TARGET = Target("made", "maker-1.0", "fp32", 1)
 DEVICE = Device("made", "cpu", {"fp32": 80e9}, 10e9, 1, 2e9, (32768, 1 << 20, 32 << 20))
@@ -31,18 +31,16 @@ class FlatModel:
 
 
 def conv(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:
-    made = conv_cell(
-        1, c_in, (size, size), c_out, (kernel, kernel), 1, (kernel // 2,) * 4,
-        groups=groups, bias=True, activation="Relu",
-    )  # fmt: skip
+    pads = (kernel // 2,) * 4
+    shape = Convolution(1, c_in, (size, size), c_out, (kernel, kernel), 1, pads, groups, bias=True)
+    made = conv_cell(shape, "Relu")
     assert made is not None
     return made
 
 
 def plain(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:
-    made = conv_cell(
-        1, c_in, (size, size), c_out, (kernel, kernel), 1, (kernel // 2,) * 4, groups=groups
-    )
+    pads = (kernel // 2,) * 4
+    made = conv_cell(Convolution(1, c_in, (size, size), c_out, (kernel, kernel), 1, pads, groups))
     assert made is not None
     return made
 

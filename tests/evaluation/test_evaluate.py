@@ -17,9 +17,10 @@ from rich.console import Console
 from hybridlat.cli.main import run
 from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate, leaderboard
-from hybridlat.evaluation.cross_fitting import FitConfig, cross_fit, fit_without
+from hybridlat.evaluation.cross_fitting import cross_fit, fit_without
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
 from hybridlat.evaluation.network_level import evaluate_networks
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -42,10 +43,10 @@ def _judge(url: str, targets: Sequence[Target] = (TARGET,), **options: Any) -> e
 def test_every_regime_and_method_has_a_row(judged: evaluate.Evaluation) -> None:
     rows = judged.to_json()
     assert all(list(row) == FIXED_KEYS for row in rows)
-    found = {(row["regime"], row["method"]) for row in rows}
+    result = {(row["regime"], row["method"]) for row in rows}
     for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%"):
-        assert {(regime, m) for m in ("hybridlat", *FAST)} <= found
-    assert {("gated_cells@10%", m) for m in ("share_only", "random", "perfect")} <= found
+        assert {(regime, m) for m in ("hybridlat", *FAST)} <= result
+    assert {("gated_cells@10%", m) for m in ("share_only", "random", "perfect")} <= result
 
 
 def test_figures_make_sense(judged: evaluate.Evaluation) -> None:
@@ -87,9 +88,9 @@ def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation
 
 
 def test_gate_pays_for_what_it_measures(judged: evaluate.Evaluation) -> None:
-    found = judged.reports[0].find("gated_cells@20%")
-    assert found is not None
-    for item in found.predictions:
+    row = judged.reports[0].find("gated_cells@20%")
+    assert row is not None
+    for item in row.predictions:
         assert item.cells_measured == math.ceil(0.2 * item.cells - 1e-9)
         assert item.device_s >= 0.1 * item.cells_measured
 
@@ -145,11 +146,11 @@ def test_perfect_choice_is_a_bound_and_all_cells_are_the_end(
 
 def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     url = made_store(tmp_path, networks=0, sweep=150)
-    found = _judge(url, baselines=["roofline"])
+    evaluation = _judge(url, baselines=["roofline"])
     with Store(url) as store:
         count = len(load(TARGET, [store]).cells)
     largest = int(0.8 * count)
-    rows = {(r.regime, r.method): r for r in found.rows}
+    rows = {(r.regime, r.method): r for r in evaluation.rows}
     assert set(rows) == {
         (regime, method)
         for regime in (f"cells@{largest}", "gated_cells@20%")
@@ -176,14 +177,14 @@ def test_our_model_alone_is_not_fitted_twice(
     monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
     url = made_store(tmp_path, networks=0, sweep=150)
     names = ["model_only", "layerwise_learned"]
-    found = _judge(url, baselines=names)
+    evaluation = _judge(url, baselines=names)
     assert len(fits) == 3  # one a seed
-    rows = {(r.regime, r.method): r for r in found.rows}
+    rows = {(r.regime, r.method): r for r in evaluation.rows}
     for regime in {regime for regime, _ in rows}:
         own, alone = rows[regime, "hybridlat"].score, rows[regime, "model_only"].score
         assert alone.rmspe == own.rmspe
     assert {method for _, method in rows} == {"hybridlat", "model_only"}
-    assert "layerwise_learned cannot be judged" in found.reports[0].notes[0]
+    assert "layerwise_learned cannot be judged" in evaluation.reports[0].notes[0]
 
 
 def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ FEW = Target("few", "maker-1.0", "fp32", 1)
 def test_a_target_that_cannot_be_judged_costs_the_others_nothing(two_targets: str) -> None:
     came: list[tuple[set[str], bool]] = []
     said: list[str] = []
-    found = evaluate.evaluate_targets(
+    evaluation = evaluate.evaluate_targets(
         (),
         evaluate.EvaluationOptions(device=DEVICE, track=False, baselines=["roofline"]),
         store=two_targets,
@@ -249,15 +250,17 @@ def test_a_target_that_cannot_be_judged_costs_the_others_nothing(two_targets: st
     # The fewest records first, and each as it comes.
     assert came == [({str(FEW)}, False), ({str(TARGET)}, True)]
     assert said[0] == f"target 1 of 2: {FEW}, then {TARGET}"
-    [lost] = [row for row in found.to_json() if row["target"] == str(FEW)]
+    [lost] = [row for row in evaluation.to_json() if row["target"] == str(FEW)]
     assert "too few to fit a model" in str(lost["reason"])
     assert {name for name, value in lost.items() if value is not None} == {
         "target", "reason", "mlflow_run"
     }  # fmt: skip
-    assert all(row["reason"] is None for row in found.to_json() if row["target"] == str(TARGET))
-    assert f"### {FEW}\n\nNot judged: " in found.markdown()
+    assert all(
+        row["reason"] is None for row in evaluation.to_json() if row["target"] == str(TARGET)
+    )
+    assert f"### {FEW}\n\nNot judged: " in evaluation.markdown()
     console = Console(width=100, record=True, file=io.StringIO())
-    leaderboard.show(found.rows, console)
+    leaderboard.show(evaluation.rows, console)
     text = console.export_text()
     assert f"{FEW} · not judged: " in text and "roofline" in text
 

@@ -22,7 +22,7 @@ FIXED_KEYS = [
 
 
 def test_scores_by_hand() -> None:
-    found = score(
+    figures = score(
         [
             Prediction("a", 100.0, 103.0, (98.0, 108.0), 0.5, 2.0),
             Prediction("b", 200.0, 184.0, (180.0, 190.0), 0.1, 1.0),
@@ -30,23 +30,23 @@ def test_scores_by_hand() -> None:
             Prediction("d", 10.0, math.nan),
         ]
     )
-    assert found.rmspe == pytest.approx(100 * math.sqrt((0.03**2 + 0.08**2) / 3))
-    assert found.mape == pytest.approx(11 / 3)
-    assert found.within_5 == pytest.approx(2 / 3)
-    assert found.within_10 == 1.0
-    assert found.spearman == pytest.approx(1.0)
-    assert found.coverage == pytest.approx(2 / 3)
-    assert found.width == pytest.approx((10 / 103 + 10 / 184 + 2 / 50) / 3)
-    assert found.measured_share == pytest.approx(0.15)
-    assert found.device_s == 3.0
-    assert found.answered == 3
+    assert figures.rmspe == pytest.approx(100 * math.sqrt((0.03**2 + 0.08**2) / 3))
+    assert figures.mape == pytest.approx(11 / 3)
+    assert figures.within_5 == pytest.approx(2 / 3)
+    assert figures.within_10 == 1.0
+    assert figures.spearman == pytest.approx(1.0)
+    assert figures.coverage == pytest.approx(2 / 3)
+    assert figures.width == pytest.approx((10 / 103 + 10 / 184 + 2 / 50) / 3)
+    assert figures.measured_share == pytest.approx(0.15)
+    assert figures.device_s == 3.0
+    assert figures.answered == 3
 
 
 def test_no_answers_give_no_figures() -> None:
-    found = score([Prediction("a", 1.0, math.nan)])
-    assert found.rmspe is None
-    assert found.coverage is None
-    assert found.answered == 0
+    figures = score([Prediction("a", 1.0, math.nan)])
+    assert figures.rmspe is None
+    assert figures.coverage is None
+    assert figures.answered == 0
 
 
 def test_mean_of_trials_skips_what_is_missing() -> None:
@@ -151,10 +151,10 @@ def test_the_calibration_table_has_a_column_a_confidence() -> None:
     from rich.console import Console
 
     levels = (ConfidenceLevel(0.5, 0.48, 0.021, 24), ConfidenceLevel(0.9, 0.92, 0.06, 24))
-    found = score([Prediction("a", 100.0, 101.0)])
+    figures = score([Prediction("a", 100.0, 101.0)])
     rows = [
-        ResultRow("t", "unseen", "hybridlat", found, 0.1, None, 1, 1, calibration=levels),
-        ResultRow("t", "unseen", "roofline", found, 0.1, None, 1, 1),
+        ResultRow("t", "unseen", "hybridlat", figures, 0.1, None, 1, 1, calibration=levels),
+        ResultRow("t", "unseen", "roofline", figures, 0.1, None, 1, 1),
     ]
     console = Console(width=80, record=True, file=io.StringIO())
     leaderboard.show_calibration(rows, console)

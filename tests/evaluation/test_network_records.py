@@ -41,13 +41,13 @@ def test_several_origins_are_several_records_and_repeats_are_one(store: Store) -
         record(10, source="x"), record(14, source="y", note="suspect: odd"),
         record(20, source="z", repeat="1"), record(22, source="z", repeat="2"),
     ])  # fmt: skip
-    found = load_networks(TARGET, [store, store])
-    said = {n.labels["source"]: (n.latency_us, n.is_suspect) for n in found}
+    records = load_networks(TARGET, [store, store])
+    said = {n.labels["source"]: (n.latency_us, n.is_suspect) for n in records}
     assert said == {"x": (10, False), "y": (14, True), "z": (21, False)}
-    assert {n.labels["source"]: n.repeats_us for n in found}["z"] == (20, 22)
-    assert {n.name for n in found} == {"net"} and {n.batch for n in found} == {4}
-    assert all(n.cells == ((CELL.text, 2),) for n in found)
-    assert read(found[0].cells[0][0]).nodes
+    assert {n.labels["source"]: n.repeats_us for n in records}["z"] == (20, 22)
+    assert {n.name for n in records} == {"net"} and {n.batch for n in records} == {4}
+    assert all(n.cells == ((CELL.text, 2),) for n in records)
+    assert read(records[0].cells[0][0]).nodes
 
 
 def test_the_partition_of_the_rules_in_force_counts(store: Store) -> None:
@@ -55,15 +55,15 @@ def test_the_partition_of_the_rules_in_force_counts(store: Store) -> None:
         labels = {**NOW, "lowering": rules}
         store.add_breakdowns([Breakdown(TARGET, "net", WHOLE.hash, (cells,), labels=labels)])
     store.add([record(10)])
-    (found,) = load_networks(TARGET, [store])
-    assert found.cells == ((CELL.text, 2),)
+    (records,) = load_networks(TARGET, [store])
+    assert records.cells == ((CELL.text, 2),)
 
 
 def test_a_batch_that_nobody_states_is_that_of_the_cells(store: Store) -> None:
     store.add_breakdowns([Breakdown(TARGET, "old", OTHER.hash, ((CELL.hash, 1),))])
     store.add([Measurement(TARGET, OTHER.hash, "network", 5.0)])
-    (found,) = load_networks(TARGET, [store])
-    assert (found.name, found.batch) == ("old", 1)
+    (records,) = load_networks(TARGET, [store])
+    assert (records.name, records.batch) == ("old", 1)
 
 
 def test_what_lacks_a_partition_or_a_text_is_left_out_and_said(
@@ -76,8 +76,8 @@ def test_what_lacks_a_partition_or_a_text_is_left_out_and_said(
         Measurement(TARGET, WHOLE.hash, "network", None, failure="no memory", labels={"x": "y"}),
     ])  # fmt: skip
     with caplog.at_level(logging.WARNING):
-        (found,) = load_networks(TARGET, [store])
-    assert found.latency_us == 10
+        (records,) = load_networks(TARGET, [store])
+    assert records.latency_us == 10
     assert "3 of 4 networks of t4/tensorrt-8.6/fp16 are left out" in caplog.text
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hybridlat.errors import MissingExtra
-from hybridlat.evaluation import evaluate, tracking
+from hybridlat.evaluation import evaluate, overview, tracking
 from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -55,8 +56,11 @@ def test_git_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     tracker = tracking.open_tracker(f"sqlite:///{tmp_path / 's.db'}")
-    with tracker.run("x") as run, run.nested("y") as inner:
-        inner.metrics({"a": 1.0})
+    with tracker.run("x") as run:
+        run.metrics({"a": 1.0})
+        run.dataset("d", "0", "here")
+        tracker.describe("text")
+        assert tracker.latest("evaluation", ["target"]) == []
         assert tracker.register(TARGET, run, tmp_path, "d") is None
     assert tracker.champion(TARGET) is None
     assert not (tmp_path / "mlflow.db").exists()
@@ -79,33 +83,78 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
     assert run.info.status == "FAILED"
 
 
-def test_an_evaluation_is_kept_as_nested_runs(
-    tracked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"])
-    found = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
+    evaluation = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
     client = client_of(tracked)
-    runs = {run.info.run_name: run for run in runs_kept(tracked)}
-    top, middle = runs["evaluate"], runs[str(TARGET)]
-    own, other = runs[f"{TARGET} hybridlat"], runs[f"{TARGET} roofline"]
-    assert middle.data.tags["mlflow.parentRunId"] == top.info.run_id
-    for method in (own, other):
-        assert method.data.tags["mlflow.parentRunId"] == middle.info.run_id
-        assert method.info.status == "FINISHED"
-    row = next(r for r in found.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
-    assert row.mlflow_run == own.info.run_id
-    assert own.data.metrics["unseen/rmspe"] == pytest.approx(row.score.rmspe)
-    assert own.data.metrics["gated_at_5pct/rmspe"] >= 0
-    assert own.data.metrics["unseen/answered_share"] == 1.0
-    assert middle.data.params["data_hash"] == found.reports[0].data_hash
-    assert {"git_commit", "target", "protocol"} <= set(middle.data.params)
-    names = {item.path for item in client.list_artifacts(middle.info.run_id)}
+    runs = {run.info.run_id: run for run in runs_kept(tracked)}
+    assert set(runs) == {row.mlflow_run for row in evaluation.rows}
+    for row in evaluation.rows:
+        run = runs[row.mlflow_run]
+        kept = {name: run.data.tags.get(name) for name in ("kind", "target", "regime", "method")}
+        assert list(kept.values()) == ["evaluation", row.target, row.regime, row.method]
+        assert run.info.run_name == f"{row.target} · {row.regime} · {row.method}"
+        assert run.info.status == "FINISHED"
+        assert "mlflow.parentRunId" not in run.data.tags
+        assert run.data.metrics["rmspe"] == pytest.approx(row.score.rmspe)
+        assert run.data.metrics["answered_share"] == row.answered_share
+        assert {"git_commit", "target", "regime", "method", "protocol"} <= set(run.data.params)
+        [data] = run.inputs.dataset_inputs
+        assert data.dataset.name == row.target
+        assert data.dataset.digest == evaluation.reports[0].data_hash[:36]
+    own = next(r for r in evaluation.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
+    names = {item.path for item in client.list_artifacts(own.mlflow_run)}
     assert names == {
         "parity.png", "risk_coverage.png", "calibration.png", "per_network.json", "leaderboard.md",
         "calibration.json",
     }  # fmt: skip
-    assert {a.path for a in client.list_artifacts(top.info.run_id)} == {"leaderboard.md"}
+    assert_the_page_opens_on_the_figures(client, evaluation)
+    baseline = next(r for r in evaluation.rows if r.method == "roofline")
+    assert not client.list_artifacts(baseline.mlflow_run)
+
+
+def assert_the_page_opens_on_the_figures(client: Any, evaluation: evaluate.Evaluation) -> None:
+    experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    lines = experiment.tags["mlflow.note.content"].splitlines()
+    shown = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    shown = [line for line in shown if line[0] == str(TARGET)]
+    own = {row.regime: row.score for row in evaluation.rows if row.method == "hybridlat"}
+    assert {line[1] for line in shown} == set(own)
+    for line in shown:
+        score = own[line[1]]
+        assert score.rmspe is not None
+        assert line[2] == f"{score.rmspe:.1f}"
+        assert line[5] == ("–" if score.coverage is None else f"{100 * score.coverage:.0f} %")
+    assert any("(roofline)" in line[3] for line in shown)
+
+
+def test_the_newest_run_of_each_kind_is_what_counts(tracked: str) -> None:
+    tracker = tracking.open_tracker(tracked)
+    for regime, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
+        with tracker.run("r", {"kind": "evaluation", "regime": regime}) as run:
+            run.metrics({"rmspe": value})
+        time.sleep(0.002)  # MLflow orders by milliseconds
+    with tracker.run("other", {"kind": "training", "regime": "a"}) as run:
+        run.metrics({"rmspe": 9.0})
+    newest = {
+        kept.tags["regime"]: kept.metrics for kept in tracker.latest("evaluation", ["regime"])
+    }
+    assert newest == {"a": {"rmspe": 3.0}, "b": {"rmspe": 2.0}}
+
+
+def test_a_long_overview_says_what_it_leaves_out() -> None:
+    def run(number: int, method: str, rmspe: float, answered: float = 9) -> tracking.Kept:
+        tags = {"target": f"made-{number}/maker/fp32", "regime": "unseen", "method": method}
+        return tracking.Kept(tags, {"rmspe": rmspe, "answered": answered, "networks": 9})
+
+    few = [run(1, "hybridlat", 3.04), run(1, "near", 4.06), run(1, "part", 0.1, answered=2)]
+    assert "| **3.0** | 4.1 (near) | – | – | 9 |" in overview.overview(few)
+    many = overview.overview([run(i, "hybridlat", 5.0) for i in range(200)])
+    assert len(many) < 5000
+    shown = many.count("made-")
+    assert f"{200 - shown} more rows" in many
 
 
 def test_tracking_is_quiet(tracked: str) -> None:

@@ -47,25 +47,27 @@ def test_every_regime_has_our_row_and_folds_have_the_baselines(
     judged: evaluate.Evaluation,
 ) -> None:
     for target in (HERE, THERE):
-        found = {(r.regime, r.method): r for r in judged.rows if r.target == str(target)}
+        by_regime = {(r.regime, r.method): r for r in judged.rows if r.target == str(target)}
         folds = {(regime, m) for regime in ("unseen", "unseen_family") for m in FAST}
         own = {(r, "hybridlat") for r in ("unseen", "unseen_family", "zero_shot")}
         few = {(f"few@{k}", m) for k in (5, 10) for m in ("hybridlat", "random_choice")}
-        assert set(found) == folds | own | few
-        assert {r.networks for key, r in found.items() if not key[0].startswith("few")} == {COUNT}
-        assert 0 < found["few@5", "hybridlat"].networks <= COUNT - 5
-        assert {r.answered_share for r in found.values()} == {1.0}
+        assert set(by_regime) == folds | own | few
+        assert {r.networks for key, r in by_regime.items() if not key[0].startswith("few")} == {
+            COUNT
+        }
+        assert 0 < by_regime["few@5", "hybridlat"].networks <= COUNT - 5
+        assert {r.answered_share for r in by_regime.values()} == {1.0}
 
 
 def test_a_law_that_holds_is_learned_and_what_is_suspect_does_not_count(
     judged: evaluate.Evaluation,
 ) -> None:
-    found = {r.regime: r.score for r in judged.rows if r.method == "hybridlat"}
+    by_regime = {r.regime: r.score for r in judged.rows if r.method == "hybridlat"}
     for regime in ("unseen", "few@10"):
-        rmspe = found[regime].rmspe
+        rmspe = by_regime[regime].rmspe
         assert rmspe is not None and rmspe < 10  # a suspect row is fifty times too slow
-    assert found["unseen"].coverage is not None and found["unseen"].coverage >= 0.75
-    assert found["unseen"].width is not None and 0 < found["unseen"].width < 1
+    assert by_regime["unseen"].coverage is not None and by_regime["unseen"].coverage >= 0.75
+    assert by_regime["unseen"].width is not None and 0 < by_regime["unseen"].width < 1
     (floor,) = {r.noise_floor for r in judged.rows if r.target == str(HERE)}
     assert floor is not None and 0 < floor < 10
     assert all("1 of 25 networks are noted as suspect" in r.notes[-1] for r in judged.reports)
@@ -113,24 +115,24 @@ def test_every_baseline_answers_and_layers_that_nobody_kept_are_said(tmp_path: P
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     with Store(tmp_path / "s.db") as store:
         fill(store, [HERE], networks(12), layers=False)
-    found = _judge(store.url, [HERE], baselines=list(BASELINES), regimes=["unseen"])
-    methods = {row.method for row in found.rows}
+    evaluation = _judge(store.url, [HERE], baselines=list(BASELINES), regimes=["unseen"])
+    methods = {row.method for row in evaluation.rows}
     assert methods == {"hybridlat", *BASELINES} - {"layerwise_learned"}
-    assert all(row.score.answered == 12 for row in found.rows)
-    notes = " ".join(found.reports[0].notes)
+    assert all(row.score.answered == 12 for row in evaluation.rows)
+    notes = " ".join(evaluation.reports[0].notes)
     assert "layerwise_learned is not judged: the layers" in notes
     assert "no networks of another device of the family tensorrt" in notes
 
 
 def test_figures_of_several_tables_are_one_row(url: str) -> None:
     with Store(url) as store:
-        found = family_records(HERE, [THERE], lambda _: [store])
-    here = [row for row in found.rows if row.target == HERE]
+        records = family_records(HERE, [THERE], lambda _: [store])
+    here = [row for row in records.rows if row.target == HERE]
     assert len(here) == COUNT + 1
     assert sorted({len(row.repeats_us) for row in here}) == [1, 2]
     assert sum(row.suspect for row in here) == 1
-    assert found.data.weights.tolist() == [0.0 if row.suspect else 1.0 for row in found.rows]
-    assert found.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
+    assert records.data.weights.tolist() == [0.0 if row.suspect else 1.0 for row in records.rows]
+    assert records.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
 
 
 def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
@@ -174,8 +176,8 @@ def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(
         fill(store, [other], networks(2))
     known = evaluate.known_targets(store, tmp_path)
     assert {HERE, other} <= set(known)
-    found = _judge(store.url, [other, HERE], baselines=[])
-    assert found.rows[0].reason and found.rows[1].regime == "unseen"
+    evaluation = _judge(store.url, [other, HERE], baselines=[])
+    assert evaluation.rows[0].reason and evaluation.rows[1].regime == "unseen"
 
 
 def test_networks_alone_need_no_training(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,10 +26,10 @@ def test_it_finds_what_a_fusing_engine_fuses() -> None:
     chains = (("Conv", "Relu"), ("Conv", "Add"), ("Conv", "Add", "Relu"), ("Conv", "Conv"),
               ("Conv", "MaxPool"), ("MaxPool", "Relu"))  # fmt: skip
     backend = fake(fuses=True)
-    found = findings(backend, chains)
-    for ops, finding in found.items():
+    verdicts = findings(backend, chains)
+    for ops, finding in verdicts.items():
         assert finding.fused == truth(backend.lower, finding.case), ops
-    assert [ops for ops in chains if found[ops].fused] == [
+    assert [ops for ops in chains if verdicts[ops].fused] == [
         ("Conv", "Relu"),
         ("Conv", "Add"),
         ("Conv", "Add", "Relu"),
@@ -37,15 +37,15 @@ def test_it_finds_what_a_fusing_engine_fuses() -> None:
 
 
 def test_it_finds_nothing_on_an_engine_that_fuses_nothing() -> None:
-    found = findings(fake(fuses=False), CHAINS[:9])
-    assert len(found) == 9
-    assert not any(f.fused for f in found.values())
-    assert all(abs(f.saved_share) < 0.05 for f in found.values())
+    verdicts = findings(fake(fuses=False), CHAINS[:9])
+    assert len(verdicts) == 9
+    assert not any(f.fused for f in verdicts.values())
+    assert all(abs(f.saved_share) < 0.05 for f in verdicts.values())
 
 
 def test_it_stands_noise() -> None:
-    found = findings(fake(fuses=True, noise=0.02), (("Conv", "Relu"), ("Conv", "Conv")))
-    assert [f.fused for f in found.values()] == [True, False]
+    verdicts = findings(fake(fuses=True, noise=0.02), (("Conv", "Relu"), ("Conv", "Conv")))
+    assert [f.fused for f in verdicts.values()] == [True, False]
 
 
 def test_the_saving_is_a_share_of_the_cheaper_one() -> None:
@@ -66,8 +66,8 @@ def test_findings_are_a_table_of_rules() -> None:
     fused = [FusionTest(Case(ops), 10.0, 4.0, 10.0) for ops in (case.ops, case.ops[:2])]
     apart = FusionTest(Case(("Conv", "Add")), 10.0, 4.0, 14.0)
     network = framed(case.ops, case, 16, 8)
-    found = rewriter.apply(network, table([*fused, apart]))
-    assert found.kernels == ((0,), (1,), (2, 3, 4), (5,))
+    groups = rewriter.apply(network, table([*fused, apart]))
+    assert groups.kernels == ((0,), (1,), (2, 3, 4), (5,))
     assert [rule.name for rule in table([apart])] == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hybridlat.evaluation import tracking
+from hybridlat.evaluation import overview, tracking
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "08_mlflow_page.py"
 
@@ -31,7 +31,8 @@ def run(name: str, number: int) -> dict[str, Any]:
 
 
 def test_old_and_new_champion_are_compared(script: ModuleType) -> None:
-    names = ["evaluate", "train b", "train a", "a hybridlat", "a roofline", "train a", "train a"]
+    names = ["a · gated · flops", "train b", "train a", "a · unseen · hybridlat",
+             "a · unseen · roofline", "train a", "train a"]  # fmt: skip
     runs = [run(name, i) for i, name in enumerate(names)]
     assert [r["info"]["run_id"] for r in script.compared(runs)] == ["2", "5"]
     alone = [r for r in runs if not str(r["info"]["run_name"]).startswith("train")]
@@ -51,11 +52,19 @@ def test_the_page_shows_runs_and_their_comparison(
         with tracker.run("train made/maker-1.0/fp32/1t") as kept:
             kept.parameters({"networks": 14})
             kept.metrics({"held_out_rmspe": error, "champion_rmspe": 3.5})
-    with tracker.run("evaluate") as whole, whole.nested("made/maker-1.0/fp32/1t") as inner:
-        inner.metrics({"unseen/rmspe": 3.1})
+    for method, error in (("hybridlat", 3.1), ("roofline", 9.0)):
+        what = {"target": "made/maker-1.0/fp32/1t", "regime": "unseen", "method": method}
+        tags = {"kind": "evaluation", **what}
+        with tracker.run(" · ".join(what.values()), tags) as kept:
+            kept.metrics({"rmspe": error, "coverage": 0.9, "noise_floor": 1.0, "networks": 14})
+    tracker.describe(overview.overview(tracker.latest("evaluation", list(what))))
     browser = shutil.which("chromium")
     assert browser is not None
     pictures = script.take(tracking.tracking_uri(url), browser, tmp_path)
-    assert [p.name for p in pictures] == ["mlflow_runs.png", "mlflow_compare.png"]
+    assert [p.name for p in pictures] == [
+        "mlflow_runs.png",
+        "mlflow_charts.png",
+        "mlflow_compare.png",
+    ]
     for picture in pictures:
         assert picture.read_bytes().startswith(b"\x89PNG")

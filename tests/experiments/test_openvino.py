@@ -41,8 +41,8 @@ def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path: 
 
     kept = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
     again = EXPERIMENT.runs(backend, plans, kept, rounds=1)
-    found = EXPERIMENT.results(again, plans)["squeezenet"]
-    assert found.sums_us == told.sums_us and found.whole_us == told.whole_us
+    result = EXPERIMENT.results(again, plans)["squeezenet"]
+    assert result.sums_us == told.sums_us and result.whole_us == told.whole_us
 
 
 def test_records_become_a_store_that_tells_the_network_from_its_cells(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_figures_are_of_each_half_apart() -> None:
         for name, error in errors.items()
     }
     rows = [[c.strip() for c in row.split("|")[1:-1]] for row in REPORT.table(told, every)]
-    found = {row[0]: row[2:6] for row in rows if row[1] == REPORT.DIFFERENTIAL}
-    assert found == {
+    result = {row[0]: row[2:6] for row in rows if row[1] == REPORT.DIFFERENTIAL}
+    assert result == {
         "data/nets": ["4", "3.5", "3.5", "-0.5"],
         "half that chose the protocol": ["2", "3.0", "3.0", "+3.0"],
         "the other half": ["2", "4.0", "4.0", "-4.0"],

@@ -135,11 +135,11 @@ def model(
 def values_of(read: Any, torch: Any, x: NDArray[Any]) -> dict[str, Any]:
     engine = engines.open_engine("torch", {})
     here = torch_shapes.parameters(read.nodes)
-    found = {
+    result = {
         name: engine._tensor(fields, "", False, name in here)  # type: ignore[attr-defined]
         for name, fields in read.initializers.items()
     }
-    return {**found, "x": torch.from_numpy(x)}
+    return {**result, "x": torch.from_numpy(x)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{sorted(c[3])}")

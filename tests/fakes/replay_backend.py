@@ -86,8 +86,8 @@ class ReplayBackend(Backend):
             self._records = {}
             for record in self._recording.measurements(self._target):
                 self._records.setdefault(record.signature, []).append(record)
-            for found in self._records.values():
-                found.sort(key=lambda record: record.measured_at)
+            for result in self._records.values():
+                result.sort(key=lambda record: record.measured_at)
         return self._records.get(signature, [])
 
 

@@ -8,7 +8,7 @@ from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.posterior import CellPrior, Correlation
 
 KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")
-TRUE = Correlation(network=0.15, kind=0.2, near=0.4, reach=1.0)
+TRUE = Correlation(network=0.15, kind=0.2, near=0.4, length_scale=1.0)
 
 
 def make_network(
@@ -33,7 +33,7 @@ def make_network(
                 spread_share=float(spread * np.exp(rng.normal(0, 0.3))),
                 cost_s=float(0.1 + rng.random()),
                 kinds=((kind, 1.0),),
-                place=tuple(float(v) for v in rng.uniform(3, 9, 3)),
+                coordinates=tuple(float(v) for v in rng.uniform(3, 9, 3)),
             )
         )
     spreads = np.array([f.spread_share for f in priors])

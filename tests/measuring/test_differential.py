@@ -80,11 +80,11 @@ def test_a_rotation_holds_as_much_as_the_network_works_in() -> None:
     network = residual_block(blocks=4)
     plan = parts_of("net", network, FakeDifferentialBackend().lower(network))
     parts = [whole("net", network), *(part for part, _ in plan)]
-    found = rotations(parts)
-    assert [part for rotation in found for part in rotation.parts] == parts
-    assert len({rotation.name for rotation in found}) == len(found)
-    assert found[0].parts == parts[:1]
-    for rotation in found:
+    made = rotations(parts)
+    assert [part for rotation in made for part in rotation.parts] == parts
+    assert len({rotation.name for rotation in made}) == len(made)
+    assert made[0].parts == parts[:1]
+    for rotation in made:
         wanted = {sign(n).hash for p in rotation.parts for n in p.networks}
         assert set(rotation.networks) == wanted
         assert len(rotation.parts) == 1 or rotation.held_bytes <= working_bytes(network)

@@ -45,9 +45,9 @@ def test_no_cell_pays_for_the_layout_of_what_leaves_the_engine(kind: type[Layout
     }
     conversions_us = [t.elements / backend.elements_per_us for t in network.types.values()]
     assert max(conversions_us) > 5 * max(ideal.values())  # it would be seen
-    found = {r.signature: r for r in measured(backend, network) if r.kind == "cell"}
-    assert found.keys() == ideal.keys()
-    for hash_, record in found.items():
+    result = {r.signature: r for r in measured(backend, network) if r.kind == "cell"}
+    assert result.keys() == ideal.keys()
+    for hash_, record in result.items():
         assert record.latency_us == pytest.approx(ideal[hash_], rel=0.1, abs=1.5)
 
 

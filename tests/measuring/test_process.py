@@ -60,6 +60,14 @@ DAEMONIC = MEASURE + (
     "process.join()\n"
     "sys.exit(process.exitcode)\n"
 )
+ON_DASK = MEASURE + (
+    # The guard is Dask's own need; its workers are daemonic processes.
+    "if __name__ == '__main__':\n"
+    "    from distributed import Client, LocalCluster\n"
+    "    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:\n"
+    "        with Client(cluster) as client:\n"
+    "            print(client.submit(measured, 's.db').result())\n"
+)
 JOBLIB = MEASURE + (
     "import joblib\n"
     "stores = ['a.db', 'b.db']\n"
@@ -98,15 +106,33 @@ def test_standard_input_and_a_word_of_the_command_line_measure(folder: Path) -> 
     assert float(python(folder, "-c", PLAIN)) > 0
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("joblib"), reason="joblib is not installed")
 def test_workers_of_joblib_measure(folder: Path) -> None:
     (folder / "script.py").write_text(JOBLIB)
     assert float(python(folder, "script.py")) > 0
 
 
 @pytest.mark.skipif(
+    not importlib.util.find_spec("distributed"), reason="distributed (Dask) is not installed"
+)
+def test_a_worker_of_dask_measures(folder: Path) -> None:
+    (folder / "script.py").write_text(ON_DASK)
+    assert float(python(folder, "script.py")) > 0
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("xdist"), reason="pytest-xdist is not installed")
+def test_workers_of_pytest_xdist_measure(folder: Path) -> None:
+    (folder / "test_it.py").write_text(
+        MEASURE + "import pytest\n"
+        "@pytest.mark.parametrize('store', ['a.db', 'b.db'])\n"
+        "def test_it(store): assert measured(store) > 0\n"
+    )
+    said = python(folder, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_it.py")
+    assert "2 passed" in said
+
+
+@pytest.mark.skipif(
     not (importlib.util.find_spec("nbclient") and importlib.util.find_spec("ipykernel")),
-    reason="nbclient and ipykernel are not installed: they bring a hundred megabytes",
+    reason="nbclient and ipykernel are not installed",
 )
 def test_a_notebook_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = importlib.import_module("nbclient")
@@ -195,15 +221,15 @@ def test_what_an_engine_prints_never_reaches_standard_output(folder: Path) -> No
 
 def workers_of(parent: int) -> list[int]:
     """Process ids of the measuring processes that ``parent`` has started."""
-    found = []
+    result = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             words = (place / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if b"hybridlat.measuring.worker" in words and str(parent).encode() in words:
-            found.append(int(place.name))
-    return found
+            result.append(int(place.name))
+    return result
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
@@ -266,13 +292,13 @@ def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) 
 
 def _read_all(master: int) -> str:
     fcntl.fcntl(master, fcntl.F_SETFL, os.O_NONBLOCK)
-    found = b""
+    result = b""
     try:
         while chunk := os.read(master, 4096):
-            found += chunk
+            result += chunk
     except OSError:  # the terminal's last reader and writer are gone, or nothing is there
         pass
-    return found.decode("utf-8", "replace")
+    return result.decode("utf-8", "replace")
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")

@@ -25,14 +25,14 @@ visits = st.lists(
 
 @given(visits, st.floats(0.1, 10.0))
 def test_a_slower_machine_whose_drift_is_known_changes_nothing(
-    found: list[Visit], slowness: float
+    result: list[Visit], slowness: float
 ) -> None:
     slower = [
         Visit(tuple(slowness * s for s in v.samples_us), slowness * v.drift, v.process)
-        for v in found
+        for v in result
     ]
-    assert combine(slower).latency_us == pytest.approx(combine(found).latency_us)
-    assert combine(slower).spread_share == pytest.approx(combine(found).spread_share, abs=1e-9)
+    assert combine(slower).latency_us == pytest.approx(combine(result).latency_us)
+    assert combine(slower).spread_share == pytest.approx(combine(result).spread_share, abs=1e-9)
 
 
 @given(samples, samples)
@@ -44,10 +44,10 @@ def test_the_level_of_a_difference_is_the_difference_of_the_levels(
 
 
 @given(visits, st.floats(0.0, 100.0))
-def test_overhead_and_predecessor_are_taken_off_alike(found: list[Visit], off_us: float) -> None:
+def test_overhead_and_predecessor_are_taken_off_alike(result: list[Visit], off_us: float) -> None:
     """What is taken off moves the latency, and leaves its error as it is."""
-    plain = combine(found)
-    steady = [Visit(tuple(s / v.drift for s in v.samples_us), 1.0, v.process) for v in found]
+    plain = combine(result)
+    steady = [Visit(tuple(s / v.drift for s in v.samples_us), 1.0, v.process) for v in result]
     paired = combine([Visit(difference(v.samples_us, [off_us]), 1.0, v.process) for v in steady])
     less = combine(steady, off_us)
     assert paired.latency_us == pytest.approx(less.latency_us, rel=1e-3, abs=2e-3)
@@ -57,8 +57,8 @@ def test_overhead_and_predecessor_are_taken_off_alike(found: list[Visit], off_us
 
 
 @given(st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=20))
-def test_a_latency_is_never_below_the_floor_and_its_spread_is_finite(found: list[float]) -> None:
-    result = combine([Visit(tuple(found)), Visit(tuple(reversed(found)))])
+def test_a_latency_is_never_below_the_floor_and_its_spread_is_finite(samples: list[float]) -> None:
+    result = combine([Visit(tuple(samples)), Visit(tuple(reversed(samples)))])
     assert result.latency_us >= FLOOR_US
     assert 0 <= result.spread_share <= 10
 

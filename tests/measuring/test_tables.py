@@ -63,8 +63,8 @@ def taken(
 
 @pytest.mark.parametrize("target", [TRT, TORCH], ids=str)
 def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -> None:
-    found = taken([row(target=target, batch=4, labels={"source": "x"})], nets).imported
-    (record,), (breakdown,) = found.measurements, found.breakdowns
+    imported = taken([row(target=target, batch=4, labels={"source": "x"})], nets).imported
+    (record,), (breakdown,) = imported.measurements, imported.breakdowns
     network = read_network(nets / "deep" / "net-a.onnx", 4)
     expected = Counter(sign(c.network).hash for c in cut(registry.lower(network, target), network))
     assert dict(breakdown.cells) == dict(expected)
@@ -77,10 +77,10 @@ def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -
     whole = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "unfused")
     layers = Counter(sign(c.network).hash for c in kernels(whole))
     assert dict(breakdown.layers) == dict(layers)
-    assert {h for h, _ in (*breakdown.cells, *breakdown.layers)} == set(found.signatures)
+    assert {h for h, _ in (*breakdown.cells, *breakdown.layers)} == set(imported.signatures)
     assert (record.kind, record.latency_us, record.target) == ("network", 100.0, target)
     assert record.labels == {"network": "net-a", "batch": "4", "size": "32x32", "source": "x"}
-    assert all(hash_of(text) == h for h, text in found.signatures.items())
+    assert all(hash_of(text) == h for h, text in imported.signatures.items())
 
 
 def test_sizes_are_bound(nets: Path) -> None:
@@ -97,9 +97,9 @@ def test_sizes_are_bound(nets: Path) -> None:
 
 def test_several_sources_are_several_records_of_one_partition(nets: Path) -> None:
     rows = [row(labels={"source": s}) for s in ("x", "y")]
-    found = taken(rows, nets).imported
-    assert len({m.id for m in found.measurements}) == 2
-    assert len({b.id for b in found.breakdowns}) == 1
+    imported = taken(rows, nets).imported
+    assert len({m.id for m in imported.measurements}) == 2
+    assert len({b.id for b in imported.breakdowns}) == 1
 
 
 def test_names_that_differ_in_dashes_and_case_are_the_same(nets: Path) -> None:
@@ -111,9 +111,9 @@ def test_names_that_differ_in_dashes_and_case_are_the_same(nets: Path) -> None:
     assert "no ONNX file" in refused.reason
 
 
-def refusal(found: tables.RecordBatch) -> Refusal:
-    assert not found.imported.measurements
-    (refused,) = found.refused
+def refusal(batch: tables.RecordBatch) -> Refusal:
+    assert not batch.imported.measurements
+    (refused,) = batch.refused
     assert refused.where == "t.csv, row 1"
     return refused
 
@@ -208,8 +208,8 @@ def test_targets_with_the_same_rules_share_a_lowering(
 
     monkeypatch.setattr(registry, "lower", asking)
     targets = [Target(d, r, "amp") for d in ("v100", "t4") for r in ("torch-2.1", "torch-2.4")]
-    found = taken([row(target=t) for t in targets], nets).imported
-    assert len(found.measurements) == 4
+    imported = taken([row(target=t) for t in targets], nets).imported
+    assert len(imported.measurements) == 4
     assert len(asked) == 1
     taken([row(target=Target("v100", "torch-1.12", "amp"))], nets)
     assert len(asked) == 2
@@ -256,8 +256,8 @@ def test_channels_may_be_last(tmp_path: Path) -> None:
     )  # fmt: skip
     from hybridlat.measuring.network_partitions import network_at
 
-    found = network_at(NetworkFile("last", model.SerializeToString), 2, (16, 24))
-    assert found.types["y"].shape == (2, 16, 24, 3)
+    net = network_at(NetworkFile("last", model.SerializeToString), 2, (16, 24))
+    assert net.types["y"].shape == (2, 16, 24, 3)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public table is not in ../shared/data")

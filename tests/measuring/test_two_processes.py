@@ -36,8 +36,8 @@ network = small_network()
 target = Target("board", "fake-1.0", "fp32")
 request = PlanRequest([(network.name, network)], target, lower=lower, rounds=1)
 with Store(here / "s.db") as store:
-    found = measure_networks(request, store, run)
-    print(len(found.records), found.new, len({(r.kind, r.signature) for r in found.records}))
+    outcome = measure_networks(request, store, run)
+    print(len(outcome.records), outcome.new, len({(r.kind, r.signature) for r in outcome.records}))
 """
 
 

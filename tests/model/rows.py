@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hybridlat.engines import device_sheets
-from hybridlat.model.features import View
 from hybridlat.model.geometry import geometry
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.model.kernel_view import View
+from hybridlat.store.importers._cells import Convolution, conv_cell
 
 DEVICE = device_sheets.load("v100")
 
@@ -19,11 +19,11 @@ def texts(count: int, seed: int = 0, top: int = 256) -> list[str]:
     while len(made) < count:
         kernel = int(random.choice((1, 3, 5)))
         size = int(random.choice((7, 14, 28, 56)))
-        signature = conv_cell(
+        shape = Convolution(
             1, int(random.integers(8, top)), (size, size), int(random.integers(8, top)),
-            (kernel, kernel), int(random.integers(1, 3)), ((kernel - 1) // 2,) * 4,
-            bias=True, activation="Relu",
+            (kernel, kernel), int(random.integers(1, 3)), ((kernel - 1) // 2,) * 4, bias=True,
         )  # fmt: skip
+        signature = conv_cell(shape, "Relu")
         assert signature is not None
         made[signature.text] = None
     return list(made)

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +17,17 @@ from hybridlat.model.cell_model import CellModel, read_device
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.geometry import geometry
-from hybridlat.model.training_problem import choose_prior, make_folds, records_hash
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.model.training_problem import FitConfig, choose_prior, make_folds, records_hash
+from hybridlat.store.importers._cells import Convolution, conv_cell
 from tests.model.rows import DEVICE, latencies_us, texts
 
+CONFIG = FitConfig(DEVICE)
 TRAIN, TEST = texts(360)[:240], texts(360)[240:]
 
 
 @pytest.fixture(scope="module")
 def model() -> CellModel:
-    return fit_model(TRAIN, latencies_us(TRAIN), TRAIN, DEVICE, 0)
+    return fit_model(TRAIN, latencies_us(TRAIN), TRAIN, CONFIG)
 
 
 def test_unseen_cells_are_predicted_with_intervals_that_hold(model: CellModel) -> None:
@@ -53,7 +53,7 @@ def test_saved_and_loaded_it_says_the_same(model: CellModel, tmp_path: Path) -> 
 
 
 def test_the_same_records_make_the_same_model(model: CellModel) -> None:
-    again = fit_model(TRAIN, latencies_us(TRAIN), TRAIN, DEVICE, 0)
+    again = fit_model(TRAIN, latencies_us(TRAIN), TRAIN, CONFIG)
     assert again.predict(TEST) == model.predict(TEST)
     assert again.trees.ubj == model.trees.ubj
 
@@ -66,7 +66,7 @@ def test_order_and_repeats_change_no_answer(model: CellModel) -> None:
 
 
 def test_outside_the_training_range_is_not_trusted(model: CellModel) -> None:
-    wide = conv_cell(1, 4096, (14, 14), 64, (3, 3), 1, (1, 1, 1, 1), bias=True, activation="Relu")
+    wide = conv_cell(Convolution(1, 4096, (14, 14), 64, (3, 3), 1, (1,) * 4, bias=True), "Relu")
     assert wide is not None
     (made,) = model.predict([wide.text])
     assert not made.trusted
@@ -77,9 +77,9 @@ def test_outside_the_training_range_is_not_trusted(model: CellModel) -> None:
 def test_a_costly_activation_and_a_group_that_training_had_not_are_not_trusted(
     model: CellModel,
 ) -> None:
-    for changes in ({"activation": "Tanh"}, {"groups": 8}):
-        arguments: dict[str, Any] = {"activation": "Relu", **changes}
-        cell = conv_cell(1, 64, (14, 14), 64, (3, 3), 1, (1,) * 4, bias=True, **arguments)
+    for activation, groups in (("Tanh", 1), ("Relu", 8)):
+        shape = Convolution(1, 64, (14, 14), 64, (3, 3), 1, (1,) * 4, groups, bias=True)
+        cell = conv_cell(shape, activation)
         assert cell is not None
         assert not model.predict([cell.text])[0].trusted
 
@@ -129,7 +129,7 @@ def chain(first: str, second: str) -> str:
 
 
 def test_a_cell_of_two_kernels_is_their_sum(model: CellModel) -> None:
-    single = conv_cell(1, 64, (28, 28), 64, (3, 3), 1, (1,) * 4, bias=True, activation="Relu")
+    single = conv_cell(Convolution(1, 64, (28, 28), 64, (3, 3), 1, (1,) * 4, bias=True), "Relu")
     assert single is not None
     both = chain(single.text, single.text)
     one, two = model.predict([single.text, both])
@@ -150,7 +150,7 @@ def test_cells_of_several_kernels_teach_their_kernels() -> None:
     truth = np.concatenate([latencies_us(TRAIN[160:]), single[::2] + single[1::2]])
 
     def error(cells: list[str], us: np.ndarray) -> float:
-        made = fit_model(cells, us, cells, DEVICE, 0).predict_geometry(geometry(TEST))
+        made = fit_model(cells, us, cells, CONFIG).predict_geometry(geometry(TEST))
         return float(np.median(np.abs(made.latency_us / latencies_us(TEST, noise=0.0) - 1)))
 
     assert error(mixed, truth) < 0.9 * error(TRAIN[160:], latencies_us(TRAIN[160:]))
@@ -160,8 +160,8 @@ def test_cells_of_several_kernels_teach_their_kernels() -> None:
 def test_a_prior_helps_a_target_with_few_records(model: CellModel, tmp_path: Path) -> None:
     few = TRAIN[:30]
     slow = 2.5 * latencies_us(few, noise=0.01)
-    alone = fit_model(few, slow, few, DEVICE, 0)
-    helped = fit_model(few, slow, few, DEVICE, 0, priors=[model])
+    alone = fit_model(few, slow, few, CONFIG)
+    helped = fit_model(few, slow, few, FitConfig(DEVICE, priors=(model,)))
     truth = 2.5 * latencies_us(TEST, noise=0.0)
     errors = [
         np.sqrt(np.mean((m.predict_geometry(geometry(TEST)).latency_us / truth - 1) ** 2))
@@ -188,7 +188,7 @@ def test_folds_never_share_a_group() -> None:
 
 def test_too_few_rows_are_refused() -> None:
     with pytest.raises(InputError, match="3 usable rows"):
-        fit_model(TRAIN[:4], [1.0, 2.0, 3.0, float("nan")], TRAIN[:4], DEVICE)
+        fit_model(TRAIN[:4], [1.0, 2.0, 3.0, float("nan")], TRAIN[:4], CONFIG)
 
 
 @pytest.mark.parametrize("damage", ["cut", "format", "missing", "features"])
@@ -271,5 +271,5 @@ def test_a_cell_that_cannot_be_read_says_so(model: CellModel) -> None:
 def test_rows_that_cannot_be_read_teach_nothing(model: CellModel) -> None:
     foreign = TRAIN[0].replace("float32", "float4")
     latencies = np.append(latencies_us(TRAIN), 5.0)
-    again = fit_model([*TRAIN, foreign], latencies, [*TRAIN, "x"], DEVICE, 0)
+    again = fit_model([*TRAIN, foreign], latencies, [*TRAIN, "x"], CONFIG)
     assert again.predict(TEST[:20]) == model.predict(TEST[:20])

@@ -9,6 +9,7 @@ import pytest
 from hybridlat.engines import device_sheets
 from hybridlat.model import features
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import TILES, View
 from tests.model.test_geometry import conv_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "features.json"
@@ -23,9 +24,7 @@ CELLS = {
 
 
 def table(name: str, precision: str = "fp16") -> dict[str, float]:
-    view = features.View(
-        geometry([conv_text(**CELLS[name])]), device_sheets.load("v100"), precision
-    )
+    view = View(geometry([conv_text(**CELLS[name])]), device_sheets.load("v100"), precision)
     row = features.matrix(view)[0]
     return dict(zip(features.NAMES, row.tolist(), strict=True))
 
@@ -55,15 +54,15 @@ def test_values_by_hand() -> None:
 def test_roofline_and_waves_never_fall_when_a_kernel_grows(name: str) -> None:
     sizes = [(n, n) for n in range(8, 72)] if name == "size" else list(range(1, 65))
     texts = [conv_text(**{**CELLS["resnet 3x3"], name: value}) for value in sizes]
-    view = features.View(geometry(texts), device_sheets.load("v100"), "fp32")
+    view = View(geometry(texts), device_sheets.load("v100"), "fp32")
     assert (np.diff(view.roofline_us) >= 0).all()
-    for tile in features.TILES:
+    for tile in TILES:
         assert (np.diff(view.waves(tile)) >= 0).all()
 
 
 def test_shares_are_shares() -> None:
     texts = [conv_text(**{**CELLS["odd channels"], "c_out": c}) for c in range(1, 300)]
-    view = features.View(geometry(texts), device_sheets.load("t4"), "fp32")
+    view = View(geometry(texts), device_sheets.load("t4"), "fp32")
     rows = features.matrix(view)
     for place, feature in enumerate(features.FEATURES):
         if feature.unit.startswith("share"):

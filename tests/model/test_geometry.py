@@ -13,7 +13,7 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, fusion, kind_of
 from hybridlat.graph.signature import read, sign
 from hybridlat.model import geometry
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.store.importers._cells import Convolution, conv_cell
 from tests.strategies import networks, reordered
 
 
@@ -23,11 +23,13 @@ def columns(text: str) -> dict[str, np.ndarray]:
 
 
 def conv_text(**changes: object) -> str:
-    arguments: dict[str, Any] = {
+    arguments: dict[str, Any] = {"activation": "Relu", **changes}
+    around = {key: arguments.pop(key) for key in ("activation", "add") if key in arguments}
+    shape: dict[str, Any] = {
         "batch": 2, "c_in": 12, "size": (28, 20), "c_out": 8, "kernel": (3, 5), "stride": 2,
-        "pads": (1, 2, 1, 2), "bias": True, "activation": "Relu",
+        "pads": (1, 2, 1, 2), "bias": True,
     }  # fmt: skip
-    signature = conv_cell(**{**arguments, **changes})
+    signature = conv_cell(Convolution(**{**shape, **arguments}), **around)
     assert signature is not None
     return signature.text
 
@@ -111,10 +113,10 @@ def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused(
 def test_fused_kernels_go_by_what_they_cost(
     op: str, main: str, adds: bool, activation: int
 ) -> None:
-    found = fusion(op)
-    assert found is not None
-    assert (found.op, found.adds) == (main, adds)
-    assert found.activation == activation or "Strange" in op
+    result = fusion(op)
+    assert result is not None
+    assert (result.op, result.adds) == (main, adds)
+    assert result.activation == activation or "Strange" in op
 
 
 def test_an_operator_nobody_knows_is_a_kind_of_its_own() -> None:
@@ -162,8 +164,8 @@ def one_node(op: str, shapes: list[str], result: str, attributes: str = "{}") ->
 def test_stretches_that_are_treated_alike(
     op: str, shapes: list[str], attributes: str, run: int, length: int
 ) -> None:
-    found = one_node(op, shapes, "1x8x1x1" if shapes[0] == "1x8x1x1" else "1x8x5x7", attributes)
-    assert (found["run"], found["length"]) == (run, length)
+    result = one_node(op, shapes, "1x8x1x1" if shapes[0] == "1x8x1x1" else "1x8x5x7", attributes)
+    assert (result["run"], result["length"]) == (run, length)
 
 
 def test_the_context_is_a_number_of_every_kernel() -> None:

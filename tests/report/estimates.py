@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
+from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
 
 TARGET = "xeon-8481c/onnxruntime-1.31/fp32/1t"
 
@@ -65,3 +69,55 @@ def long_tail(cells: int) -> Estimate:
     )
     return Estimate("tail.onnx", TARGET, 1, total, (0.99 * total, 1.01 * total), 0.9, True, total,
                     1.0, 0, 0.01, rows)  # fmt: skip
+
+
+def kernel(op: str, reads: tuple[int, ...], shapes: str, **more: Any) -> Kernel:
+    """A kernel from ``64x56x56 128x28x28``: the first input and the output, batch 1."""
+    read, made = (tuple(int(n) for n in shape.split("x")) for shape in shapes.split())
+    work = more.pop("work", Work(1e8, 1.5e6, 500.0, 60.0))
+    found = Kernel(op, reads, (1, *read), (1, *made), None, 1, 1, op.startswith("Conv"), work)
+    return dataclasses.replace(found, **more)
+
+
+def described() -> Estimate:
+    """``residual`` with a structure: a stem, a pool, three equal blocks, a wider one, a head."""
+    three = {"window": (3, 3)}
+    block = (
+        kernel("Conv+Relu", (-1,), "64x56x56 64x56x56", **three),
+        kernel("Conv+Relu", (0,), "64x56x56 64x56x56", **three),
+        kernel("Conv+Add+Relu", (-1, 1), "64x56x56 64x56x56", **three),
+    )
+    small = Work(1e5, 3e6, 2.0, 120.0)
+    cells = (
+        CellStructure((kernel("Conv+Relu", (-1,), "3x224x224 64x112x112",
+                              window=(7, 7), stride=2),)),
+        CellStructure((kernel("MaxPool", (-1,), "64x112x112 64x56x56", work=small,
+                              window=(3, 3), stride=2, contracts=False),)),
+        CellStructure(block),
+        CellStructure((
+            kernel("Conv", (-1,), "64x56x56 128x28x28", window=(1, 1), stride=2),
+            kernel("Conv+Relu", (-1,), "64x56x56 128x28x28", window=(3, 3), stride=2),
+            kernel("Conv+Add+Relu", (0, 1), "128x28x28 128x28x28", **three),
+        )),
+        CellStructure((
+            kernel("GlobalAveragePool", (-1,), "128x28x28 128x1x1", work=small,
+                   window=(28, 28), contracts=False),
+            kernel("Gemm+Softmax", (0,), "128x1x1 1000", work=small, contracts=True),
+        )),
+        CellStructure((kernel("Flatten", (-1,), "1000 1000", work=Work(0.0, 8e3, 0.0, 0.3)),)),
+    )  # fmt: skip
+    order = ((0, "conv1"), (1, "maxpool"), (2, "layer1.0"), (2, "layer1.1"), (2, "layer1.2"),
+             (3, "layer2.0"), (4, "fc"), (5, "flatten"))  # fmt: skip
+    places = tuple(
+        Place(number, (i - 1,), path,
+              tuple((f"/{path}/{k.op}_{n} <&>",) for n, k in enumerate(cells[number].kernels)))
+        for i, (number, path) in enumerate(order)
+    )  # fmt: skip
+    roofs = Roofs("a device", 2e11, 2.5e10, None, "its data sheet")
+    rows = list(residual().cells)
+    rows[4] = cell(5, ("GlobalAveragePool", "Gemm+Softmax"), 240.0, share=0.03)
+    rows[5] = cell(6, ("Flatten",), 0.2, share=0.000025)
+    return dataclasses.replace(
+        residual(), cells=tuple(rows), structure=Structure(cells, places, roofs), warnings=(),
+        removed=("Dropout_7", *(f"Constant_{i}" for i in range(40))), constants=40,
+    )  # fmt: skip

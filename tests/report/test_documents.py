@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from html.parser import HTMLParser
 
 import pytest
 
+from hybridlat.report.batch_curve import curves_of, throughput_per_s, throughput_text
 from hybridlat.report.compare import cell_differences, comparison, distinguishable, speed_up
 from hybridlat.report.html import page
 from hybridlat.report.json import document, estimates_document
-from tests.report.estimates import long_tail, residual, untrusted
+from hybridlat.schema.estimate import Estimate
+from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -27,6 +30,8 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str]] = []
         self.text = ""
+        self.pieces: list[tuple[str, str]] = []
+        """Texts, and the element that each stands in."""
         self.feed(text)
         self.close()
 
@@ -46,6 +51,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        self.pieces.append((self.open[-1] if self.open else "", data))
 
 
 def test_one_network_is_an_object_and_several_are_a_list() -> None:
@@ -63,12 +69,59 @@ def test_json_is_ascii_and_has_no_nan() -> None:
 
 
 def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
-    text = page([residual(), untrusted(), long_tail(40)])
+    text = page([residual(), untrusted(), long_tail(40), described()])
     parsed = Page(text)
     assert parsed.open == []
-    assert "://" not in text and "url(" not in text and "@import" not in text
-    assert not {"script", "link", "img", "iframe", "object"} & set(parsed.tags)
+    own = re.sub(r"<script>\n/\* (?:d3|dagre)\n.*?</script>", "", text, flags=re.DOTALL)
+    assert len(own) < len(text) - 300_000  # the libraries are in it
+    assert "://" not in own and "url(" not in own and "@import" not in own
+    assert "sourceMappingURL" not in text
+    assert not {"link", "img", "iframe", "object"} & set(parsed.tags)
     assert not [name for name, _ in parsed.attributes if name in {"src", "href", "srcset"}]
+    assert (
+        "default-src 'none'" in dict(parsed.attributes)["content"] or "default-src 'none'" in text
+    )
+
+
+def test_the_libraries_come_with_their_licences_and_the_page_stays_small() -> None:
+    text = page([described()])
+    assert "Copyright 2010-2023 Mike Bostock" in text and "Copyright (c) 2012-2014 Chris" in text
+    assert len(text.encode()) < 500_000
+
+
+def test_no_name_ends_the_data_of_the_script() -> None:
+    odd = dataclasses.replace(described(), network="</script><b>&\u2028")
+    text = page([odd])
+    assert Page(text).open == [] and Page(text).tags.count("b") == 0
+    held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
+    assert held is not None
+    assert json.loads(held[1])["networks"][0]["network"] == odd.network
+
+
+def test_the_page_without_a_script_has_a_table_of_everything() -> None:
+    parsed = Page(page([described()]))
+    for words in (
+        "layer1.0–2",
+        "64→128, 3×3/2, 28×28",
+        "compute 100 %",
+        "memory 80 %",
+        "< 0.001",
+        "Not run: 1 operator without a kernel, 40 operators that only make constants",
+    ):
+        assert words in parsed.text, words  # fmt: skip
+
+
+def test_curves_are_of_one_network_on_one_target_by_batch() -> None:
+    def at(batch: int, latency_us: float | None, target: str = "a/b/fp32") -> Estimate:
+        return dataclasses.replace(residual(), batch=batch, latency_us=latency_us, target=target)
+
+    estimates = [at(4, 2e3), at(1, 1e3), at(1, 5e3, "h100/tensorrt/fp16"), at(2, None)]
+    (curve,) = curves_of(estimates)
+    assert [e.batch for e in curve.estimates] == [1, 2, 4]
+    assert [throughput_per_s(e) for e in curve.estimates] == [1000.0, None, 2000.0]
+    assert throughput_text(1234.4) == "1,234 a second" and throughput_text(9.87) == "9.87 a second"
+    for words in ("over batches</h1>", "side by side</h1>"):
+        assert words in page(estimates) and words not in page([residual()])
 
 
 def test_the_page_says_what_the_estimate_says() -> None:
@@ -77,7 +130,8 @@ def test_the_page_says_what_the_estimate_says() -> None:
                   "odd <b>&.onnx", "no model has seen an Einsum", "not to be trusted",
                   "Dropout_7 was removed by the engine"):  # fmt: skip
         assert words in parsed.text, words
-    assert "b" not in parsed.tags  # the network's name is text, not markup
+    odd = [text for tag, text in parsed.pieces if tag == "b" and text.startswith("&.onnx")]
+    assert not odd  # the network's name is text, not markup
 
 
 def test_the_page_holds_what_is_removed_and_what_predictions_rest_on() -> None:
@@ -86,10 +140,10 @@ def test_the_page_holds_what_is_removed_and_what_predictions_rest_on() -> None:
     parsed = Page(page([dataclasses.replace(
         residual(), cells=tuple(cells), removed=("Dropout_7", "odd <name>"), constants=1
     )]))  # fmt: skip
-    for words in ("2 operators of the file not run, 1 of them only make constants",
+    for words in ("Not run: 1 operator without a kernel, 1 operator that only makes constants",
                   "Dropout_7, odd <name>", "Predicted from <its> kin."):  # fmt: skip
         assert words in parsed.text, words
-    assert "not run" not in Page(page([residual()])).text
+    assert "Not run" not in Page(page([residual()])).text
 
 
 def test_the_timeline_holds_every_cell_in_proportion() -> None:
@@ -113,10 +167,10 @@ def test_differences_hold_every_cell_once_the_largest_first() -> None:
 
 
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
-    found = comparison([residual(), untrusted(), residual()])
-    assert found["format"] == 1
-    assert found["speed_up"] == [1.0, pytest.approx(8123.4 / 61.0), 1.0]
-    assert found["distinguishable"] == [False, True, False]
-    json.loads(document(found))
+    text = comparison([residual(), untrusted(), residual()])
+    assert text["format"] == 1
+    assert text["speed_up"] == [1.0, pytest.approx(8123.4 / 61.0), 1.0]
+    assert text["distinguishable"] == [False, True, False]
+    json.loads(document(text))
     assert speed_up(untrusted(), residual()) == pytest.approx(61.0 / 8123.4)
     assert not distinguishable(residual(), residual())

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from hybridlat.report import compare, terminal
+from hybridlat.report import cells_table, compare, terminal
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.schema.estimate import Estimate
-from tests.report.estimates import long_tail, residual, untrusted
+from tests.report.estimates import described, long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
 
@@ -52,6 +52,42 @@ def test_the_table_reads_as_agreed(width: int) -> None:
     hold_against(f"residual_{width}.txt", printed(residual(), width, noise_floor=0.019))
 
 
+@pytest.mark.parametrize("width", [60, 80, 120, 160])
+def test_rows_say_where_what_and_which_limit(width: int) -> None:
+    text = printed(described(), width)
+    hold_against(f"described_{width}.txt", text)
+    for words in ("64→128, 3×3/2, 28×28", "compute", "memory", "layer1.0–2"):
+        assert words in text or width < 80, words
+
+
+def test_what_is_below_the_resolution_is_only_said_to_be() -> None:
+    (row,) = [line for line in printed(described(), 80).splitlines() if "Flatten" in line]
+    assert "< 0.001" in row and row.count("%") == 1  # its share; no interval, no limit
+
+
+def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None:
+    estimate = described()
+    assert estimate.structure is not None
+    cells = (*estimate.cells, dataclasses.replace(estimate.cells[2], signature="f" * 32, count=27))
+    places = (*estimate.structure.places, *(
+        dataclasses.replace(estimate.structure.places[2], cell=6, path=f"layer1.{i}")
+        for i in range(3, 30)
+    ))  # fmt: skip
+    structure = dataclasses.replace(
+        estimate.structure, cells=(*estimate.structure.cells, estimate.structure.cells[2]),
+        places=places,
+    )  # fmt: skip
+    many = dataclasses.replace(estimate, cells=cells, structure=structure)
+    (row,) = [line for line in printed(many, 120).splitlines() if "64, 3×3, 56×56" in line]
+    assert "×30" in row and "layer1.0–29" in row and "1.500" in row
+    every = [n for n in printed(many, 120, every_cell=True).splitlines() if "64, 3×3, 56×56" in n]
+    assert len(every) == 2
+    # Far apart in time: two rows.
+    slow = dataclasses.replace(cells[-1], latency_us=3000.0)
+    apart = dataclasses.replace(many, cells=(*cells[:-1], slow))
+    assert len([n for n in printed(apart, 120).splitlines() if "64, 3×3, 56×56" in n]) == 2
+
+
 def test_an_untrusted_estimate_says_so_and_why() -> None:
     text = printed(untrusted(), 100)
     hold_against("untrusted_100.txt", text)
@@ -67,7 +103,7 @@ def test_the_comparison_reads_as_agreed() -> None:
     hold_against("comparison_100.txt", text)
 
 
-@given(st.integers(30, 200), st.sampled_from([residual(), untrusted(), long_tail(40)]))
+@given(st.integers(30, 200), st.sampled_from([residual(), untrusted(), long_tail(40), described()]))
 def test_no_line_is_wider_than_the_terminal(width: int, estimate: Estimate) -> None:
     text = printed(estimate, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
@@ -76,8 +112,8 @@ def test_no_line_is_wider_than_the_terminal(width: int, estimate: Estimate) -> N
 @given(st.integers(1, 60), st.booleans())
 def test_shown_and_hidden_cells_are_all_cells(cells: int, every_cell: bool) -> None:
     estimate = long_tail(cells)
-    shown, hidden = terminal.shown_cells(estimate, every_cell)
-    assert sorted(c.signature for c in shown + hidden) == sorted(
+    shown, hidden = terminal.shown_rows(estimate, every_cell)
+    assert sorted(c.signature for row in shown + hidden for c in row.cells) == sorted(
         c.signature for c in estimate.cells
     )
     assert len(hidden) != 1  # one hidden cell takes as much room as its row
@@ -90,7 +126,7 @@ def test_shares_of_the_rows_and_the_rest_add_up() -> None:
     shares = [float(s) for s in re.findall(r"([0-9.]+) % +×", text)]
     assert len(shares) == terminal.ROWS + 1
     assert sum(shares) == pytest.approx(100, abs=1)
-    assert "25 other cells" in text
+    assert "25 more" in text
 
 
 def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> None:
@@ -99,7 +135,7 @@ def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> No
         **{name: getattr(tail, name) for name in tail.__dataclass_fields__ if name != "cells"},
         cells=(*tail.cells, odd),
     )
-    assert terminal.shown_cells(estimate, False)[0][0] is odd
+    assert terminal.shown_rows(estimate, False)[0][0].cells == (odd,)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +143,12 @@ def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> No
     [(0.0, 1.0, ""), (1.0, 1.0, "████"), (0.5, 1.0, "██"), (1e-9, 1.0, "▏"), (0.1, 0.0, "")],
 )
 def test_bars(share: float, top: float, bar: str) -> None:
-    assert terminal.bar(share, top, 4) == bar
+    assert cells_table.bar(share, top, 4) == bar
 
 
 @given(st.floats(0, 1), st.floats(0.001, 1), st.integers(1, 40))
 def test_a_bar_is_never_longer_than_its_column(share: float, top: float, width: int) -> None:
-    assert len(terminal.bar(share, top, width)) <= width
+    assert len(cells_table.bar(share, top, width)) <= width
 
 
 def strange() -> Estimate:
@@ -156,8 +192,14 @@ def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest
 
 def test_what_is_removed_is_named_on_demand_alone() -> None:
     estimate = dataclasses.replace(residual(), removed=("Dropout_7", "odd & name"), constants=1)
-    assert "odd & name" not in printed(estimate)
-    assert "Not run: Dropout_7, odd & name" in printed(estimate, every_cell=True)
+    text = printed(estimate)
+    assert "Not run: Dropout_7, 1 operator that only makes constants (--all names them)" in text
+    assert "odd & name" not in text
+    assert "Not run: Dropout_7, odd & name\n" in printed(estimate, every_cell=True)
+    many = dataclasses.replace(
+        estimate, removed=tuple(f"Identity_{i}" for i in range(9)), constants=0
+    )
+    assert "Identity_3, 5 more (--all" in printed(many) and "Identity_4" not in printed(many)
 
 
 def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:

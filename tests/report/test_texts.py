@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.report import labels, units
+from hybridlat.report import cell_texts, labels, units
+from hybridlat.schema.structure import CellStructure, Work
+from tests.report.estimates import kernel
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,92 @@ def test_a_place_is_the_first_operator() -> None:
     assert labels.first_and_more(["conv1"]) == "conv1"
     assert labels.first_and_more(["", "conv1", "relu"]) == "conv1 +1"
     assert labels.first_and_more([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("paths", "width", "text"),
+    [
+        ([], 20, ""),
+        (["", ""], 20, ""),
+        (["layer3.0"], 20, "layer3.0"),
+        (["layer3.0", "layer3.0"], 20, "layer3.0"),
+        (["layer1.0", "layer1.1", "layer1.2"], 20, "layer1.0–2"),
+        (["fire2", "fire3", "fire9"], 20, "fire2–3,9"),
+        (["blocks.2.0.conv", "blocks.3.0.conv"], 20, "blocks.2–3.0.conv"),
+        (["layer1.1", "layer2.0"], 20, "layer1.1 +1"),
+        (["stem", "layer2.0", ""], 20, "stem +1"),
+        (["stages.3.blocks.11.attn"], 12, "…cks.11.attn"),
+    ],
+)
+def test_where_is_the_path_that_the_uses_share(paths: list[str], width: int, text: str) -> None:
+    assert cell_texts.where_text(paths, width) == text
+
+
+@given(st.lists(st.text("ab.12", max_size=8), max_size=6), st.integers(1, 40))
+def test_where_fits_its_width(paths: list[str], width: int) -> None:
+    assert len(cell_texts.where_text(paths, width)) <= width
+
+
+def conv(shapes: str, **more: Any) -> Any:
+    return kernel("Conv+Relu", (-1,), shapes, window=(3, 3), **more)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "text"),
+    [
+        ((), ""),
+        ((conv("64x56x56 128x28x28", stride=2),), "64→128, 3×3/2, 28×28"),
+        ((conv("96x14x14 96x14x14", groups=96),), "96, 3×3 dw, 14×14"),
+        ((conv("96x14x14 96x14x14", groups=4),), "96, 3×3 g4, 14×14"),
+        ((kernel("MaxPool", (-1,), "64x112x112 64x56x56", window=(3, 3), stride=2),),
+         "MaxPool 64, 3×3/2, 56×56"),
+        ((kernel("Gemm+Relu", (-1,), "2048x1x1 1000", contracts=True),), "Gemm 2048→1000"),
+        ((kernel("MatMul+Add", (-1,), "197x192 197x576", contracts=True),),
+         "MatMul 197×192→576"),
+        ((kernel("Add", (-1,), "197x192 197x192"),), "Add 197×192"),
+        ((kernel("Add", (-1,), "197x192 197x192"),
+          kernel("MatMul", (0,), "197x192 197x576", contracts=True)), "MatMul 197×192→576 +1"),
+        # An inverted bottleneck: the ends' channels, the depthwise window, the stride of the whole.
+        ((kernel("Conv+Clip", (-1,), "24x56x56 144x56x56", window=(1, 1)),
+          conv("144x56x56 144x28x28", groups=144, stride=2),
+          kernel("Conv", (1,), "144x28x28 32x28x28", window=(1, 1))), "24→32, 3×3/2 dw, 28×28"),
+    ],
+)  # fmt: skip
+def test_what_a_cell_does(kernels: tuple[Any, ...], text: str) -> None:
+    assert cell_texts.what_text(CellStructure(kernels)) == text
+
+
+def limit(latency_us: float | None, *works: Work) -> Any:
+    return CellStructure(tuple(kernel("Conv", (-1,), "1 1", work=w) for w in works)).limit(
+        latency_us
+    )
+
+
+def test_the_limit_is_the_roof_that_explains_the_time() -> None:
+    computes, moves = Work(1, 1, 80.0, 10.0), Work(1, 1, 5.0, 30.0)
+    assert limit(160.0, computes) == ("compute", 0.5)
+    assert limit(40.0, moves) == ("memory", 0.75)
+    assert limit(110.0, computes, moves) == ("compute", 1.0)
+    assert limit(8.0, Work(1, 1, 1.0, 2.0, 4.0)) == ("launch", 0.5)
+
+
+def test_nothing_is_said_where_no_roof_explains_the_time() -> None:
+    assert limit(None, Work(1, 1, 1.0, 1.0)) is None
+    assert limit(10.0, Work(1, 1)) is None  # nothing is known of the device
+    assert limit(10.0, Work(1, 1, 8.0, 1.0), Work(1, 1, None, 1.0)) is None
+    assert limit(1000.0, Work(1, 1, 9.0, 3.0)) is None  # far from any roof
+    assert limit(10.0, Work(1, 1, 1.0, 30.0)) is None  # quicker than main memory: from a cache
+
+
+@pytest.mark.parametrize(
+    ("latency_us", "scale", "text"),
+    [
+        (None, units.MICROSECONDS, "–"), (0.4, units.MICROSECONDS, "< 1"),
+        (0.4, units.MILLISECONDS, "< 0.001"), (1.0, units.MICROSECONDS, "1.0"),
+        (1500.0, units.MILLISECONDS, "1.500"), (2e6, units.SECONDS, "2.000000"),
+    ],
+)  # fmt: skip
+def test_a_column_says_what_is_below_the_resolution(
+    latency_us: float | None, scale: units.Scale, text: str
+) -> None:
+    assert units.each_text(scale, latency_us) == text

@@ -41,21 +41,21 @@ def load(name: str, folder: Path, **tables: list[dict[str, object]]) -> Imported
     return importers.load(name).read(folder)
 
 
-def well_formed(found: ImportedRecords) -> None:
-    for hash_, text in found.signatures.items():
+def well_formed(imported: ImportedRecords) -> None:
+    for hash_, text in imported.signatures.items():
         assert hash_of(text) == hash_
         assert sign(read(text)).hash == hash_
-    cells = {m.signature for m in found.measurements if m.kind == "cell"}
-    assert cells <= set(found.signatures)
-    networks = {m.signature for m in found.measurements if m.kind == "network"}
-    assert networks == {b.signature for b in found.breakdowns}
-    assert not networks & set(found.signatures)  # a network's text is never asked for
-    for breakdown in found.breakdowns:
-        assert {h for h, _ in breakdown.cells} <= set(found.signatures)
+    cells = {m.signature for m in imported.measurements if m.kind == "cell"}
+    assert cells <= set(imported.signatures)
+    networks = {m.signature for m in imported.measurements if m.kind == "network"}
+    assert networks == {b.signature for b in imported.breakdowns}
+    assert not networks & set(imported.signatures)  # a network's text is never asked for
+    for breakdown in imported.breakdowns:
+        assert {h for h, _ in breakdown.cells} <= set(imported.signatures)
 
 
 def test_v100(tmp_path: Path) -> None:
-    found = load(
+    imported = load(
         "v100_tensorrt_conv", tmp_path,
         conv_fp16=[
             V100, {**V100, "sum_fused": 1}, {**V100, "conv": "depthwise"},
@@ -63,14 +63,14 @@ def test_v100(tmp_path: Path) -> None:
             {**V100, "stride": 0}, {**V100, "conv": "strange"}, {**V100, "c_in": 2.5},
         ],
     )  # fmt: skip
-    well_formed(found)
-    assert {str(m.target) for m in found.measurements} == {"v100/tensorrt/fp16"}
-    assert len(found.measurements) == 3
-    assert dict(found.skipped) == {
+    well_formed(imported)
+    assert {str(m.target) for m in imported.measurements} == {"v100/tensorrt/fp16"}
+    assert len(imported.measurements) == 3
+    assert dict(imported.skipped) == {
         "latency is not a positive number": 2,
         "shape makes no sense": 3,
     }
-    ops = [read(text).nodes[0].qualified_op for text in found.signatures.values()]
+    ops = [read(text).nodes[0].qualified_op for text in imported.signatures.values()]
     assert sorted(ops) == ["fused::Conv+Add+Relu", "fused::Conv+Relu", "fused::Conv+Relu"]
 
 
@@ -80,74 +80,74 @@ def test_v100_refuses_a_precision_it_cannot_name(tmp_path: Path) -> None:
 
 
 def test_cdecatapult_pads_as_tensorflow_does(tmp_path: Path) -> None:
-    found = load(
+    imported = load(
         "conv_cdecatapult", tmp_path,
         conv_forward=[CDE, {**CDE, "padding": "valid", "device": "Quadro RTX 8000"},
                       {**CDE, "padding": "odd"}],
     )  # fmt: skip
-    well_formed(found)
-    shapes = [read(text).types["t3"].shape for text in found.signatures.values()]
+    well_formed(imported)
+    shapes = [read(text).types["t3"].shape for text in imported.signatures.values()]
     assert shapes == [(1, 22, 17, 17), (1, 22, 15, 15)]
-    assert [str(m.target) for m in found.measurements] == [
+    assert [str(m.target) for m in imported.measurements] == [
         "gtx-1080-ti/tensorflow-1/fp32", "quadro-rtx-8000/tensorflow-1/fp32",
     ]  # fmt: skip
-    assert found.measurements[0].spread_share == pytest.approx(0.01)
-    assert found.skipped["padding or activation unknown"] == 1
+    assert imported.measurements[0].spread_share == pytest.approx(0.01)
+    assert imported.skipped["padding or activation unknown"] == 1
 
 
 def test_neusight(tmp_path: Path) -> None:
-    found = load("conv_neusight", tmp_path, conv_forward=[NEU, {**NEU, "in_ch": 0}])
-    well_formed(found)
-    (record,) = found.measurements
+    imported = load("conv_neusight", tmp_path, conv_forward=[NEU, {**NEU, "in_ch": 0}])
+    well_formed(imported)
+    (record,) = imported.measurements
     assert (str(record.target), record.latency_us) == ("t4/pytorch-2.1/fp32", 12.5)
-    assert found.skipped["shape makes no sense"] == 1
+    assert imported.skipped["shape makes no sense"] == 1
 
 
 def test_nasbench201(tmp_path: Path) -> None:
-    found = load("nasbench201", tmp_path, networks=[NB, {**NB, "e01": "conv_9x9"}])
-    well_formed(found)
-    assert {str(m.target) for m in found.measurements} == {
+    imported = load("nasbench201", tmp_path, networks=[NB, {**NB, "e01": "conv_9x9"}])
+    well_formed(imported)
+    assert {str(m.target) for m in imported.measurements} == {
         "gtx-1080-ti/pytorch-1.8/fp32", "pixel9/pytorch-1.8/fp32",
     }  # fmt: skip
-    assert [b.network for b in found.breakdowns] == [
+    assert [b.network for b in imported.breakdowns] == [
         f"{NB['arch_str']} batch 1", f"{NB['arch_str']} batch 32",
     ]  # fmt: skip
     pools = {
-        read(found.signatures[h]).nodes[0].attribute("kernel_shape"): n
-        for h, n in found.breakdowns[0].cells
-        if read(found.signatures[h]).nodes[0].op == "AveragePool"
-        and read(found.signatures[h]).types["t0"].shape == (1, 16, 32, 32)
+        read(imported.signatures[h]).nodes[0].attribute("kernel_shape"): n
+        for h, n in imported.breakdowns[0].cells
+        if read(imported.signatures[h]).nodes[0].op == "AveragePool"
+        and read(imported.signatures[h]).types["t0"].shape == (1, 16, 32, 32)
     }
     assert pools == {(3, 3): 5, (2, 2): 1}  # one in each of five cells, and the shortcut's
-    assert found.skipped["operator unknown"] == 2
+    assert imported.skipped["operator unknown"] == 2
 
 
 def test_fbnet(tmp_path: Path) -> None:
-    found = load("fbnet", tmp_path, networks=[FB, {**FB, "op00": 11}])
-    well_formed(found)
-    (record,) = found.measurements
+    imported = load("fbnet", tmp_path, networks=[FB, {**FB, "op00": 11}])
+    well_formed(imported)
+    (record,) = imported.measurements
     assert str(record.target) == "titan-x/pytorch-1.8/fp32"
-    kernels = {read(found.signatures[h]).nodes[0].op: n for h, n in found.breakdowns[0].cells}
+    kernels = {read(imported.signatures[h]).nodes[0].op: n for h, n in imported.breakdowns[0].cells}
     assert (kernels["GlobalAveragePool"], kernels["Flatten+Gemm"]) == (1, 1)
-    last = [h for h, _ in found.breakdowns[0].cells if "Gemm" in found.signatures[h]]
-    network = read(found.signatures[last[0]])
+    last = [h for h, _ in imported.breakdowns[0].cells if "Gemm" in imported.signatures[h]]
+    network = read(imported.signatures[last[0]])
     assert network.types[network.outputs[0]].shape == (1, 1000)
-    assert record.signature == found.breakdowns[0].signature
-    assert found.skipped["block unknown"] == 1
+    assert record.signature == imported.breakdowns[0].signature
+    assert imported.skipped["block unknown"] == 1
 
 
 def test_edge_networks(tmp_path: Path) -> None:
     layers = [{**LAYER, "layer_idx": i} for i in range(2)]
     layers.append({**LAYER, "layer_idx": 0, "model": "odd", "op": "Mystery"})
     run = {"model": "tiny", "input_width": 8, "device": "Jetson AGX Xavier", "latency_us": 100.0}
-    found = load(
+    imported = load(
         "edge_networks", tmp_path, layers=layers,
         networks=[run, {**run, "model": "odd"}, {**run, "model": "unlisted"}],
     )  # fmt: skip
-    well_formed(found)
-    assert [n for _, n in found.breakdowns[0].cells] == [2]
-    assert str(found.measurements[0].target) == "xavier-agx/tensorflow-1/fp32"
-    assert dict(found.skipped) == {
+    well_formed(imported)
+    assert [n for _, n in imported.breakdowns[0].cells] == [2]
+    assert str(imported.measurements[0].target) == "xavier-agx/tensorflow-1/fp32"
+    assert dict(imported.skipped) == {
         "a layer makes no sense": 1,
         "network without a list of layers": 1,
     }
@@ -157,12 +157,12 @@ def test_a_bag_of_layers_is_the_same_in_any_order(tmp_path: Path) -> None:
     layers = [{**LAYER, "layer_idx": 0}, {**LAYER, "layer_idx": 1, "out_c": 7}]
     other = [{**row, "model": "turned", "layer_idx": 1 - row["layer_idx"]} for row in layers]
     run = {"model": "tiny", "input_width": 8, "device": "Jetson Nano", "latency_us": 100.0}
-    found = load(
+    imported = load(
         "edge_networks", tmp_path, layers=[*layers, *other],
         networks=[run, {**run, "model": "turned"}],
     )  # fmt: skip
-    assert len({m.signature for m in found.measurements}) == 1
-    assert [b.network for b in found.breakdowns] == ["tiny@8", "turned@8"]
+    assert len({m.signature for m in imported.measurements}) == 1
+    assert [b.network for b in imported.breakdowns] == ["tiny@8", "turned@8"]
 
 
 def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
@@ -189,11 +189,11 @@ def test_the_command_imports_once(tmp_path: Path) -> None:
 
 
 def test_networks_of_public_data_pass_the_check_of_the_store(tmp_path: Path) -> None:
-    found = load("nasbench201", tmp_path, networks=[NB])
+    imported = load("nasbench201", tmp_path, networks=[NB])
     with Store(tmp_path / "s.db") as store:
-        store.add_signatures(found.signatures)
-        store.add(found.measurements)
-        store.add_breakdowns(found.breakdowns)
+        store.add_signatures(imported.signatures)
+        store.add(imported.measurements)
+        store.add_breakdowns(imported.breakdowns)
         assert store.check() == []
 
 
@@ -220,9 +220,9 @@ def test_an_unknown_name_gives_the_choices() -> None:
 )  # fmt: skip
 def test_the_real_files(name: str, records: int, targets: int) -> None:
     start = time.process_time()
-    found = importers.load(name).read(DATA / name)
-    assert len(found.measurements) == records
-    assert len({m.target for m in found.measurements}) == targets
+    imported = importers.load(name).read(DATA / name)
+    assert len(imported.measurements) == records
+    assert len({m.target for m in imported.measurements}) == targets
     assert time.process_time() - start < 60
 
 

@@ -23,9 +23,9 @@ def read(tmp_path: Path, text: str, column_map: str = "", default: Target | None
     return read_networks([tmp_path / "t.csv"], told, default)
 
 
-def only(found: Rows) -> NetworkRow:
-    assert found.refused == ()
-    (row,) = found.rows
+def only(read_rows_: Rows) -> NetworkRow:
+    assert read_rows_.refused == ()
+    (row,) = read_rows_.rows
     return row
 
 
@@ -70,9 +70,9 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
     rows = {"network": ["a", "b"], "target": [str(T4)] * 2, "batch": [1.0, None],
             "latency_us": [7.0, None]}  # fmt: skip
     pandas.DataFrame(rows).to_parquet(tmp_path / "t.parquet")
-    found = read_networks([tmp_path])
-    assert [(r.names, r.batch, r.latency_us) for r in found.rows] == [(("a",), 1, 7.0)]
-    assert [(r.where, r.reason) for r in found.refused] == [
+    read_rows_ = read_networks([tmp_path])
+    assert [(r.names, r.batch, r.latency_us) for r in read_rows_.rows] == [(("a",), 1, 7.0)]
+    assert [(r.where, r.reason) for r in read_rows_.refused] == [
         ("t.parquet, row 2", "there is no latency"),
     ]  # fmt: skip
     (tmp_path / "t.parquet").write_bytes(b"PAR1 not really")
@@ -104,7 +104,7 @@ def test_a_mapping_names_columns_and_constants(tmp_path: Path) -> None:
 
 
 def test_a_mapping_translates_values_chooses_rows_and_keeps_labels(tmp_path: Path) -> None:
-    found = read(
+    read_rows_ = read(
         tmp_path,
         "Benchmark,Accelerator,Software,Scenario,Result,Submitter\n"
         'resnet,NVIDIA T4,"TensorRT 8.6.1, CUDA 12",SingleStream,0.8,X\n'
@@ -114,16 +114,16 @@ def test_a_mapping_translates_values_chooses_rows_and_keeps_labels(tmp_path: Pat
         "latency='Result'\n[units]\nlatency='ms'\n[constants]\nprecision='int8'\nbatch=1\n"
         "[values.network]\nresnet='resnet50-v1.5'\n[where]\nScenario='SingleStream'\n",
     )
-    (row,) = found.rows
+    (row,) = read_rows_.rows
     assert (row.names, str(row.target)) == (("resnet50-v1.5",), "t4/tensorrt-8.6/int8")
     assert (row.latency_us, row.batch, row.labels) == (800, 1, {"Submitter": "X"})
-    (refused,) = found.refused
+    (refused,) = read_rows_.refused
     assert (refused.value, refused.fix) == ("Offline", "change [where]")
 
 
 def test_a_default_target_gives_what_is_not_stated(tmp_path: Path) -> None:
-    found = read(tmp_path, "network,device,latency_ms\na,V100,1\nb,,1\n", default=T4)
-    assert [str(r.target) for r in found.rows] == [
+    read_rows_ = read(tmp_path, "network,device,latency_ms\na,V100,1\nb,,1\n", default=T4)
+    assert [str(r.target) for r in read_rows_.rows] == [
         "v100/tensorrt-8.6/fp16", "t4/tensorrt-8.6/fp16",
     ]  # fmt: skip
 
@@ -152,9 +152,9 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
     ],
 )
 def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str) -> None:
-    found = read(tmp_path, f"{HEAD}ok,T4,torch-2.4,fp32,,1,,1,\n{row}\n")
-    assert len(found.rows) == 1
-    (refused,) = found.refused
+    read_rows_ = read(tmp_path, f"{HEAD}ok,T4,torch-2.4,fp32,,1,,1,\n{row}\n")
+    assert len(read_rows_.rows) == 1
+    (refused,) = read_rows_.refused
     assert (refused.where, refused.reason, refused.value) == ("t.csv, row 2", reason, value)
     assert refused.fix
 

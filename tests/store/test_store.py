@@ -252,8 +252,8 @@ def test_check_finds_damage(path: Path, sql: str, where: str, problem: str) -> N
         assert store.check() == []
     damage(path, sql)
     with Store(path) as store:
-        found = store.check()
-    assert any(f.where.startswith(where) and problem in f.problem for f in found), found
+        problems = store.check()
+    assert any(f.where.startswith(where) and problem in f.problem for f in problems), problems
 
 
 def test_check_doubts_impossible_samples(path: Path) -> None:

@@ -37,20 +37,20 @@ def test_networks_are_sound_and_within_limits(chosen: Mapping[str, float]) -> No
 
 
 def test_kernels_are_distinct_and_named_by_their_hash() -> None:
-    found = list(sweep(FakeBackend(fuses=True).lower, 200, seed=1))
-    assert len(found) == len({h for h, _ in found}) == 200
-    for hash_, cell in found[:50]:
+    drawn = list(sweep(FakeBackend(fuses=True).lower, 200, seed=1))
+    assert len(drawn) == len({h for h, _ in drawn}) == 200
+    for hash_, cell in drawn[:50]:
         assert sign(cell).hash == hash_
         assert len(cell.nodes) == 1
     assert [h for h, _ in sweep(FakeBackend(fuses=True).lower, 50, seed=1)] == [
-        h for h, _ in found[:50]
+        h for h, _ in drawn[:50]
     ]
 
 
 def test_contexts_are_those_that_can_hold_the_kernel() -> None:
-    found = [cell for _, cell in sweep(FakeBackend(fuses=True).lower, 300)]
-    assert {cell.context for cell in found} == set(CONTEXTS)
-    assert all(2 * cell.weight_bytes < CONTEXTS[cell.context] for cell in found)
+    drawn = [cell for _, cell in sweep(FakeBackend(fuses=True).lower, 300)]
+    assert {cell.context for cell in drawn} == set(CONTEXTS)
+    assert all(2 * cell.weight_bytes < CONTEXTS[cell.context] for cell in drawn)
 
 
 def test_most_draws_end_the_search() -> None:
@@ -62,7 +62,7 @@ def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
         backend = registry.open_backend("onnxruntime", {"threads": 1})
     except BackendUnavailable as error:
         pytest.skip(str(error))
-    found = [cell for _, cell in sweep(backend.lower, 60)]
-    assert len(found) == 60
-    blocked = sum(cell.nodes[0].domain == "com.microsoft.nchwc" for cell in found)
+    drawn = [cell for _, cell in sweep(backend.lower, 60)]
+    assert len(drawn) == 60
+    blocked = sum(cell.nodes[0].domain == "com.microsoft.nchwc" for cell in drawn)
     assert blocked > 30

@@ -42,9 +42,9 @@ def run(backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int) -> onboa
 @pytest.mark.parametrize("kind", [FakeBackend, FakeDifferentialBackend])
 def test_networks_kernels_and_a_model(kind: type[FakeBackend], nets: Path, tmp_path: Path) -> None:
     backend = kind(Machine(noise_share=0.0))
-    found = run(backend, nets, tmp_path, 70)
-    assert found.networks == 3 and found.kernels >= 70
-    assert found.trained is not None and found.trained.accepted
+    outcome = run(backend, nets, tmp_path, 70)
+    assert outcome.networks == 3 and outcome.kernels >= 70
+    assert outcome.trained is not None and outcome.trained.accepted
     with Store(str(tmp_path / "s.db")) as store:
         protocols = {
             r.protocol for r in store.measurements(kind="cell") if not r.labels.get("role")
@@ -58,9 +58,9 @@ def test_networks_kernels_and_a_model(kind: type[FakeBackend], nets: Path, tmp_p
 
 
 def test_too_little_is_no_model_but_a_note(nets: Path, tmp_path: Path) -> None:
-    found = run(FakeBackend(Machine(noise_share=0.0)), nets, tmp_path, 0)
-    assert found.trained is None
-    assert any("too few to train on" in note for note in found.notes)
+    outcome = run(FakeBackend(Machine(noise_share=0.0)), nets, tmp_path, 0)
+    assert outcome.trained is None
+    assert any("too few to train on" in note for note in outcome.notes)
 
 
 def test_a_budget_of_nothing_is_refused(nets: Path, tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from hybridlat.estimate.model_folders import (
     read_target,
 )
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.cross_fitting import FitConfig, fit_without
+from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -125,12 +126,12 @@ def _more(url: str, networks: int, poisoned: bool = False) -> None:
         fill(store, networks=networks, sweep=0, first=14, poisoned=poisoned)
 
 
-def _errors(url: str, found: train.Trained) -> list[float]:
+def _errors(url: str, trained: train.Trained) -> list[float]:
     """Relative errors on the held-out networks that the champion had not been trained on."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking.tracking_uri(url))
-    path = client.download_artifacts(found.mlflow_run, "held_out.json")
+    path = client.download_artifacts(trained.mlflow_run, "held_out.json")
     table = json.loads(Path(path).read_text())
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     return [r["error_percent"] / 100 for r in rows if r["regime"] == "unseen"]

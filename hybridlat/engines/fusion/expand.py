@@ -68,12 +68,12 @@ def main_place(ops: Sequence[str]) -> int:
 
 def wiring_of(members: Sequence[Node], kernel: Node, network: Network) -> tuple[str, ...]:
     """The ``wires`` of a kernel: how its operators hang together."""
-    names = {name: f"i{place}" for place, name in enumerate(kernel.inputs) if name}
+    names = {name: f"i{index}" for index, name in enumerate(kernel.inputs) if name}
     lines = []
     for k, node in enumerate(members):
         inputs = [names[name] if name else "" for name in node.inputs]
-        for place, out in enumerate(node.outputs):
-            names[out] = f"{k}.{place}"
+        for index, out in enumerate(node.outputs):
+            names[out] = f"{k}.{index}"
         made = [str(network.types[o]) if o else "" for o in node.outputs]
         lines.append([node.op, node.version, inputs, made, dict(node.attributes)])
     outputs = [[names[out] for out in kernel.outputs]]
@@ -84,13 +84,13 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
     wiring = kernel.attribute("wires")
     assert isinstance(wiring, tuple)
     *lines, outputs = (json.loads(str(line)) for line in wiring)
-    names = {f"i{place}": name for place, name in enumerate(kernel.inputs)}
+    names = {f"i{index}": name for index, name in enumerate(kernel.inputs)}
     given_out = dict(zip(outputs, kernel.outputs, strict=True))
     nodes: list[Node] = []
     for k, (op, version, inputs, made, attributes) in enumerate(lines):
         results = []
-        for place, type_ in enumerate(made):
-            key = f"{k}.{place}"
+        for index, type_ in enumerate(made):
+            key = f"{k}.{index}"
             name = given_out.get(key) or (f"{kernel.name}__{key}" if type_ else "")
             names[key] = name
             results.append(name)
@@ -130,18 +130,18 @@ def implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> lis
     out_type = network.types[kernel.outputs[0]]
     made: list[str] = []
     nodes = []
-    for place, op in enumerate(names):
-        inputs = _main_inputs(network, names, left) if place == 0 else [made[-1]]
-        if place:
+    for index, op in enumerate(names):
+        inputs = _main_inputs(network, names, left) if index == 0 else [made[-1]]
+        if index:
             inputs += _further_inputs(network, kernel, op, left, made)
-        last = place == len(names) - 1
-        out = kernel.outputs[0] if last else f"{kernel.outputs[0]}__{place}"
+        last = index == len(names) - 1
+        out = kernel.outputs[0] if last else f"{kernel.outputs[0]}__{index}"
         types[out] = out_type
         made.append(out)
         nodes.append(
             Node(
-                f"{kernel.name}__{place}", op, tuple(inputs), (out,),
-                _attributes(kernel, op, place), version=_VERSIONS.get(op, 13),
+                f"{kernel.name}__{index}", op, tuple(inputs), (out,),
+                _attributes(kernel, op, index), version=_VERSIONS.get(op, 13),
             )
         )  # fmt: skip
     if left:
@@ -188,9 +188,9 @@ def _further_inputs(
     return inputs
 
 
-def _attributes(kernel: Node, op: str, place: int) -> tuple[tuple[str, AttributeValue], ...]:
-    prefix = f"{place}.{op}."
-    if place == 0:
+def _attributes(kernel: Node, op: str, index: int) -> tuple[tuple[str, AttributeValue], ...]:
+    prefix = f"{index}.{op}."
+    if index == 0:
         return tuple((k, v) for k, v in kernel.attributes if k != "fused" and "." not in k)
     return tuple((k.removeprefix(prefix), v) for k, v in kernel.attributes if k.startswith(prefix))
 

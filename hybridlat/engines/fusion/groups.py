@@ -148,9 +148,9 @@ class _Writer:
             keep = set(outputs)
             return replace(main, outputs=tuple(o if o in keep else "" for o in main.outputs))
         attributes: dict[str, AttributeValue] = {"fused": ops, **dict(main.attributes)}
-        for place, node in enumerate(members):
+        for index, node in enumerate(members):
             if node is not main:
-                attributes.update((f"{place}.{node.op}.{k}", v) for k, v in node.attributes)
+                attributes.update((f"{index}.{node.op}.{k}", v) for k, v in node.attributes)
         made = Node(
             main.name, "+".join(ops), tuple(inputs), tuple(outputs),
             tuple(sorted(attributes.items())), DOMAIN, 1,
@@ -204,15 +204,15 @@ def _without_loops(network: Network, groups: Groups) -> Groups:
     """
     kernels = list(groups.kernels)
     while True:
-        place = {i: k for k, kernel in enumerate(kernels) for i in kernel}
-        stuck = _on_a_loop(network, kernels, place)
+        kernel_of = {i: k for k, kernel in enumerate(kernels) for i in kernel}
+        stuck = _on_a_loop(network, kernels, kernel_of)
         if stuck is None:
             return Groups(tuple(kernels), groups.removed)
         kernels[stuck : stuck + 1] = [(i,) for i in kernels[stuck]]
 
 
 def _on_a_loop(
-    network: Network, kernels: list[tuple[int, ...]], place: dict[int, int]
+    network: Network, kernels: list[tuple[int, ...]], kernel_of: dict[int, int]
 ) -> int | None:
     """The largest kernel among those that can never be first to run, None when all can run.
 
@@ -224,9 +224,9 @@ def _on_a_loop(
     for i, node in enumerate(network.nodes):
         read = [makers[producers[name]] for name in node.inputs if name in producers]
         made_by = set().union(*read)
-        if i in place:
-            waits[place[i]] |= made_by - {place[i]}
-        makers.append({place[i]} if i in place else made_by)
+        if i in kernel_of:
+            waits[kernel_of[i]] |= made_by - {kernel_of[i]}
+        makers.append({kernel_of[i]} if i in kernel_of else made_by)
     readers: dict[int, list[int]] = {k: [] for k in waits}
     for k, needs in waits.items():
         for maker in needs:

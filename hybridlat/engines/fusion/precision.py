@@ -16,8 +16,8 @@ def in_half_precision(network: Network) -> Network:
     keep = {
         name
         for node in network.nodes
-        for place in _ALWAYS_FLOAT32.get(node.op, ())
-        for name in node.inputs[place : place + 1]
+        for index in _ALWAYS_FLOAT32.get(node.op, ())
+        for name in node.inputs[index : index + 1]
     }
 
     def half(type_: TensorType) -> TensorType:

@@ -59,11 +59,10 @@ def fuse(
     makes: str = "",
     match_policy: MatchPolicy = "last",
     since: str = "",
-    until: str = "",
 ) -> Rule:
     """``consumer`` runs in the same kernel as the ``producer`` group that it reads from."""
     kinds = frozenset(producer.split()), frozenset(consumer.split())
-    return Rule(name, *kinds, reason, when, makes, match_policy, since, until)
+    return Rule(name, *kinds, reason, when, makes, match_policy, since)
 
 
 def eliminate(

@@ -52,7 +52,7 @@ class OnnxRuntimeBackend(CpuBackend):
         stays warm, while the weights have not been touched since the last inference.
         """
         data = _encode(network, seed)
-        ring = [Buffers(network, seed + place) for place in range(min(count, RING))]
+        ring = [Buffers(network, seed + index) for index in range(min(count, RING))]
         _register_shared_arena()
         sessions: list[Session] = []
         for replica in range(count):
@@ -99,8 +99,8 @@ class Buffers:
         import onnxruntime
 
         self.inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
-        for place, name in enumerate(network.inputs):
-            source = onnx_io.random_array(network.types[name], seed * 31 + place)
+        for index, name in enumerate(network.inputs):
+            source = onnx_io.random_array(network.types[name], seed * 31 + index)
             self.inputs[name] = (source.copy(), source)
         self.outputs = {
             name: onnxruntime.OrtValue.ortvalue_from_numpy(onnx_io.zeros(network.types[name]))

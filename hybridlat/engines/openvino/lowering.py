@@ -82,9 +82,9 @@ def _numbered(network: Network) -> Network:
     Parameters are called so that none looks like an operator.
     """
     made = {
-        out: f"n{i}.{place}"
+        out: f"n{i}.{index}"
         for i, node in enumerate(network.nodes)
-        for place, out in enumerate(node.outputs)
+        for index, out in enumerate(node.outputs)
         if out
     }
     names = made | {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
@@ -131,9 +131,9 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     no layer claims belongs to the layer that reads it, else to the one that it reads from.
     """
     taken: dict[int, int] = {}
-    for place, claim in enumerate(claims):
+    for index, claim in enumerate(claims):
         for node in claim:
-            taken.setdefault(node, place)
+            taken.setdefault(node, index)
     producers, consumers = network.producers(), network.consumers()
     lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in _FREE]
     for position in reversed(lost):
@@ -148,8 +148,8 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
             if owners:
                 taken[position] = owners[-1]
     members: dict[int, list[int]] = {}
-    for node, place in taken.items():
-        members.setdefault(place, []).append(node)
+    for node, index in taken.items():
+        members.setdefault(index, []).append(node)
     kernels = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
     removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
     return Groups(kernels, removed)

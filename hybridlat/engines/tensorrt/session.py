@@ -87,7 +87,7 @@ class TensorRtBackend(Backend):
     ) -> None:
         self.close()  # the run has a worker of its own: two would share the device's memory
         try:
-            Runner(Plan(str(folder)), "tensorrt", start=self._start, progress=progress).run()
+            Runner(Plan(str(folder)), self._start, progress=progress).run()
         except BoardError as error:
             raise MeasurementError(f"TensorRT cannot measure: {error}") from error
 

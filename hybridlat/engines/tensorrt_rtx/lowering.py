@@ -149,10 +149,10 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     """
     taken: dict[int, int] = {}
     prepared = _prepared(network, layers)
-    for place, layer in enumerate(layers):
+    for index, layer in enumerate(layers):
         for claimed in layer.nodes:
-            if claimed not in prepared[place]:
-                taken.setdefault(claimed, place)
+            if claimed not in prepared[index]:
+                taken.setdefault(claimed, index)
     producers, consumers = network.producers(), network.consumers()
     lost = [i for i, n in enumerate(network.nodes) if i not in taken and n.op in _EPILOGUE]
     for position in lost:
@@ -171,8 +171,8 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
         elif position not in taken and read_by:
             taken[position] = min(read_by)
     members: dict[int, list[int]] = {}
-    for node_position, place in taken.items():
-        members.setdefault(place, []).append(node_position)
+    for node_position, index in taken.items():
+        members.setdefault(index, []).append(node_position)
     groups = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
     removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
     return Groups(groups, removed)
@@ -184,12 +184,12 @@ def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozens
     A copy pads the channels of a convolution, a fill clears what a reduction adds up in.
     """
     inputs: list[frozenset[int]] = []
-    for place, layer in enumerate(layers):
+    for index, layer in enumerate(layers):
         ops = {node: network.nodes[node].op for node in layer.nodes}
         fills = layer.name.startswith(_FILL) and set(ops.values()) <= _REDUCTIONS
         copied = {node for node, op in ops.items() if op in _PRODUCTS}
         later: set[int] = set()
-        for other in layers[place + 1 :] if layer.kind in _COPIES and (fills or copied) else ():
+        for other in layers[index + 1 :] if layer.kind in _COPIES and (fills or copied) else ():
             computes = fills or other.kind not in _COPIES
             if computes and (set(ops) if fills else copied) & set(other.nodes):
                 later |= set(other.nodes)

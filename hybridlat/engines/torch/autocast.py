@@ -109,7 +109,7 @@ def _with_casts(
     kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
     nodes: list[Node] = []
     origins: list[int | None] = []
-    place: list[int] = []
+    position_of: list[int] = []
     casts: list[tuple[int, ...]] = []
     for position, node in enumerate(network.nodes):
         inputs = list(node.inputs)
@@ -129,10 +129,10 @@ def _with_casts(
                 cast = Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), (("to", to),))
                 nodes.append(replace(cast, version=13))
                 origins.append(None)
-        place.append(len(nodes))
+        position_of.append(len(nodes))
         nodes.append(replace(node, inputs=tuple(inputs)))
         origins.append(module.origins[position])
-    kernels = [tuple(place[i] for i in kernel) for kernel in groups.kernels]
-    removed = tuple(place[i] for i in groups.removed)
+    kernels = [tuple(position_of[i] for i in kernel) for kernel in groups.kernels]
+    removed = tuple(position_of[i] for i in groups.removed)
     made = replace(network, nodes=tuple(nodes), types=types)
     return Module(made, tuple(origins)), Groups((*kernels, *casts), removed)

@@ -74,9 +74,9 @@ def folded_norms(network: Network) -> frozenset[int]:
     trained without normalisation, unless it normalises otherwise; AlexNet, VGG, SqueezeNet were.
     """
     biased = {i: b for i, node in enumerate(network.nodes) if (b := _bias(network, node))}
-    told = frozenset(i for i, name in biased.items() if _FOLDED_BIAS.match(name))
-    if told or any(_OWN_BIAS.match(name) for name in biased.values()):
-        return told
+    folded = frozenset(i for i, name in biased.items() if _FOLDED_BIAS.match(name))
+    if folded or any(_OWN_BIAS.match(name) for name in biased.values()):
+        return folded
     ops = {node.op for node in network.nodes}
     if ops & {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}:
         return frozenset()

@@ -48,10 +48,10 @@ def is_dense(shape: tuple[int, ...], strides: Strides) -> bool:
 def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
     """Whether channels are innermost, as ATen asks it before it chooses a kernel's layout."""
     wanted = dense(shape, channels_last=True)
-    told = [a for a in range(len(shape)) if shape[a] > 1]
+    axes = [a for a in range(len(shape)) if shape[a] > 1]
     if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
         return False
-    return all(strides[a] == wanted[a] for a in told)
+    return all(strides[a] == wanted[a] for a in axes)
 
 
 def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:

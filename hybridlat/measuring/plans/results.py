@@ -155,20 +155,20 @@ class _Drift:
 
     def __init__(self, reference: str, lines: Sequence[Mapping[str, Any]]) -> None:
         self._at: list[tuple[int, float]] = []
-        for place, line in enumerate(lines):
+        for index, line in enumerate(lines):
             if line.get("reference_us", 0) > 0:
-                self._at.append((place, float(line["reference_us"])))
+                self._at.append((index, float(line["reference_us"])))
             elif line["task"] == reference:
-                self._at.append((place, level_us(line["samples_us"][reference])))
+                self._at.append((index, level_us(line["samples_us"][reference])))
         self._usual_us = usual_us([time_us for _, time_us in self._at])
-        self._place = {id(line): place for place, line in enumerate(lines)}
+        self._place = {id(line): index for index, line in enumerate(lines)}
 
     def of(self, line: Mapping[str, Any]) -> float:
         """1.05: the reference ran 5 % slower than usual around this visit."""
         if not self._at:
             return 1.0
-        place = self._place[id(line)]
-        nearest = min(self._at, key=lambda pair: abs(pair[0] - place))
+        index = self._place[id(line)]
+        nearest = min(self._at, key=lambda pair: abs(pair[0] - index))
         return round(nearest[1] / self._usual_us, 5)
 
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.model.baselines.base import TrainingRow
-from hybridlat.model.features import View
 from hybridlat.model.geometry import Geometry, geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]

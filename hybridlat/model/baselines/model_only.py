@@ -17,13 +17,13 @@ class ModelOnly(Baseline):
 
     def fit(self, rows: Sequence[TrainingRow]) -> None:
         from hybridlat.model.fit import fit_model
+        from hybridlat.model.training_problem import FitConfig
 
         kept = [row for row in rows if row.latency_us > 0]
         groups = [row.group for row in kept]
         texts, truth = _table.usable(kept)
-        self.model = fit_model(
-            texts, truth, groups, self.device, self.seed, precision=self.precision
-        )
+        config = FitConfig(self.device, self.precision, self.seed)
+        self.model = fit_model(texts, truth, groups, config)
 
     def predict(self, texts: Sequence[str]) -> _table.Array:
         return self.model.predict_geometry(geometry(texts)).latency_us

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import MissingExtra
 from hybridlat.model.family.kernels import CLASSES, KernelTable
-from hybridlat.model.features import View
 from hybridlat.model.geometry import COLUMN, Geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ import numpy as np
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines import _table
 from hybridlat.model.baselines.base import Baseline, TrainingRow
-from hybridlat.model.features import TILES, View
+from hybridlat.model.kernel_view import TILES, View
 
 _ROUNDS = 6
 _CLASSES = 6

@@ -99,11 +99,11 @@ def collect(observations: Iterable[Observation]) -> SumData:
     for one in items:
         if not one.latency_us > 0:
             raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
-        place = sets.get(id(one.kernels))
-        if place is None:
-            place = sets[id(one.kernels)] = len(kept)
+        set_index = sets.get(id(one.kernels))
+        if set_index is None:
+            set_index = sets[id(one.kernels)] = len(kept)
             kept.append(one.kernels)
-        of_set.append(place)
+        of_set.append(set_index)
     tasks = tuple(sorted({one.task for one in items}))
     number = {task: i for i, task in enumerate(tasks)}
     return SumData(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable
-from hybridlat.model.features import View
 from hybridlat.model.geometry import Geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

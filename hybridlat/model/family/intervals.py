@@ -99,5 +99,5 @@ def _rounded(scores: Array) -> list[float]:
 
 def _quantile(scores: Array, confidence: float) -> float:
     """The conformal quantile: the (n + 1)·confidence smallest score, the largest at most."""
-    place = int(np.ceil((len(scores) + 1) * confidence)) - 1
-    return float(scores[min(max(place, 0), len(scores) - 1)])
+    rank = int(np.ceil((len(scores) + 1) * confidence)) - 1
+    return float(scores[min(max(rank, 0), len(scores) - 1)])

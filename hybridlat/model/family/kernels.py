@@ -94,8 +94,8 @@ def _table(kernels: Geometry, counts: Array, copied_bytes: float) -> KernelTable
     classes = class_of(kernels)
     rows = np.column_stack([kernels.values, classes])
     rows[:, COLUMN["op"]] = 0.0
-    distinct, place = np.unique(rows, axis=0, return_inverse=True)
-    summed = np.bincount(place.reshape(-1), counts, len(distinct)).astype(np.float64)
+    distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+    summed = np.bincount(inverse.reshape(-1), counts, len(distinct)).astype(np.float64)
     return KernelTable(
         distinct[:, : len(COLUMNS)], distinct[:, -1].astype(np.intp), summed, copied_bytes
     )

@@ -76,12 +76,12 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
     given = np.maximum(data.weights, _LEFT_OUT)
     for step in range(_STEPS):
         for i in range(count):
-            cloud, place = points_of[data.of_set[i]], int(data.of_set[i])
+            cloud, set_index = points_of[data.of_set[i]], int(data.of_set[i])
             if step:
                 target = cloud @ levels[data.task[i]]
                 damping = 1.0 if step == _STEPS - 1 else _DAMPING
                 ratios[i] = ratios[i] + damping * (target - ratios[i])
-            logarithm, share = log_sum(data.sets[place], data.base_us[i], ratios[i])
+            logarithm, share = log_sum(data.sets[set_index], data.base_us[i], ratios[i])
             points[i] = share.astype(np.float32) @ cloud
             residual[i] = data.log_us[i] - logarithm + share @ ratios[i]
         noise = hyper.noise**2 / (robust * given)

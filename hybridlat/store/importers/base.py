@@ -139,9 +139,9 @@ def need_columns(file: Path, frame: Any, *names: str) -> None:
 def rows(frame: Any, *names: str, watch: Watch | None = None) -> Iterator[tuple[Any, ...]]:
     """The rows of some columns as plain Python values."""
     columns = (frame[name].tolist() for name in names)
-    for place, row in enumerate(zip(*columns, strict=True)):
-        if watch is not None and place % _WATCH_EVERY == 0:
-            watch(place, len(frame))
+    for index, row in enumerate(zip(*columns, strict=True)):
+        if watch is not None and index % _WATCH_EVERY == 0:
+            watch(index, len(frame))
         yield row
 
 

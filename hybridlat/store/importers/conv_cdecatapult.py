@@ -12,7 +12,7 @@ from pathlib import Path
 from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
-from hybridlat.store.importers._cells import conv_cell, same_pads
+from hybridlat.store.importers._cells import Convolution, conv_cell, same_pads
 
 _COLUMNS = (
     "device", "batch", "in_hw", "in_ch", "out_ch", "kernel", "stride", "padding", "bias",
@@ -34,14 +34,14 @@ def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
                 continue
             signature = None
             if base.whole(batch, size, c_in, c_out, kernel, stride) and stride > 0:
-                first, last = (0, 0)
-                if padding == "same":
-                    first, last = same_pads(int(size), int(kernel), int(stride))
-                signature = conv_cell(
+                same = padding == "same"
+                first, last = same_pads(int(size), int(kernel), int(stride)) if same else (0, 0)
+                shape = Convolution(
                     int(batch), int(c_in), (int(size), int(size)), int(c_out),
                     (int(kernel), int(kernel)), int(stride), (first, first, last, last),
-                    bias=bool(bias), activation=_ACTIVATIONS[act],
+                    bias=bool(bias),
                 )  # fmt: skip
+                signature = conv_cell(shape, _ACTIVATIONS[act])
             result.add(
                 target, signature, latency, protocol="cdecatapult session median",
                 spread_share=std / latency if latency > 0 else 0.0,

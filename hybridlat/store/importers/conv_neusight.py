@@ -11,7 +11,7 @@ from pathlib import Path
 from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.store.importers._cells import Convolution, conv_cell
 
 _COLUMNS = (
     "device", "batch", "in_hw", "in_ch", "out_ch", "kernel", "stride", "padding", "latency_us",
@@ -28,9 +28,10 @@ def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
             target = Target(device_name(device), "pytorch-2.1", "fp32")
             signature = None
             if base.whole(*row[1:8]) and stride > 0:
-                signature = conv_cell(
+                shape = Convolution(
                     int(batch), int(c_in), (int(size), int(size)), int(c_out),
                     (int(kernel), int(kernel)), int(stride), (int(pad),) * 4,
                 )  # fmt: skip
+                signature = conv_cell(shape)
             result.add(target, signature, latency, protocol="neusight 5 fastest of 25")
     return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import Signature, hash_of
@@ -18,9 +18,22 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers import base
 from hybridlat.store.importers._networks import Drawing
 
-_LAYER = (
-    "op", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "k_h", "k_w", "activation",
-)  # fmt: skip
+
+class _Layer(NamedTuple):
+    """A row of the list of layers."""
+
+    op: str
+    in_h: int
+    in_w: int
+    in_c: int
+    out_h: int
+    out_w: int
+    out_c: int
+    k_h: int
+    k_w: int
+    activation: str
+
+
 _FREE = frozenset({"InputLayer", "Dropout", "FixedDropout", "Flatten", "Reshape"})
 _ACTIVATIONS = {
     "relu": "Relu", "_relu6": "Clip", "sigmoid": "Sigmoid", "hard_sigmoid": "HardSigmoid",
@@ -40,13 +53,13 @@ def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     """Records of ``<board>/tensorflow-1/fp32``."""
     result = base.ImportedRecords()
     path = Path(path)
-    layers: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
+    layers: dict[tuple[str, int], list[_Layer]] = defaultdict(list)
     for file, frame in base.tables(path, "layers.parquet"):
-        base.need_columns(file, frame, "model", "input_width", "layer_idx", *_LAYER)
+        base.need_columns(file, frame, "model", "input_width", "layer_idx", *_Layer._fields)
         for model, width, *layer in base.rows(
-            frame.sort_values("layer_idx", kind="stable"), "model", "input_width", *_LAYER
+            frame.sort_values("layer_idx", kind="stable"), "model", "input_width", *_Layer._fields
         ):
-            layers[model, int(width)].append(tuple(layer))
+            layers[model, int(width)].append(_Layer(*layer))
     if not layers:
         raise StoreError(f"{path} has an empty list of layers")
     drawn: dict[tuple[str, int], _Drawn | None] = {}
@@ -71,11 +84,11 @@ def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
     return result
 
 
-def _draw(layers: list[tuple[Any, ...]]) -> _Drawn | None:
+def _draw(layers: list[_Layer]) -> _Drawn | None:
     net = Drawing()
     try:
         for layer in layers:
-            _layer(net, *layer)
+            _layer(net, layer)
     except (KeyError, ValueError):
         return None
     kernels = net.kernels()
@@ -83,10 +96,8 @@ def _draw(layers: list[tuple[Any, ...]]) -> _Drawn | None:
     return (hash_of(f"bag of kernels\n{bag}"), kernels) if kernels else None
 
 
-def _layer(
-    net: Drawing, op: str, in_h: int, in_w: int, in_c: int, out_h: int, out_w: int, out_c: int,
-    k_h: int, k_w: int, activation: str,
-) -> None:  # fmt: skip
+def _layer(net: Drawing, layer: _Layer) -> None:
+    op, in_h, in_w, in_c, out_h, out_w, out_c, k_h, k_w, activation = layer
     if op in _FREE:
         return
     if min(in_h, in_w, in_c, out_h, out_w, out_c) < 1:

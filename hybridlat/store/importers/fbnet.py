@@ -37,8 +37,8 @@ def _draw(blocks: tuple[int, ...], batch: int) -> tuple[str, list[tuple[Signatur
     tensor = net.conv(act, net.input((batch, 3, 224, 224)), 16, 3, stride=2)
     choice = iter(blocks)
     for channels, count, stride in _STAGES:
-        for place in range(count):
-            tensor = _block(net, tensor, next(choice), channels, stride if place == 0 else 1)
+        for index in range(count):
+            tensor = _block(net, tensor, next(choice), channels, stride if index == 0 else 1)
     tensor = net.conv(act, tensor, _HEAD, 1)
     tensor = net.add("GlobalAveragePool", [tensor], (batch, _HEAD, 1, 1))
     net.add("Flatten+Gemm", [tensor], (batch, _CLASSES), ((_HEAD, _CLASSES), (_CLASSES,)))

@@ -65,19 +65,21 @@ class Misfit(Exception):
         return Refusal(where, self.value, self.reason, self.fix)
 
 
-def target_of(said: Mapping[str, str], default: Target | None) -> Target:
+def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
     """The target of a row's fields (target, or device, engine, version, precision, threads).
 
     ``default`` gives the parts that the row does not state. Raises Misfit.
     """
     try:
-        if said.get("target"):
-            return target_named(said["target"])
-        device = device_name(said["device"]) if said.get("device") else ""
-        engine = engine_name(said["engine"], said.get("version", "")) if said.get("engine") else ""
-        precision = precision_name(said["precision"]) if said.get("precision") else ""
+        if fields.get("target"):
+            return target_named(fields["target"])
+        device = device_name(fields["device"]) if fields.get("device") else ""
+        engine = (
+            engine_name(fields["engine"], fields.get("version", "")) if fields.get("engine") else ""
+        )
+        precision = precision_name(fields["precision"]) if fields.get("precision") else ""
     except TargetError as error:
-        value = said.get("target") or ", ".join(filter(None, map(said.get, _PARTS)))
+        value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
         raise Misfit(
             "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
         ) from None
@@ -92,8 +94,8 @@ def target_of(said: Mapping[str, str], default: Target | None) -> Target:
             "stated",
         )  # fmt: skip
     threads = default.threads if default is not None else None
-    if said.get("threads"):
-        threads = whole_number(said["threads"], "thread count")
+    if fields.get("threads"):
+        threads = whole_number(fields["threads"], "thread count")
     return Target(device, engine, precision, threads)
 
 

@@ -34,23 +34,23 @@ class Table:
 
 
 def read_networks(
-    paths: Iterable[Path], told: ColumnMap | None = None, default: Target | None = None
+    paths: Iterable[Path], columns: ColumnMap | None = None, default: Target | None = None
 ) -> Rows:
     """The rows of all tables at ``paths`` (files or folders), and those that cannot be read.
 
     ``default`` is the target of what the rows do not state. Raises StoreError for a file that is
     no such table, MissingExtra where reading Parquet needs a package.
     """
-    told = told or ColumnMap()
+    columns = columns or ColumnMap()
     rows: list[NetworkRow] = []
     refused: list[Refusal] = []
     for file in files_at(paths, ENDINGS, "tables"):
         table = read_table(file)
-        layout = layout_of(file, table.header, told)
+        layout = layout_of(file, table.header, columns)
         for number, row in enumerate(table.rows, start=1):
             where = f"{file.name}, row {number}"
             try:
-                rows.append(_row(where, row, layout, told, default))
+                rows.append(_row(where, row, layout, columns, default))
             except Misfit as misfit:
                 refused.append(misfit.at(where))
     return Rows(tuple(rows), tuple(refused))
@@ -113,53 +113,55 @@ def _read_parquet(file: Path) -> Table:
 
 
 def _row(
-    where: str, row: Mapping[str, str], layout: Layout, told: ColumnMap, default: Target | None
+    where: str, row: Mapping[str, str], layout: Layout, columns: ColumnMap, default: Target | None
 ) -> NetworkRow:
-    for column, wanted in told.where.items():
+    for column, wanted in columns.where.items():
         if row[column] not in wanted:
             raise Misfit(f"{column} is not among those asked for", row[column], "change [where]")
-    said = dict(_said(row, layout, told))
-    names = _names(said)
-    target = target_of(said, default)
-    batch = whole_number(said["batch"], "batch") if said.get("batch") else None
+    fields = dict(_fields(row, layout, columns))
+    names = _names(fields)
+    target = target_of(fields, default)
+    batch = whole_number(fields["batch"], "batch") if fields.get("batch") else None
     size = None
-    if said.get("height") and said.get("width"):
-        size = (whole_number(said["height"], "height"), whole_number(said["width"], "width"))
-    elif said.get("size"):
-        size = size_of(said["size"])
-    labels = {name: said[name] for name in ("layout", "source", "note") if said.get(name)}
-    if said.get("onnx") and said.get("network"):
-        labels["model"] = said["network"]
-    labels |= {name: row[name] for name in told.labels if row[name]}
-    latency_us = _latency_us(said, layout, batch)
+    if fields.get("height") and fields.get("width"):
+        size = (whole_number(fields["height"], "height"), whole_number(fields["width"], "width"))
+    elif fields.get("size"):
+        size = size_of(fields["size"])
+    labels = {name: fields[name] for name in ("layout", "source", "note") if fields.get(name)}
+    if fields.get("onnx") and fields.get("network"):
+        labels["model"] = fields["network"]
+    labels |= {name: row[name] for name in columns.labels if row[name]}
+    latency_us = _latency_us(fields, layout, batch)
     return NetworkRow(where, names, target, latency_us, batch, size, labels=labels)
 
 
-def _said(row: Mapping[str, str], layout: Layout, told: ColumnMap) -> Iterator[tuple[str, str]]:
+def _fields(
+    row: Mapping[str, str], layout: Layout, columns: ColumnMap
+) -> Iterator[tuple[str, str]]:
     """What a row says of each field: its own word, ours for it, or the constant."""
-    for name in {**layout.columns, **told.constants}:
+    for name in {**layout.columns, **columns.constants}:
         text = row[layout.columns[name]] if name in layout.columns else ""
-        text = told.values.get(name, {}).get(text, text)
-        yield name, text or told.constants.get(name, "")
+        text = columns.values.get(name, {}).get(text, text)
+        yield name, text or columns.constants.get(name, "")
 
 
-def _names(said: Mapping[str, str]) -> tuple[str, ...]:
-    if said.get("onnx"):
-        return (PurePath(said["onnx"]).name.removesuffix(".onnx"),)
-    if said.get("network"):
-        return (said["network"].removesuffix(".onnx"),)
+def _names(fields: Mapping[str, str]) -> tuple[str, ...]:
+    if fields.get("onnx"):
+        return (PurePath(fields["onnx"]).name.removesuffix(".onnx"),)
+    if fields.get("network"):
+        return (fields["network"].removesuffix(".onnx"),)
     raise Misfit("the row names no network", "", "fill in its name")
 
 
-def _latency_us(said: Mapping[str, str], layout: Layout, batch: int | None) -> float:
-    if said.get("latency"):
-        return positive_number(said["latency"], "latency") * layout.unit_us
-    if not said.get("throughput"):
+def _latency_us(fields: Mapping[str, str], layout: Layout, batch: int | None) -> float:
+    if fields.get("latency"):
+        return positive_number(fields["latency"], "latency") * layout.unit_us
+    if not fields.get("throughput"):
         raise Misfit("there is no latency", "", "fill it in")
-    rate = positive_number(said["throughput"], "throughput")
+    rate = positive_number(fields["throughput"], "throughput")
     if batch is None:
         raise Misfit(
-            "a throughput alone, and no batch", said["throughput"],
+            "a throughput alone, and no batch", fields["throughput"],
             "add a column batch, or a constant with --columns",
         )  # fmt: skip
     return batch / rate * 1e6

@@ -129,24 +129,24 @@ class Layout:
     unit_us: float
 
 
-def layout_of(path: Path, header: Sequence[str], told: ColumnMap) -> Layout:
+def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layout:
     """The columns of the fields in a table with this header; StoreError for what is missing."""
-    for column in (*told.columns.values(), *told.where, *told.labels):
+    for column in (*column_map.columns.values(), *column_map.where, *column_map.labels):
         if column not in header:
             raise StoreError(
                 f"{path} has no column {column!r}, which the mapping names: it has "
                 + ", ".join(header)
             )
-    columns = dict(told.columns)
+    columns = dict(column_map.columns)
     taken = set(columns.values())
     plain = {_plain(c): c for c in reversed(header) if c not in taken}
     for name, known in FIELDS.items():
-        if name not in columns and name not in told.constants and name != "latency":
+        if name not in columns and name not in column_map.constants and name != "latency":
             for alias in known:
                 if alias in plain:
                     columns[name] = plain[alias]
                     break
-    unit = told.units.get("latency", "")
+    unit = column_map.units.get("latency", "")
     if "latency" not in columns:
         named = {}
         for column in reversed(header):
@@ -159,12 +159,12 @@ def layout_of(path: Path, header: Sequence[str], told: ColumnMap) -> Layout:
                 break
     elif not unit:
         unit = _unit_of(columns["latency"])[1]
-    _complete(path, header, columns, unit, told)
+    _complete(path, header, columns, unit, column_map)
     return Layout(columns, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
 
 
 def _complete(
-    path: Path, header: Sequence[str], columns: Mapping[str, str], unit: str, told: ColumnMap
+    path: Path, header: Sequence[str], columns: Mapping[str, str], unit: str, column_map: ColumnMap
 ) -> None:
     if "latency" not in columns and "throughput" not in columns:
         bare = [c for c in header if _plain(c) in FIELDS["latency"]]
@@ -179,7 +179,7 @@ def _complete(
             f"{path}: the unit of {columns['latency']!r} is not stated: add "
             '[units] latency = "ms" to the mapping'
         )
-    if not {"network", "onnx"} & {*columns, *told.constants}:
+    if not {"network", "onnx"} & {*columns, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )

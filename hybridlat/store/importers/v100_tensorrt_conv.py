@@ -13,7 +13,7 @@ from hybridlat.errors import StoreError
 from hybridlat.schema.device_names import device_name
 from hybridlat.schema.target import PRECISIONS, Target
 from hybridlat.store.importers import base
-from hybridlat.store.importers._cells import conv_cell
+from hybridlat.store.importers._cells import Convolution, conv_cell
 
 _COLUMNS = (
     "conv", "batch", "c_in", "h_in", "w_in", "c_out", "kernel", "stride", "sum_fused", "latency_us",
@@ -37,11 +37,11 @@ def read(path: Path, watch: base.Watch | None = None) -> base.ImportedRecords:
             signature = None
             if base.whole(*row[1:9]) and conv in ("regular", "depthwise"):
                 pad = (int(kernel) - 1) // 2
-                signature = conv_cell(
+                shape = Convolution(
                     int(batch), int(c_in), (int(height), int(width)), int(c_out),
                     (int(kernel), int(kernel)), int(stride), (pad,) * 4,
-                    groups=int(c_in) if conv == "depthwise" else 1,
-                    bias=True, activation="Relu", add=bool(add),
+                    int(c_in) if conv == "depthwise" else 1, bias=True,
                 )  # fmt: skip
+                signature = conv_cell(shape, "Relu", add=bool(add))
             result.add(target, signature, latency, protocol="tinynas op_profiler")
     return result

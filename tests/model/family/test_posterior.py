@@ -41,9 +41,9 @@ def test_a_kernel_is_told_from_another_within_a_sum() -> None:
     model = serve(fit(collect(observations(80, 1, noise=0.01)), EMBEDDING))
     truth = observations(1, 3)[0]
     points = EMBEDDING(truth.kernels.descriptors, truth.kernels.classes)
-    found = points @ model.coefficients(HERE)
-    deep = found[truth.kernels.classes == 3]
-    dense = found[truth.kernels.classes == 1]
+    result = points @ model.coefficients(HERE)
+    deep = result[truth.kernels.classes == 3]
+    dense = result[truth.kernels.classes == 1]
     assert deep.mean() - dense.mean() > 0.8  # the law says 1.4
 
 
@@ -109,8 +109,8 @@ def test_another_device_is_answered_from_this_one() -> None:
 def _equations(
     model: FamilyModel, rows: list[Observation]
 ) -> tuple[NDArray[np.float32], list[Task]]:
-    found = [model.equation(one.kernels, one.task)[1] for one in rows]
-    return np.stack(found), [one.task for one in rows]
+    result = [model.equation(one.kernels, one.task)[1] for one in rows]
+    return np.stack(result), [one.task for one in rows]
 
 
 def test_two_tasks_together_are_told_apart() -> None:

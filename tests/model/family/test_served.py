@@ -103,8 +103,8 @@ def test_sharing_grows_with_what_is_in_common() -> None:
     sharing = Sharing()
     one = Task("a", "e-1", "fp32", "nchw")
     others = [one, Task("a", "e-2", "fp32", "nchw"), Task("b", "e-2", "fp16", "nhwc")]
-    found = sharing.between([one], others)[0]
-    assert found[0] > found[1] > found[2] == sharing.all
+    result = sharing.between([one], others)[0]
+    assert result[0] > result[1] > result[2] == sharing.all
     matrix = sharing.between(others, others)
     assert np.allclose(matrix, matrix.T)
     assert np.linalg.eigvalsh(matrix).min() > 0

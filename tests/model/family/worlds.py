@@ -63,9 +63,9 @@ def observations(
 ) -> list[Observation]:
     """Networks of the law measured with noise on one task."""
     draw = np.random.default_rng(seed)
-    found = []
+    result = []
     for i in range(count):
         kernels = kernel_set(table(draw), DEVICES[task.device], task.precision)
         latency = true_us(kernels, task, slower) * float(np.exp(noise * draw.standard_normal()))
-        found.append(Observation(kernels, task, latency, f"net{seed}-{i}"))
-    return found
+        result.append(Observation(kernels, task, latency, f"net{seed}-{i}"))
+    return result

@@ -1,7 +1,6 @@
-"""The straight line as functions: a network in, an estimate out.
+"""The straight line for one target: a network in, an estimate out.
 
 Predictor.predict   file → cells → look-up → prediction → gate → measurement → estimate
-predict             the same for one network, with everything at its default
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
-from hybridlat import onnx_io
+from hybridlat.api.sources import Opened, Query, one_batch, open_source, several_batches
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
-from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
@@ -33,20 +31,17 @@ from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.api.sources import ManySource, Source
     from hybridlat.graph.network import Network
     from hybridlat.measuring.measurer import MeasureRequest
-    from hybridlat.onnx_io import ModelSource, OnnxFile, Shapes
+    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.onnx_io.torch_export import Example
     from hybridlat.schema.measurement import Measurement
 
 # Somebody waits for the answer: one visit in each of two processes.
 ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
-
-__all__ = [
-    "FamilyInfo", "MeasureReport", "Predictor", "Progress", "TargetInfo", "list_families",
-    "list_targets", "predict",
-]  # fmt: skip
 
 
 class Predictor:
@@ -82,13 +77,13 @@ class Predictor:
             raise InputError(f"measure={measure!r}: choose auto, never or always")
         if device is not None and target is None:
             raise InputError("device says what the target's device is: give a target as well")
-        self._sheet = read(device) if isinstance(device, str | Path) else device
+        self.sheet = read(device) if isinstance(device, str | Path) else device
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
         self._at_precision: dict[str, Predictor] = {}
-        self._aim(resolve(target, threads))
-        self._asked = None if target is None else self.target
+        self._aim(self._resolved(target, threads))
+        self.asked = None if target is None else self.target
 
     def _aim(self, engine: ResolvedEngine) -> None:
         """Answer for this target from now on."""
@@ -99,6 +94,9 @@ class Predictor:
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
 
+    def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
+        return resolve(target, threads)
+
     def _for(self, file: OnnxFile) -> Predictor:
         """What answers for the file: this, or the same engine at the precision of the file."""
         target = registry.at_precision(self.target, file.precision.name)
@@ -108,7 +106,7 @@ class Predictor:
         if found is None:
             found = copy.copy(self)
             found._at_precision = {self.target.precision: self}
-            found._aim(resolve(target))
+            found._aim(self._resolved(target, None))
             self._at_precision[target.precision] = found
         return found
 
@@ -125,41 +123,82 @@ class Predictor:
             if one.backend is not None:
                 one.backend.close()
 
+    @overload
+    def predict(
+        self, source: Source, input: Example | None = None, *, batch: int | None = None,
+        shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
+    ) -> Estimate: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, source: Source, input: Example | None = None, *, batch: Sequence[int],
+        shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
+    ) -> list[Estimate]: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, source: Source, input: Example | None = None, *,
+        batch: int | Sequence[int] | None = None, shapes: Shapes | None = None,
+        name: str | None = None, describe: bool = False,
+    ) -> Estimate | list[Estimate]: ...  # fmt: skip
+
     def predict(
         self,
-        source: ModelSource,
+        source: Source,
+        input: Example | None = None,
         *,
-        batch: int | None = None,
+        batch: int | Sequence[int] | None = None,
         shapes: Shapes | None = None,
         name: str | None = None,
-    ) -> Estimate:
-        """The latency of one network: a path, the bytes of a file, or a ModelProto.
+        describe: bool = False,
+    ) -> Estimate | list[Estimate]:
+        """The latency of one network: a path, the bytes of a file, a ModelProto or a module.
+
+        A ``torch.nn.Module`` goes with ``input``, which it is exported for without its weights: a
+        tensor, a shape, or a tuple with one of them for each input. A list of batch sizes gives an
+        estimate for each.
+
+        ``describe`` fills in the estimate's ``structure``: what its cells are made of, where they
+        stand, and what limits them. It costs some milliseconds.
 
         Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
         it. An estimate that is not within the tolerance is returned all the same: see its
         ``within_tolerance``, ``to_measure`` and ``warnings``.
         """
         started = time.perf_counter()
-        file = onnx_io.load(source, name)
-        estimate = self._for(file)._predict(file, batch, shapes, started)
+        sizes = several_batches(batch)
+        if sizes is None:
+            opened = open_source(source, input, one_batch(batch), shapes, name)
+            return self.estimate_of(opened, started, describe)
+        found = []
+        for size in sizes:
+            opened = open_source(source, input, size, shapes, name)
+            found.append(self.estimate_of(opened, started, describe))
+            started = time.perf_counter()
+        return found
+
+    def estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
+        """The estimate of a network that is open; the call began at ``started``."""
+        file = opened.file
+        estimate = self._for(file)._estimate_of(opened, started, describe)
         answered = Target.parse(estimate.target)
-        notes = precision_notes(self._asked or answered, file.precision.name, str(file.precision))
+        notes = precision_notes(self.asked or answered, file.precision.name, str(file.precision))
         return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate
 
-    def _predict(
-        self, file: OnnxFile, batch: int | None, shapes: Shapes | None, started: float
-    ) -> Estimate:
-        partition = self._partition(file, batch, shapes)
+    def _estimate_of(self, opened: Opened, started: float, describe: bool) -> Estimate:
+        file, batch, shapes = opened.file, opened.batch, opened.shapes
+        partition = self.partition(opened)
         request = Request(
             file,
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
+            measure=partial(self._measure_cells, batch, shapes) if self.may_measure else None,
             remeasure=self.mode == "always",
-            why_not=self._why_not if self.mode != "never" else "measuring is switched off",
+            why_not=self.why_not,
             started=started,
             network=partial(file.network, batch, shapes),
+            describe=describe,
         )
         with self._device():
             estimate = estimate_network(request, self._data)
@@ -172,32 +211,77 @@ class Predictor:
 
     def _device(self) -> AbstractContextManager[object]:
         """The data sheet given, in force for the target's device."""
-        if self._sheet is None:
+        if self.sheet is None:
             return nullcontext()
-        return with_sheet(self._sheet, self.target.device)
+        return with_sheet(self.sheet, self.target.device)
 
     @property
-    def _may_measure(self) -> bool:
+    def may_measure(self) -> bool:
+        """Whether the gate may ask for measurements."""
         return self.mode != "never" and self.backend is not None
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing is measured, where nothing is."""
+        return "measuring is switched off" if self.mode == "never" else self._why_not
+
+    @property
+    def has_own_constants(self) -> bool:
+        """Whether the target's constants were fitted to its whole networks."""
+        return self._data.has_composition
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over how a network falls into cells, which another process found out."""
+        self._partitioner.remember(key, partition)
+
+    @overload
+    def predict_many(
+        self, sources: Iterable[ManySource], input: Example | None = None, *,
+        batch: int | None = None, shapes: Shapes | None = None, describe: bool = False,
+        jobs: int | None = 1,
+        errors: Literal["raise"] = "raise",
+    ) -> Iterator[Estimate]: ...  # fmt: skip
+
+    @overload
+    def predict_many(
+        self, sources: Iterable[ManySource], input: Example | None = None, *,
+        batch: int | None = None, shapes: Shapes | None = None, describe: bool = False,
+        jobs: int | None = 1,
+        errors: Literal["return"],
+    ) -> Iterator[Estimate | HybridlatError]: ...  # fmt: skip
 
     def predict_many(
         self,
-        sources: Iterable[ModelSource],
+        sources: Iterable[ManySource],
+        input: Example | None = None,
         *,
         batch: int | None = None,
         shapes: Shapes | None = None,
-    ) -> Iterator[Estimate]:
-        """One estimate per source, in order, as they come; memory does not grow with the count."""
-        for place, source in enumerate(sources):
-            is_path = not isinstance(source, bytes) and not hasattr(source, "graph")
-            name = None if is_path else f"network {place}"
-            if hasattr(source, "graph") and source.graph.name:
-                name = None
-            yield self.predict(source, batch=batch, shapes=shapes, name=name)
+        describe: bool = False,
+        jobs: int | None = 1,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Iterator[Estimate] | Iterator[Estimate | HybridlatError]:
+        """One estimate per source, in order, as they come; memory does not grow with the count.
+
+        Modules go with ``input``, or each in a tuple with its own. ``jobs`` workers of joblib read,
+        lower and predict (-1: one a core; None: as joblib's configuration says), processes of this
+        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. The
+        answers are the same as with one; all measuring is done by this process, one at a time.
+        Workers on other machines need a store that they reach under the same name.
+
+        With ``errors="return"`` a network that cannot be answered for costs only itself: its error
+        stands in its place. With ``"raise"`` the first error ends it all.
+        """
+        from hybridlat.api.many import predict_many
+
+        return predict_many(
+            self, sources, Query(one_batch(batch), shapes, input, describe), jobs, errors
+        )
 
     def measure(
         self,
-        source: ModelSource,
+        source: Source,
+        input: Example | None = None,
         *,
         what: What = "both",
         batch: int | None = None,
@@ -217,11 +301,13 @@ class Predictor:
         if self.backend is None:
             raise BackendUnavailable(self._why_not)
         started = time.perf_counter()
-        file = onnx_io.load(source)
+        opened = open_source(source, input, one_batch(batch), shapes)
+        file, network = opened.file, opened.file.network(opened.batch, opened.shapes)
         if (right := self._for(file)) is not self:
-            return right.measure(source, what=what, batch=batch, shapes=shapes, remeasure=remeasure)
-        network = file.network(batch, shapes)
-        partition = self._partition(file, batch, shapes)
+            return right.measure(
+                source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
+            )
+        partition = self.partition(opened)
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
@@ -246,8 +332,10 @@ class Predictor:
             elapsed_s=time.perf_counter() - started,
         )
 
-    def _partition(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
-        return self._partitioner.partition(file, batch, shapes)
+    def partition(self, opened: Opened) -> Partition:
+        """How a network falls into cells on this target, at the precision of its file."""
+        partitioner = self._for(opened.file)._partitioner
+        return partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
         """Cells as the engine runs them, by signature hash."""
@@ -279,34 +367,3 @@ class Predictor:
 
 def _rounded(latency_us: float | None) -> str:
     return "no" if latency_us is None else f"{latency_us:.1f}"
-
-
-def predict(
-    source: ModelSource,
-    target: str | Target | None = None,
-    *,
-    batch: int | None = None,
-    shapes: Shapes | None = None,
-    name: str | None = None,
-    tolerance: float = 0.05,
-    confidence: float = 0.9,
-    measure: MeasureMode = "auto",
-    store: str | None = None,
-    threads: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    settings: MeasurementConfig | None = None,
-    device: str | Path | Device | None = None,
-) -> Estimate:
-    """The latency of one network: ``Predictor(...).predict(...)``, with their keywords."""
-    with Predictor(
-        target,
-        store=store,
-        threads=threads,
-        measure=measure,
-        tolerance=tolerance,
-        confidence=confidence,
-        progress=progress,
-        settings=settings,
-        device=device,
-    ) as predictor:
-        return predictor.predict(source, batch=batch, shapes=shapes, name=name)

@@ -1,0 +1,38 @@
+"""The site of the pages: ``make docs`` writes it to build/site, without a network.
+
+The source is the repository itself, so that links between pages, lab book and data lead to the same
+places on the site and in a clone.
+"""
+
+from __future__ import annotations
+
+import hybridlat
+
+project = "hybridlat"
+author = "The hybridlat authors"
+project_copyright = author
+version = release = hybridlat.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**.md", "experiments/*.md", "experiments/torch_engine/README.md", "data/**README.md",
+    "models/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+]  # fmt: skip
+exclude_patterns = ["**/.*", ".*", "build", "dist", "hybridlat", "tests"]
+
+
+myst_enable_extensions = ["attrs_block", "colon_fence"]
+myst_heading_anchors = 4
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+
+html_theme = "furo"
+html_title = "hybridlat"
+html_static_path: list[str] = []
+html_extra_path = ["site_root"]
+html_copy_source = False
+html_show_sphinx = False

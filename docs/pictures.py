@@ -1,0 +1,111 @@
+"""The pictures of the site, from what the package says and from committed answers.
+
+    python docs/pictures.py
+
+Writes ``docs/pictures/cells.png`` (kernels of a network and their cells) and ``intervals.png``
+(errors of held-out networks against their intervals, from ``experiments/figures``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+PICTURES = ROOT / "docs" / "pictures"
+ANSWERS = ROOT / "experiments" / "figures" / "predicted_measured.json"
+TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+NETWORK, CELLS = "resnet18", 5  # how many of its cells are drawn
+INK, CELL, LINE = "#333333", "#e3eef9", "#5b7fa6"
+MOST_PERCENT = 21
+REGIMES = {"unseen": ("nothing measured", "#c8553d"), "gated@5%": ("gate at 5 %", "#0b6e4f")}
+
+
+def draw_cells(axes: Any) -> None:
+    """The first kernels from left to right, wires between them, a frame around each cell."""
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+    from hybridlat.engines import registry
+    from hybridlat.graph.cells import cut_positions, label
+    from hybridlat.onnx_io import read_network
+    from hybridlat.schema.target import Target
+
+    read = read_network(ROOT / "data" / "nets" / f"{NETWORK}.onnx")
+    lowered = registry.lower(read, Target.parse(TARGET))
+    cells = cut_positions(lowered.network)[:CELLS]
+    made_by: dict[str, float] = {}
+    x = 0.0
+    for number, positions in enumerate(cells):
+        width = 1.6 * len(positions)
+        axes.add_patch(FancyBboxPatch((x - 0.7, -0.75), width - 0.2, 1.5, fc=CELL, ec=LINE,
+                                      boxstyle="round,pad=0,rounding_size=0.15"))  # fmt: skip
+        axes.text(x - 0.6, -0.95, f"cell {number}", color=LINE, va="top", fontsize=8)
+        for position in positions:
+            node = lowered.network.nodes[position]
+            for name in node.inputs:
+                if name in made_by:
+                    far = x - made_by[name] > 1.9
+                    axes.add_patch(FancyArrowPatch(
+                        (made_by[name] + (0.2 if far else 0.4), 0.3 if far else 0),
+                        (x - (0.2 if far else 0.4), 0.3 if far else 0),
+                        connectionstyle=f"arc3,rad={-0.35 if far else 0}",
+                        arrowstyle="-|>", mutation_scale=8, color=INK, lw=0.9,
+                    ))  # fmt: skip
+            text = label(node, lowered.origins[position], read).replace("+", "\n+")
+            box = {"fc": "white", "ec": INK, "lw": 0.8, "boxstyle": "round,pad=0.3"}
+            axes.text(x, 0, text, ha="center", va="center", fontsize=7.5, color=INK, bbox=box)
+            made_by.update(dict.fromkeys(node.outputs, x))
+            x += 1.6
+    axes.set_xlim(-1, x - 0.6)
+    axes.set_ylim(-1.3, 1.4)
+    axes.axis("off")
+
+
+def draw_intervals(axes: Any) -> None:
+    """One point a network: half-width of its interval, and the error that was made."""
+    found = json.loads(ANSWERS.read_text(encoding="utf-8"))[TARGET]["regimes"]
+    for regime, (text, colour) in REGIMES.items():
+        widths, errors = [], []
+        for network in found[regime]["networks"]:
+            low, high = network["interval_us"]
+            predicted, measured = network["predicted_us"], network["measured_us"]
+            above = measured > predicted
+            widths.append(100 * ((high if above else low) / predicted - 1) * (1 if above else -1))
+            errors.append(100 * abs(measured / predicted - 1))
+        outside = sum(e > MOST_PERCENT for e in errors)
+        text += f" ({outside} further off)" if outside else ""
+        held = sum(e <= w for e, w in zip(errors, widths, strict=True)) / len(errors)
+        axes.scatter(widths, errors, s=12, color=colour, label=f"{text}: {held:.0%} held")
+    axes.plot([0, 12], [0, 12], color=INK, lw=0.8)
+    axes.text(11.8, 10.6, "below: held", color=INK, fontsize=8, ha="right", va="top")
+    axes.set(xlim=(2, 12), ylim=(0, MOST_PERCENT), xlabel="interval on that side, %",
+             ylabel="error, % of the prediction")  # fmt: skip
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    """Draw all pictures again."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    PICTURES.mkdir(exist_ok=True)
+    for name, draw, size in (
+        ("cells", draw_cells, (9, 2.4)),
+        ("intervals", draw_intervals, (6, 3.6)),
+    ):
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        draw(axes)
+        figure.savefig(PICTURES / f"{name}.png", dpi=150, metadata={"Software": None})
+        print(PICTURES / f"{name}.png")
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Many networks by several workers: in order, in bounded memory, each on its own.
+
+Networks are read, lowered and predicted for in workers of joblib: processes of this machine, or
+whatever backend is in force there (Dask, Ray). Nothing is measured in a worker. Where measuring is
+allowed, the calling process answers itself, in order, for every network that records alone do not
+settle, and the workers have spared it the reading and lowering. So one process measures, and the
+answers are those that it would have given alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from hybridlat.api import workers
+from hybridlat.api.sources import Item, Query, items_of
+from hybridlat.api.workers import Answer, Reading, Workplace
+from hybridlat.errors import HybridlatError, InputError
+from hybridlat.schema.estimate import Estimate
+
+if TYPE_CHECKING:
+    from hybridlat.api.predictor import Predictor
+    from hybridlat.api.sources import ManySource
+
+Errors = Literal["raise", "return"]
+CHUNK_S = 0.2  # handing a chunk over takes a hundredth of it
+LARGEST_CHUNK = 64
+CHUNKS_A_WORKER = 8
+"""Chunks of a window for each worker. A window is what is held in memory at a time."""
+
+
+def predict_many(
+    predictor: Predictor,
+    sources: Iterable[ManySource],
+    query: Query,
+    jobs: int | None,
+    errors: Errors,
+) -> Iterator[Estimate | HybridlatError]:
+    """See Predictor.predict_many."""
+    if errors not in ("raise", "return"):
+        raise InputError(f"errors={errors!r}: choose raise or return")
+    if jobs == 0 or isinstance(jobs, bool):
+        raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
+    items = items_of(sources)
+    answers: Iterator[Estimate | HybridlatError]
+    if jobs == 1:
+        answers = (_alone(predictor, item, query) for item in items)
+    else:
+        # The backend that is in force now, not when the first answer is asked for.
+        answers = _by_workers(predictor, items, query, workers.crew(jobs))
+    return _told(answers, errors)
+
+
+def _told(
+    answers: Iterator[Estimate | HybridlatError], errors: Errors
+) -> Iterator[Estimate | HybridlatError]:
+    for answer in answers:
+        if errors == "raise" and isinstance(answer, HybridlatError):
+            raise answer
+        yield answer
+
+
+def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
+    started = time.perf_counter()
+    try:
+        return predictor.estimate_of(item.opened(query), started, query.describe)
+    except HybridlatError as error:
+        return error
+
+
+def _by_workers(
+    predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
+) -> Iterator[Estimate | HybridlatError]:
+    place = Workplace.of(predictor)
+    desk = _Desk(predictor, query)
+    length = 1
+    while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
+        chunks = [window[i : i + length] for i in range(0, len(window), length)]
+        seconds = 0.0
+        for chunk, (took_s, answers) in zip(
+            chunks, crew.answers(place, query, chunks), strict=True
+        ):
+            seconds += took_s
+            for item, answer in zip(chunk, answers, strict=True):
+                yield desk.settled(item, answer)
+        each_s = seconds / len(window)
+        length = min(LARGEST_CHUNK, max(1, round(CHUNK_S / max(each_s, 1e-6))))
+
+
+@dataclass
+class _Desk:
+    """Where the calling process makes answers of what the workers say.
+
+    A worker's estimate holds while nothing that it rests on has changed: with every cell on record
+    and the interval narrow enough the gate has nothing to ask. What was measured meanwhile may have
+    told what entering the engine costs, which only the target's own constants replace.
+    """
+
+    predictor: Predictor
+    query: Query
+    has_measured: bool = False
+
+    def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
+        """The answer that one process alone would give."""
+        if isinstance(answer, Estimate) and not self._may_differ():
+            return answer
+        if isinstance(answer, HybridlatError):
+            return answer
+        if isinstance(answer, Reading):
+            self.predictor.remember(answer.key, answer.partition)
+            if answer.model is not None:
+                exported = replace(item, source=answer.model, example=None)
+                return self._here(exported, Query(describe=self.query.describe))
+        return self._here(item, self.query)
+
+    def _may_differ(self) -> bool:
+        return self.has_measured and not self.predictor.has_own_constants
+
+    def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
+        found = _alone(self.predictor, item, query)
+        self.has_measured |= isinstance(found, Estimate) and found.measured_now > 0
+        return found

@@ -1,0 +1,151 @@
+"""What people call a network: a file, bytes, a ModelProto, or a ``torch.nn.Module``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from hybridlat import onnx_io
+from hybridlat.errors import InputError
+from hybridlat.onnx_io import torch_export
+
+if TYPE_CHECKING:
+    import torch
+
+    from hybridlat.onnx_io import ModelSource, OnnxFile, Shapes
+    from hybridlat.onnx_io.torch_export import Example
+
+Source: TypeAlias = "ModelSource | torch.nn.Module"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A network and the sizes that it is asked about."""
+
+    file: OnnxFile
+    batch: int | None = None
+    shapes: Shapes | None = None
+
+    @property
+    def key(self) -> str:
+        """Hash of the structure with these sizes; see ``OnnxFile.key``."""
+        return self.file.key(self.batch, self.shapes)
+
+
+def open_source(
+    source: Source,
+    example: Example | None = None,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+) -> Opened:
+    """The network of any kind of source; a module is exported for its ``example`` input.
+
+    Raises InputError where an example is missing or has no business here, and what
+    ``onnx_io.load`` and ``torch_export.export`` raise.
+    """
+    if not torch_export.is_module(source):
+        if example is not None:
+            raise InputError(
+                "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs "
+                'are given with batch=8 or shapes={"input": (1, 3, 224, 224)}'
+            )
+        return Opened(onnx_io.load(source, name), batch, shapes)
+    called = type(source).__name__
+    if shapes:
+        raise InputError(
+            f"shapes name the inputs of an ONNX model: give the sizes of {called} as its input, "
+            "as in predict(model, (1, 3, 224, 224))"
+        )
+    if example is None:
+        raise InputError(
+            f"{called} is a torch.nn.Module, exported for an example input: give one or its shape, "
+            "as in predict(model, (1, 3, 224, 224))"
+        )
+    # The module is called with that batch: what was exported for another may have it baked in.
+    return Opened(onnx_io.load(torch_export.export(source, example, batch), name or called))
+
+
+def one_batch(batch: object) -> int | None:
+    """``batch`` as a number; None where nothing was said. InputError for what is no batch size."""
+    if batch is None:
+        return None
+    try:
+        size = operator.index(batch)  # type: ignore[arg-type]
+    except TypeError:
+        size = 0
+    if size < 1 or isinstance(batch, bool):
+        raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
+    return size
+
+
+def several_batches(batch: object) -> list[int] | None:
+    """The sizes of a list of batches; None for a single one. InputError for an empty list."""
+    if isinstance(batch, str | bytes) or not isinstance(batch, Sequence):
+        return None
+    if not batch:
+        raise InputError("the list of batch sizes is empty: give at least one")
+    return [size for item in batch if (size := one_batch(item)) is not None]
+
+
+def name_of(source: Source, place: int) -> str | None:
+    """What to call a source without a name of its own, by its place; None for one that has one."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return f"network {place}"
+    if torch_export.is_module(source):
+        return f"{type(source).__name__} {place}"
+    graph = getattr(source, "graph", None)
+    return f"network {place}" if graph is not None and not graph.name else None
+
+
+# ---- many of them ------------------------------------------------------------------------------
+
+ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of many networks alike; see ``Predictor.predict``."""
+
+    batch: int | None = None
+    shapes: Shapes | None = None
+    example: Example | None = None
+    describe: bool = False
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of many networks; ``name`` None for one that has a name of its own."""
+
+    source: Source
+    name: str | None = None
+    example: Example | None = None
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it must be exported before it can be read."""
+        return torch_export.is_module(self.source)
+
+    @property
+    def label(self) -> str:
+        """What to call it where it cannot be opened."""
+        graph = getattr(self.source, "graph", None)
+        return self.name or (graph.name if graph is not None else str(self.source))
+
+    def opened(self, query: Query) -> Opened:
+        """See ``open_source``."""
+        example = self.example
+        if example is None and self.is_module:
+            example = query.example
+        return open_source(self.source, example, query.batch, query.shapes, self.name)
+
+
+def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:
+    """The networks with their names; a module may stand in a tuple with its own input."""
+    for place, source in enumerate(sources):
+        example = None
+        if isinstance(source, tuple):
+            source, example = source
+        yield Item(source, name_of(source, place), example)

@@ -1,0 +1,178 @@
+"""What the cells of a network are made of, from their signatures, for reports to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybridlat.graph import signature
+from hybridlat.graph.operators import KINDS
+from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
+from hybridlat.schema.device import Device
+from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
+
+if TYPE_CHECKING:
+    from hybridlat.estimate.partition import Partition
+    from hybridlat.onnx_io import OnnxFile
+
+_NOBODY = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
+_PRECISION_OF_BYTES = {1.0: "int8", 2.0: "fp16"}
+
+
+def network_structure(
+    file: OnnxFile,
+    partition: Partition,
+    texts: Sequence[str],
+    device: Device | None,
+    precision: str,
+) -> Structure:
+    """The structure of a network; ``texts`` are the signatures of the partition's uses, in order.
+
+    ``device`` None is one that nobody knows. ValueError for a text that is no signature.
+    """
+    cells = tuple(
+        _cell(text, use.places[0].kernels, file.op_types, device, precision)
+        for text, use in zip(texts, partition.uses, strict=True)
+    )
+    names, paths = file.node_names, _within(file.module_paths)
+    in_order = sorted(
+        (place.order, number, place)
+        for number, use in enumerate(partition.uses)
+        for place in use.places
+    )
+    places = tuple(
+        Place(
+            number,
+            place.reads,
+            common_path([_path(paths[n] for n in kernel) for kernel in place.kernels]),
+            tuple(tuple(names[n] for n in kernel) for kernel in place.kernels),
+        )
+        for _, number, place in in_order
+    )
+    return Structure(cells, places, Roofs.of(device, precision) if device else None)
+
+
+def _within(paths: Sequence[str]) -> list[str]:
+    """The paths without the modules that every one of them begins with (``gpu_0``, ``model``)."""
+    known = {path for path in paths if path}
+    shared = 0
+    for parts in zip(*(path.split(".")[:-1] for path in known), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared += 1
+    return [".".join(path.split(".")[shared:]) for path in paths]
+
+
+def _path(paths: Iterable[str]) -> str:
+    """The module of a kernel: that of its first operator, what is fused to it comes after."""
+    return next((path for path in paths if path), "")
+
+
+def common_path(paths: Sequence[str]) -> str:
+    """The modules that all of the paths share, from the outside in; unknown ones do not count.
+
+    Where they share none, what their names begin with (``res4_1`` of ``res4_1_branch2a`` and
+    ``res4_1_branch2c``), else the first and the last: ``conv1…maxpool``.
+    """
+    known = [path.split(".") for path in paths if path]
+    if not known:
+        return ""
+    shared = []
+    for parts in zip(*known, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    if shared:
+        return ".".join(shared)
+    begin = _common_start([parts[0] for parts in known])
+    stem = begin[: max(begin.rfind("_"), begin.rfind("-"), 0)]
+    if len(stem) > 1 and not all(parts[0][len(stem) + 1 :].isdecimal() for parts in known):
+        return stem
+    return f"{'.'.join(known[0])}…{'.'.join(known[-1])}"
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """The letters that all of the texts begin with."""
+    first, last = min(texts), max(texts)
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    return first[:same] if same is not None else first
+
+
+def _cell(
+    text: str,
+    origins: tuple[tuple[int, ...], ...],
+    op_types: Sequence[str],
+    device: Device | None,
+    precision: str,
+) -> CellStructure:
+    return CellStructure(
+        tuple(
+            replace(kernel, op="+".join(op_types[n] for n in origin) or kernel.op, work=work)
+            for kernel, work, origin in zip(
+                _kernels(text), _works(text, device, precision), origins, strict=True
+            )
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _kernels(text: str) -> tuple[Kernel, ...]:
+    """What a signature alone tells of each kernel; labels and work are the file's and device's."""
+    network = signature.read(text)
+    maker = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
+    cells = geometry([text])
+    kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
+    stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
+    kernels = []
+    for i, node in enumerate(network.nodes):
+        read = [name for name in node.inputs if name in network.types]
+        attributes = dict(node.attributes)
+        last = bool(attributes.get("channels_last"))
+        taps = attributes.get("kernel_shape")
+        window = (k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None
+        if isinstance(taps, tuple) and len(taps) == 2:
+            window = (int(taps[0]), int(taps[1]))
+        made = next(network.types[name].shape for name in node.outputs if name)
+        kernels.append(
+            Kernel(
+                op=node.op,
+                reads=tuple(sorted({maker.get(name, -1) for name in read})),
+                input_shape=_channels_first(network.types[read[0]].shape if read else (), last),
+                output_shape=_channels_first(made, last),
+                window=window,
+                stride=stride[i],
+                groups=groups[i],
+                contracts=kind[i] <= KINDS["matmul"],
+                work=Work(0.0, 0.0),
+            )
+        )
+    return tuple(kernels)
+
+
+def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Sizes as people say them, whatever layout the engine keeps an image in."""
+    return (shape[0], shape[-1], *shape[1:-1]) if channels_last and len(shape) == 4 else shape
+
+
+def _works(text: str, device: Device | None, precision: str) -> list[Work]:
+    """FLOP and bytes of each kernel, and what ``device`` needs for them at least."""
+    view = View(geometry([text]), device or _NOBODY, precision)
+    flop, size = view.flop.tolist(), view.size.tolist()
+    if device is None:
+        return [Work(*pair) for pair in zip(flop, size, strict=True)]
+    item_bytes = view.item_bytes
+    compute_us = view.compute_us.copy()
+    for width, name in _PRECISION_OF_BYTES.items():
+        # A kernel on narrower numbers than the target's has another peak, if any is known.
+        narrow = item_bytes == width
+        peak = device.peak_flops.get(name, np.nan)
+        compute_us[narrow] = np.where(flop, view.flop / peak * 1e6, 0.0)[narrow]
+    return [
+        Work(f, b, None if np.isnan(c) else c, m, device.launch_us)
+        for f, b, c, m in zip(flop, size, compute_us.tolist(), view.memory_us.tolist(), strict=True)
+    ]

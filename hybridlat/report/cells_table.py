@@ -1,0 +1,171 @@
+"""The table of cells in a terminal: as many columns as its width has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from hybridlat.report.cell_texts import where_text
+from hybridlat.report.labels import first_and_more, short_chain
+from hybridlat.report.rows import Row, share_of
+from hybridlat.report.units import each_text, percent_text, plus_minus_text, scale_for
+
+SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_GAP = 2
+_LEAST_WHERE, _MOST_WHERE = 13, 28
+_LEAST_CELL = 16  # a chain of kernels in less tells nothing
+_SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
+_AT_LEAST = 12  # for the last column of a narrow terminal
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column, the least width of terminal that has room for it, and what it shows."""
+
+    title: str
+    least_width: int
+    show: Callable[[Row], str | Text]
+    right: bool = True
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """A column of words: its title, the texts of the rows, and the width that it may take."""
+
+    title: str
+    texts: Sequence[str]
+    width: int
+    style: str = ""
+
+
+def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table:
+    """Where the time goes: ``rows`` in their order, and one line for ``others``."""
+    every = [*rows, *others]
+    top_share = max((row.share for row in every), default=0.0)
+    bar_width = 12 if width >= 140 else 6
+    columns = [c for c in _columns(every, top_share, bar_width, width) if width >= c.least_width]
+    if width < _SOURCE_FROM:
+        columns = [_marked(c) if c.title.startswith("each") else c for c in columns]
+    columns = [c for c in columns if c.title != "limit" or any(row.limit for row in rows)]
+    fixed = sum(_widest(column, rows, bar_width) + _GAP for column in columns)
+    words = _words(rows, max(width - fixed, _AT_LEAST))
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(Text(column.title), justify="right" if column.right else "left",
+                         no_wrap=True)  # fmt: skip
+    for text in words:
+        table.add_column(text.title, no_wrap=True, overflow="ellipsis", max_width=text.width,
+                         style=text.style)  # fmt: skip
+    for i, row in enumerate(rows):
+        table.add_row(*(column.show(row) for column in columns), *(Text(w.texts[i]) for w in words))
+    if others:
+        length = bar(share_of(others), top_share, bar_width)
+        table.add_row(*_others_row(others, columns, words, length))
+    if width < _SOURCE_FROM and any(row.source == "predicted" for row in rows):
+        table.caption, table.caption_justify = Text("≈ predicted, not measured", "dim"), "left"
+    return table
+
+
+def bar(share: float, top_share: float, width: int) -> str:
+    """A bar of block characters, full at ``top_share``; anything above zero shows."""
+    if top_share <= 0 or share <= 0:
+        return ""
+    eighths = max(1, round(8 * width * min(share / top_share, 1.0)))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _columns(rows: Sequence[Row], top_share: float, bar_width: int, width: int) -> list[_Column]:
+    scale = scale_for(row.latency_us for row in rows)
+    return [
+        _Column("", 96, lambda row: Text(bar(row.share, top_share, bar_width), "cyan"), False),
+        _Column("share", 0, _share),
+        _Column("uses", 0, lambda row: f"×{row.count}"),
+        _Column(f"each [{scale.name}]", 0, lambda row: each_text(scale, row.latency_us)),
+        _Column("±", 72, lambda row: plus_minus_text(row.half_width_share).removeprefix("±")),
+        _Column(
+            "source", _SOURCE_FROM, lambda row: Text(row.source, SOURCE_STYLE[row.source]), False
+        ),
+        _Column(
+            "limit",
+            72,
+            lambda row: Text(
+                row.limit if width >= _SOURCE_FROM else row.limit.partition(" ")[0], "dim"
+            ),
+            False,
+        ),
+    ]
+
+
+def _marked(column: _Column) -> _Column:
+    """The column with a mark before what is predicted."""
+
+    def show(row: Row) -> Text:
+        predicted = row.source == "predicted"
+        style = SOURCE_STYLE[row.source] if row.source != "measured" else ""
+        return Text(f"{'≈ ' if predicted else ''}{column.show(row)}", style)
+
+    return _Column(column.title, column.least_width, show)
+
+
+def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
+    """The columns of words that ``room`` characters hold: where, what, and the kernels."""
+    places = [where_text(row.paths) or first_and_more(row.nodes) for row in rows]
+    whats = [row.what for row in rows]
+    chains = max((len(short_chain(row.ops, room)) for row in rows), default=0)
+    what_width = max(map(len, ["what", *whats])) if any(whats) else 0
+    where_width = min(max(map(len, ["where", *places])), _MOST_WHERE)
+    if not what_width:  # nobody says what the cells are made of
+        where_width = 0 if room < _LEAST_WHERE + chains + _GAP else min(
+            where_width, room - min(chains, 2 * room // 3) - _GAP
+        )  # fmt: skip
+        cell_width = room - (where_width + _GAP if where_width else 0)
+    else:
+        least = min(where_width, _LEAST_WHERE)
+        what_width = min(what_width, max(room - least - _GAP, _AT_LEAST))
+        left = room - what_width - _GAP
+        where_width = min(where_width, left) if left >= least else 0
+        left -= where_width + _GAP
+        cell_width = left if left >= _LEAST_CELL else 0
+    table_texts = []
+    if where_width:
+        shown = [where_text(row.paths, where_width) or first_and_more(row.nodes) for row in rows]
+        table_texts.append(_Texts("where", shown, where_width, "" if what_width else "dim"))
+    if what_width:
+        table_texts.append(_Texts("what", [w or _label(row, what_width) for w, row in
+                                     zip(whats, rows, strict=True)], what_width))  # fmt: skip
+    if cell_width:
+        texts = [_label(row, cell_width) for row in rows]
+        table_texts.append(_Texts("cell", texts, cell_width, "dim" if what_width else ""))
+    return table_texts
+
+
+def _label(row: Row, width: int) -> str:
+    return short_chain(row.ops, width) or row.cells[0].signature[:8]
+
+
+def _share(row: Row) -> str:
+    return percent_text(None if row.latency_us is None else row.share)
+
+
+def _widest(column: _Column, rows: Sequence[Row], bar_width: int) -> int:
+    if not column.title:
+        return bar_width
+    return max([len(column.title), *(len(column.show(row)) for row in rows)])
+
+
+def _others_row(
+    others: Sequence[Row], columns: Sequence[_Column], words: Sequence[_Texts], bar_text: str
+) -> list[Text]:
+    texts = {
+        "": bar_text,
+        "share": percent_text(share_of(others)),
+        "uses": f"×{sum(row.count for row in others)}",
+    }
+    label = f"{len(others)} more (--all)"
+    fixed = [Text(texts.get(column.title, ""), "dim") for column in columns]
+    widest = max(range(len(words)), key=lambda i: words[i].width)
+    return fixed + [Text(label if i == widest else "", "dim") for i in range(len(words))]

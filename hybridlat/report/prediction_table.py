@@ -1,0 +1,211 @@
+"""Networks × batches × targets as one table: on the terminal, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hybridlat.report.batch_curve import throughput_text
+from hybridlat.report.cells_table import bar
+from hybridlat.report.units import (
+    half_width_share,
+    interval_text,
+    latency_text,
+    percent_text,
+    plus_minus_text,
+)
+from hybridlat.schema.estimate import Estimate
+
+COLUMNS = (
+    "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
+    "throughput_per_s", "throughput_low_per_s", "throughput_high_per_s", "measured_share",
+    "trusted", "error",
+)  # fmt: skip
+"""Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
+DOUBT = "?"
+NOTHING = "–"
+_DOUBTFUL = f"{DOUBT} not to be trusted: wider than the tolerance, or cells are missing."
+_BAR_WIDTH = 16
+_WIDE = 110
+
+
+@dataclass(frozen=True)
+class PredictionTable:
+    """What was asked, and the answers by the positions of network, batch and target.
+
+    A batch of None is the one that the file states. ``reasons`` says why there is no answer.
+    """
+
+    networks: Sequence[str]
+    batches: Sequence[int | None]
+    targets: Sequence[str]
+    answers: Mapping[tuple[int, int, int], Estimate]
+    reasons: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+
+    def estimates(self) -> list[Estimate]:
+        """All of them, by network, batch and target."""
+        return [self.answers[place] for place in sorted(self.answers)]
+
+    def of(self, network: int, batch: int) -> list[Estimate | None]:
+        """The answers of one row, by target."""
+        return [self.answers.get((network, batch, i)) for i in range(len(self.targets))]
+
+    def batch_text(self, network: int, batch: int) -> str:
+        """The batch of a row: that of its estimates where nobody asked for one."""
+        asked = self.batches[batch]
+        if asked is None:
+            asked = next((e.batch for e in self.of(network, batch) if e is not None), None)
+        return NOTHING if asked is None else f"{asked:,}"
+
+
+def print_table(console: Console, table: PredictionTable) -> None:
+    """Networks × targets; what is doubtful carries a question mark."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    header, rows = _by_target(table)
+    leading = len(header) - len(table.targets)
+    for position, title in enumerate(header):
+        # A target's parts stand below each other: its name is wider than what is said of it.
+        shown.add_column(title.replace("/", "/\n") if position >= leading else title,
+                         justify="left" if position == 0 else "right", overflow="fold",
+                         no_wrap=0 < position < leading)  # fmt: skip
+    for row in rows:
+        texts = [Text(cell, _style(cell) if i >= leading else "") for i, cell in enumerate(row)]
+        shown.add_row(*texts)
+    console.print(shown)
+    if note := _note(table):
+        console.print(Text(note, "dim"))
+
+
+def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
+    """One network on one target over batches: latency and throughput, with their intervals."""
+    first = estimates[0]
+    console.print(Text.assemble((first.network, "bold"), f"  on {first.target}"))
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    wide = console.width >= _WIDE
+    for title in ("batch", "latency", "±", *(["interval"] if wide else []), "throughput",
+                  "from – to", *(["measured"] if wide else [])):  # fmt: skip
+        shown.add_column(title, justify="right", no_wrap=True)
+    shown.add_column("", no_wrap=True)
+    top = max((e.throughput_per_s or 0.0 for e in estimates), default=0.0)
+    for estimate in estimates:
+        width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
+        wider = [[interval_text(estimate.interval_us)],
+                 [percent_text(estimate.measured_share, 0)]] if wide else [[], []]  # fmt: skip
+        shown.add_row(
+            f"{estimate.batch:,}",
+            Text(latency_text(estimate.latency_us), "bold cyan"),
+            Text(f"{width.removeprefix('±')}{'' if estimate.trusted else f' {DOUBT}'}",
+                 "" if estimate.trusted else "yellow"),
+            *wider[0],
+            Text(throughput_text(estimate.throughput_per_s), "bold"),
+            _range_text(estimate.throughput_interval_per_s),
+            *wider[1],
+            Text(bar(estimate.throughput_per_s or 0.0, top, _BAR_WIDTH if wide else 6), "cyan"),
+        )  # fmt: skip
+    console.print(shown)
+    if any(not estimate.trusted for estimate in estimates):
+        console.print(Text(_DOUBTFUL, "dim"))
+
+
+def markdown(table: PredictionTable) -> str:
+    """A table of GitHub's Markdown: networks × targets, or of one target what is known of each."""
+    header, rows = _by_target(table) if len(table.targets) > 1 else _of_one_target(table)
+    cells = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    lines = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in cells]
+    if note := _note(table):
+        lines += ["", note]
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(table: PredictionTable) -> str:
+    """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for i, network in enumerate(table.networks):
+        for j, batch in enumerate(table.batches):
+            for k, target in enumerate(table.targets):
+                estimate = table.answers.get((i, j, k))
+                if estimate is None:
+                    reason = table.reasons.get((i, j, k), "")
+                    nothing = [""] * (len(COLUMNS) - 4)
+                    writer.writerow([network, target, batch or "", *nothing, reason])
+                else:
+                    writer.writerow([network, target, *_fields(estimate), ""])
+    return out.getvalue()
+
+
+def _fields(estimate: Estimate) -> list[object]:
+    low_us, high_us = estimate.interval_us or ("", "")
+    low, high = estimate.throughput_interval_per_s or ("", "")
+    latency: object = "" if estimate.latency_us is None else estimate.latency_us
+    throughput: object = "" if estimate.throughput_per_s is None else estimate.throughput_per_s
+    return [
+        estimate.batch, latency, low_us, high_us, estimate.confidence, throughput, low, high,
+        estimate.measured_share, str(estimate.trusted).lower(),
+    ]  # fmt: skip
+
+
+def _by_target(table: PredictionTable) -> tuple[list[str], list[list[str]]]:
+    several = len(table.batches) > 1
+    rows = [
+        [network, *([table.batch_text(i, j)] if several else []), *map(_short, table.of(i, j))]
+        for i, network in enumerate(table.networks)
+        for j in range(len(table.batches))
+    ]
+    return ["network", *(["batch"] if several else []), *table.targets], rows
+
+
+def _of_one_target(table: PredictionTable) -> tuple[list[str], list[list[str]]]:
+    header = ["network", "batch", table.targets[0], "interval", "throughput", "measured"]
+    rows = []
+    for i, network in enumerate(table.networks):
+        for j in range(len(table.batches)):
+            [estimate] = table.of(i, j)
+            said = [NOTHING] * 3 if estimate is None else [
+                interval_text(estimate.interval_us),
+                throughput_text(estimate.throughput_per_s),
+                percent_text(estimate.measured_share, 0),
+            ]  # fmt: skip
+            rows.append([network, table.batch_text(i, j), _short(estimate), *said])
+    return header, rows
+
+
+def _short(estimate: Estimate | None) -> str:
+    """``8.12 ms ±1.6 %``, with a question mark where it is not to be trusted."""
+    if estimate is None or estimate.latency_us is None:
+        return NOTHING
+    width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
+    return f"{latency_text(estimate.latency_us)} {width}{'' if estimate.trusted else f' {DOUBT}'}"
+
+
+def _style(cell: str) -> str:
+    return "bold red" if cell == NOTHING else "yellow" if cell.endswith(DOUBT) else "cyan"
+
+
+def _note(table: PredictionTable) -> str:
+    notes = []
+    if any(not e.trusted and e.latency_us is not None for e in table.estimates()):
+        notes.append(_DOUBTFUL)
+    if any(e is None or e.latency_us is None
+           for i in range(len(table.networks)) for j in range(len(table.batches))
+           for e in table.of(i, j)):  # fmt: skip
+        notes.append(f"{NOTHING} no answer.")
+    return " ".join(notes)
+
+
+def _range_text(interval_per_s: tuple[float, float] | None) -> str:
+    if interval_per_s is None:
+        return NOTHING
+    low, high = (throughput_text(end).removesuffix(" a second") for end in interval_per_s)
+    return f"{low} – {high}"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")

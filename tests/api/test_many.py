@@ -1,0 +1,192 @@
+"""Many networks by several workers: the answers of one, in order, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import joblib
+import onnx
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.api.many import CHUNKS_A_WORKER, LARGEST_CHUNK
+from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
+from hybridlat.measuring.isolated import MeasurementConfig
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.estimate import Estimate
+from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
+from tests.networks import classifier
+
+FAKE = "fake/fake-1.0/fp32/1t"
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
+)
+
+
+def network(channels: int) -> bytes:
+    return to_onnx(classifier(channels), seed=1)
+
+
+def plain(answers: list[Any]) -> list[Any]:
+    """Estimates without the time that they took; errors as their sentences."""
+    return [
+        replace(a, elapsed_s=0.0) if isinstance(a, Estimate) else f"{type(a).__name__}: {a}"
+        for a in answers
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """Two networks' cells are on record."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
+        predictor.measure(network(8), what="cells")
+        predictor.measure(network(16), what="cells")
+    return url
+
+
+def end_workers() -> None:
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_worker_is_left() -> Iterator[None]:
+    yield
+    end_workers()
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers die over "network 2"."""
+    monkeypatch.setenv(LOWERING_DIES_VARIABLE, "network 2")
+    end_workers()  # those there do not know of it
+    yield
+    end_workers()
+
+
+SOURCES = [network(8), b"no model", onnx.load_from_string(network(16)), network(12), network(8)]
+
+
+@pytest.mark.parametrize("measure", ["never", "auto"])
+@pytest.mark.parametrize("everything_known", [True, False])
+def test_two_workers_answer_as_one_does(store: str, measure: Any, everything_known: bool) -> None:
+    with Predictor(FAKE, store=store, measure=measure, settings=QUICK) as predictor:
+        if everything_known:
+            predictor.predict(network(12))
+        two = list(predictor.predict_many(SOURCES, jobs=2, errors="return"))
+    measured = [a.measured_now for a in two if isinstance(a, Estimate)]
+    assert (sum(measured) > 0) == (measure == "auto" and not everything_known)
+    if sum(measured):
+        assert measured[0] == measured[1] == measured[3] == 0
+    else:
+        with Predictor(FAKE, store=store, measure=measure, settings=QUICK) as predictor:
+            one = list(predictor.predict_many(SOURCES, errors="return"))
+        assert plain(two) == plain(one)
+    assert [getattr(a, "network", "") for a in two][::4] == ["network 0", "network 4"]
+    assert isinstance(two[1], NetworkError) and "network 1 is not an ONNX model" in str(two[1])
+
+
+def test_what_is_measured_by_one_is_seen_behind_it(store: str) -> None:
+    """In the calling process alone, in the order of the sources."""
+    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
+        many = list(predictor.predict_many([network(20), network(20), network(24)], jobs=2))
+    assert many[0].measured_now == len(many[0].cells) and many[1].measured_now == 0
+    assert many[2].measured_now > 0
+    assert plain(many)[1].latency_us == many[0].latency_us
+
+
+def test_a_store_in_memory_serves_workers_too() -> None:
+    with Predictor(FAKE, store="sqlite://", settings=QUICK) as predictor:
+        found = list(predictor.predict_many([network(8), network(8)], jobs=2))
+    assert [e.measured_now > 0 for e in found] == [True, False]
+
+
+def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> None:
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        for jobs in (1, 2):
+            answers = predictor.predict_many(SOURCES, jobs=jobs)
+            assert next(answers).network == "network 0"
+            with pytest.raises(NetworkError, match="network 1 is not an ONNX model"):
+                next(answers)
+        with pytest.raises(InputError, match="choose raise or return"):
+            predictor.predict_many([], errors="ignore")  # type: ignore[call-overload]
+        with pytest.raises(InputError, match="jobs=0"):
+            predictor.predict_many([], jobs=0)
+
+
+def test_sources_are_read_a_window_ahead_and_no_further(store: str) -> None:
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        data = network(8)
+        while True:
+            taken += 1
+            yield data
+
+    window = 2 * CHUNKS_A_WORKER * LARGEST_CHUNK
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        answers = predictor.predict_many(endless(), jobs=2)
+        for count in range(1, 200):
+            next(answers)
+            assert taken <= count + window
+        assert taken > 199
+
+
+@pytest.mark.usefixtures("dying")
+def test_a_worker_that_dies_once_is_replaced(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "once").touch()
+    monkeypatch.setenv(ONCE_VARIABLE, str(tmp_path / "once"))
+    sources = [network(c) for c in (8, 16, 9, 10, 11)]
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        found = list(predictor.predict_many(sources, jobs=2))
+        assert not (tmp_path / "once").exists()
+        assert plain(found) == plain(list(predictor.predict_many(sources)))
+
+
+@pytest.mark.usefixtures("dying")
+def test_a_network_that_kills_its_workers_costs_itself(store: str) -> None:
+    sources = [network(c) for c in (8, 16, 9, 10, 11)]
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        found = list(predictor.predict_many(sources, jobs=2, errors="return"))
+    assert [isinstance(answer, HybridlatError) for answer in found] == [False, False, True] + [
+        False
+    ] * 2
+    assert "network 2 brings down the process that reads it" in str(found[2])
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("distributed"), reason="distributed (Dask) is not installed"
+)
+def test_the_same_call_runs_on_a_dask_cluster(store: str, tmp_path: Path) -> None:
+    distributed = importlib.import_module("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        distributed.Client(cluster),
+        Predictor(FAKE, store=store, measure="never") as predictor,
+    ):  # fmt: skip
+        with joblib.parallel_config("dask"):
+            answers = predictor.predict_many(SOURCES, jobs=-1, errors="return")
+        many = list(answers)
+        assert plain(many) == plain(list(predictor.predict_many(SOURCES, errors="return")))
+
+
+def test_errors_cross_processes_as_they_are() -> None:
+    for error in (MissingExtra("torch", "torch", "a module"), NetworkError("no")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.exit_code) == (
+            type(error), str(error), error.exit_code,
+        )  # fmt: skip

@@ -1,0 +1,103 @@
+"""`predict` with several batches, several targets, several processes: tables, files, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import FAKE, process
+
+L4 = "l4/tensorrt/fp16"
+
+
+def predict(nets: Path, *arguments: str, code: int = 0) -> Any:
+    done = process("predict", *arguments, "--store", "known.db", cwd=nets, COLUMNS="80")
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_batches_give_a_curve(nets: Path) -> None:
+    done = predict(nets, "a.onnx", "--target", FAKE, "--batch", "1,2,4", "--tolerance", "50%")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["a.onnx", "on", FAKE]
+    assert [line.split()[0] for line in lines[1:5]] == ["batch", "1", "2", "4"]
+    assert all("a second" in line and " – " in line for line in lines[2:5])
+
+
+def test_json_of_batches_is_a_list_with_throughput(nets: Path) -> None:
+    done = predict(
+        nets, "a.onnx", "b.onnx", "--target", FAKE, "--batch", "1,2", "--json", "--tolerance", "50%"
+    )
+    found = json.loads(done.stdout)
+    assert [(e["network"], e["batch"]) for e in found] == [
+        ("a.onnx", 1), ("a.onnx", 2), ("b.onnx", 1), ("b.onnx", 2),
+    ]  # fmt: skip
+    for e in found:
+        assert e["format"] == 1
+        assert e["throughput_per_s"] == pytest.approx(1e6 * e["batch"] / e["latency_us"])
+        low, high = e["throughput_interval_per_s"]
+        assert low < e["throughput_per_s"] < high
+    one = json.loads(predict(nets, "a.onnx", "--target", FAKE, "--batch", "2", "--json").stdout)
+    assert one["batch"] == 2
+
+
+@pytest.mark.parametrize("text", ["0", "1,,2", "two", "1,-2", ""])
+def test_what_is_no_list_of_batches_is_named(nets: Path, text: str) -> None:
+    done = predict(nets, "a.onnx", "--target", FAKE, "--batch", text, code=2)
+    assert "is no list of batch sizes: write it as 8 or 1,2,4,8" in " ".join(done.stderr.split())
+
+
+def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path: Path) -> None:
+    table, rows = tmp_path / "t.md", tmp_path / "t.csv"
+    done = predict(
+        nets, "a.onnx", "bad.onnx", "--target", FAKE, "--target", L4, "--target", "x/nobody/fp16",
+        "--measure", "never", "--tolerance", "900%", "--markdown", str(table), "--csv", str(rows),
+        code=2,
+    )  # fmt: skip
+    assert done.stderr.count("bad.onnx is not an ONNX model") == 1
+    assert done.stderr.count("nobody has said how 'nobody' fuses operators") == 1
+    header, _, first, second = table.read_text().splitlines()[:4]
+    assert header == f"| network | {FAKE} | {L4} | x/nobody/fp16 |"
+    a, known, guessed, none = (cell.strip() for cell in first.strip("|").split("|"))
+    assert a == "a.onnx" and "±" in known and "±" in guessed and none == "–"
+    assert second == "| bad.onnx | – | – | – |"
+    assert known.split(" ±")[0] in done.stdout and "a.onnx" in done.stdout
+    found = list(csv.DictReader(io.StringIO(rows.read_text())))
+    assert [(r["network"], r["target"]) for r in found[:3]] == [
+        ("a.onnx", FAKE), ("a.onnx", L4), ("a.onnx", "x/nobody/fp16"),
+    ]  # fmt: skip
+    assert float(found[0]["low_us"]) < float(found[0]["latency_us"]) < float(found[0]["high_us"])
+    assert found[2]["latency_us"] == "" and "'nobody'" in found[2]["error"]
+    assert "not an ONNX model" in found[3]["error"] and len(found) == 6
+
+
+def test_one_document_goes_to_standard_output(nets: Path) -> None:
+    done = predict(nets, "a.onnx", "b.onnx", "--target", FAKE, "--csv", "-")
+    assert [r["network"] for r in csv.DictReader(io.StringIO(done.stdout))] == ["a.onnx", "b.onnx"]
+    done = predict(nets, "a.onnx", "--target", FAKE, "--markdown", "-")
+    heads = f"| network | batch | {FAKE} | interval | throughput | measured |"
+    assert done.stdout.startswith(heads)
+    predict(nets, "a.onnx", "--target", FAKE, "--csv", "-", "--json", code=2)
+
+
+def test_the_limit_holds_for_every_cell_of_the_table(nets: Path) -> None:
+    done = predict(nets, "a.onnx", "--target", FAKE, "--batch", "1,4", "--tolerance", "50%",
+                   "--max-latency", "1us", code=1)  # fmt: skip
+    assert "a.onnx at batch 4 takes" in done.stderr
+
+
+def test_several_processes_print_what_one_prints(nets: Path) -> None:
+    def body(*more: str) -> list[Any]:
+        done = predict(nets, "b.onnx", "bad.onnx", "a.onnx", "--target", FAKE, "--measure", "never",
+                       "--json", *more, code=2)  # fmt: skip
+        assert "bad.onnx is not an ONNX model" in done.stderr
+        return [{k: v for k, v in e.items() if k != "elapsed_s"} for e in json.loads(done.stdout)]
+
+    assert body() == body("--jobs", "2")
+    predict(nets, "a.onnx", "b.onnx", "--jobs", "0", code=2)

@@ -1,0 +1,138 @@
+"""What the cells of a network are made of: places in order, paths, kernels, and their work."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat import onnx_io
+from hybridlat.api import Predictor
+from hybridlat.estimate.network_structure import common_path
+from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import Estimate
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+EPYC = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> Estimate:
+    store = str(tmp_path_factory.mktemp("store") / "s.db")
+    with Predictor(EPYC, store=store, measure="never") as predictor:
+        first = predictor.predict(NETS / "resnet18.onnx", describe=True)
+        again = predictor.predict(NETS / "resnet18.onnx", describe=True)
+    assert first.structure == again.structure
+    with Predictor(EPYC, store=store, measure="never") as predictor:  # from the cached partition
+        assert predictor.predict(NETS / "resnet18.onnx", describe=True).structure == first.structure
+        assert predictor.predict(NETS / "resnet18.onnx").structure is None
+    return first
+
+
+def test_places_are_the_network_in_order_and_hold_every_operator_once(resnet: Estimate) -> None:
+    structure = resnet.structure
+    assert structure is not None
+    paths = [place.path for place in structure.places]
+    assert paths[:6] == ["conv1", "maxpool", "layer1.0", "layer1.1", "layer2.0", "layer2.1"]
+    assert [place.reads for place in structure.places] == [
+        (i - 1,) for i in range(len(structure.places))
+    ]
+    names = [n for place in structure.places for kernel in place.names for n in kernel]
+    assert sorted(names) == sorted(n for cell in resnet.cells for n in cell.nodes)
+    counts = [len(structure.paths(i)) for i in range(len(resnet.cells))]
+    assert counts == [cell.count for cell in resnet.cells]
+    for place in structure.places:
+        assert len(place.names) == len(structure.cells[place.cell].kernels)
+
+
+def test_kernels_know_what_they_read_and_compute(resnet: Estimate) -> None:
+    assert resnet.structure is not None
+    (place,) = [p for p in resnet.structure.places if p.path == "layer2.0"]
+    cell = resnet.structure.cells[place.cell]
+    assert sorted(kernel.op for kernel in cell.kernels) == ["Conv", "Conv+Add+Relu", "Conv+Relu"]
+    # What a kernel is called and the names behind it belong together in every use.
+    for kernel, names in zip(cell.kernels, place.names, strict=True):
+        assert len(kernel.op.split("+")) == len(names)
+    last = next(k for k in cell.kernels if "Add" in k.op)
+    assert set(last.reads) == {0, 1} and last.output_shape == (1, 128, 28, 28)
+    assert cell.flop == 2 * 28 * 28 * 128 * (64 * 9 + 128 * 9 + 64)
+
+
+def test_limits_come_from_what_the_target_knows_of_its_device(resnet: Estimate) -> None:
+    assert resnet.structure is not None and resnet.structure.roofs is not None
+    body = resnet.to_json()
+    (cell,) = [c for c in body["cells"] if "layer1.0" in c["paths"]]
+    assert cell["limit"] == "compute" and 0.9 < cell["limit_share"] < 1.15
+    assert "structure" not in body
+    plain = dataclasses.replace(resnet, structure=None).to_json()
+    assert "limit" not in plain["cells"][0]
+
+
+def test_nothing_is_said_of_a_device_that_nobody_described(tmp_path: Path) -> None:
+    with Predictor("nobody/onnxruntime-1.31/fp32/1t", store=str(tmp_path / "s.db"),
+                   measure="never") as predictor:  # fmt: skip
+        structure = predictor.predict(NETS / "squeezenet.onnx", describe=True).structure
+    assert structure is not None and structure.roofs is None
+    assert all(cell.limit(100.0) is None for cell in structure.cells)
+    assert sum(cell.flop for cell in structure.cells) > 1e8
+
+
+def test_a_sheet_given_for_the_device_is_its_roof(tmp_path: Path) -> None:
+    sheet = Device("mine", "gpu", {"fp32": 1e13, "fp16": 4e13}, 1e12, 40, 1e9, launch_us=3.0)
+    with Predictor("mine/tensorrt/fp16", store=str(tmp_path / "s.db"), measure="never",
+                   device=sheet) as predictor:  # fmt: skip
+        structure = predictor.predict(NETS / "resnet18.onnx", describe=True).structure
+    assert structure is not None and structure.roofs is not None
+    assert structure.roofs.peak_flop_per_s == 4e13
+    pool = next(c for c in structure.cells if len(c.kernels) == 1 and "Pool" in c.kernels[0].op)
+    assert pool.kernels[0].work.launch_us == 3.0
+    assert pool.limit(4.0) == ("launch", 0.75)
+
+
+@pytest.mark.parametrize(
+    ("paths", "shared"),
+    [
+        ([], ""), (["", ""], ""), (["layer3.0.conv1", "", "layer3.0.conv2"], "layer3.0"),
+        (["conv1", "conv1"], "conv1"), (["conv1", "maxpool"], "conv1…maxpool"),
+        (["res4_1_branch2a", "res4_1_branch2c"], "res4_1"), (["conv_1", "conv_2"], "conv_1…conv_2"),
+    ],
+)  # fmt: skip
+def test_the_path_of_a_cell_is_what_its_kernels_share(paths: list[str], shared: str) -> None:
+    assert common_path(paths) == shared
+
+
+@given(st.lists(st.text("ab_.1", max_size=6), max_size=5))
+def test_any_names_have_a_path(paths: list[str]) -> None:
+    found = common_path(paths)
+    assert bool(found) <= any(paths)
+
+
+def model_of(body: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[1,1,8,8] x) => (float[1,1,8,8] y) '
+        f"<float[1,1,1,1] head_conv_weight = {{1.0}}, float[1,1,1,1] v_7 = {{1.0}}, "
+        f"int64[4] size = {{1, 1, 1, 1}}> {{ {body} }}"
+    )
+
+
+def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
+    model = model_of("a = Relu(x)  b = Conv(a, head_conv_weight)  c = Conv(b, v_7)  y = Relu(c)")
+    nodes = model.graph.node
+    entry = nodes[0].metadata_props.add()
+    entry.key, entry.value = "pkg.torch.onnx.name_scopes", "['', 'stem', 'stem.act', 'relu_1']"
+    nodes[3].name = "/stages/stages.1/blocks/blocks.0/act/Relu"
+    file = onnx_io.load(model)
+    assert file.module_paths == ("stem.act", "head_conv", "", "stages.1.blocks.0.act")
+    entry.value = "no list at all ["
+    assert onnx_io.load(model).module_paths[0] == ""
+
+
+def test_weights_that_are_made_lend_their_names() -> None:
+    file = onnx_io.load(model_of("layer1_w_0 = ConstantOfShape(size)  y = Conv(x, layer1_w_0)"))
+    assert file.module_paths == ("", "layer1")
+    file = onnx_io.load(model_of("w = Transpose(head_conv_weight)  y = Conv(x, w)"))
+    assert file.module_paths[1] == "head_conv"

@@ -1,0 +1,141 @@
+"""A PyTorch module as a network: its mode, its inputs, both exporters, and PyTorch's absence."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+import pytest
+
+import hybridlat
+from hybridlat.api.sources import open_source
+from hybridlat.errors import InputError, MissingExtra, NetworkError
+from hybridlat.onnx_io import torch_export
+from tests.networks import classifier
+
+FAKE = "fake/fake-1.0/fp32/1t"
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="torch is not installed: it brings 800 megabytes"
+)
+needs_onnxscript = pytest.mark.skipif(
+    not importlib.util.find_spec("onnxscript"), reason="onnxscript is not installed"
+)
+EXPORTERS = [
+    pytest.param("_by_graph_capture", marks=needs_onnxscript),
+    pytest.param("_by_tracing"),
+]
+
+
+class Stub:
+    """What looks like a module to somebody who has not imported PyTorch."""
+
+    training = False
+
+
+Stub.__name__, Stub.__module__ = "Module", "torch.nn.modules.module"
+
+
+class Net(Stub):
+    pass
+
+
+def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra) as caught:
+        hybridlat.predict(Net(), (1, 3, 8, 8), FAKE, store="sqlite://")
+    assert str(caught.value) == (
+        "a torch.nn.Module as a network needs the package 'torch': install it with "
+        '`pip install "hybridlat[torch]"`'
+    )
+
+
+def test_what_is_missing_or_too_much_is_named() -> None:
+    with pytest.raises(InputError, match=r"Net is a torch\.nn\.Module.*give one or its shape"):
+        open_source(Net())
+    with pytest.raises(InputError, match="give the sizes of Net as its input"):
+        open_source(Net(), (1, 3, 8, 8), shapes={"x": (1, 3, 8, 8)})
+    with pytest.raises(InputError, match=r"goes with a torch\.nn\.Module"):
+        open_source("net.onnx", (1, 3, 8, 8))
+    assert not torch_export.is_module(classifier(8)) and torch_export.is_module(Net())
+
+
+def module(torch: Any) -> Any:
+    """Convolution, batch normalisation, a second input that may be added, dropout, a head."""
+
+    class Small(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 64, 3, padding=1)
+            self.norm = torch.nn.BatchNorm2d(64)
+            self.dropout = torch.nn.Dropout()
+            self.head = torch.nn.Linear(64, 10)
+
+        def forward(self, x: Any, unread: Any = None, y: Any = None) -> Any:
+            x = torch.relu(self.norm(self.conv(x)))
+            if y is not None:
+                x = x + y
+            x = x.mean((2, 3))
+            return self.head(self.dropout(x.view(x.size(0), -1)))
+
+    return Small()
+
+
+@needs_torch
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_module_is_read_as_it_is_deployed(exporter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = importlib.import_module("torch")
+    monkeypatch.setattr(torch_export, "_exporters", lambda: [getattr(torch_export, exporter)])
+    net = module(torch).train()
+    net.norm.eval()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+
+    def shapes_and_ops(example: Any, batch: int | None = None) -> tuple[list[Any], list[str]]:
+        opened = open_source(net, example, batch)
+        assert opened.file.name == "Small"
+        assert len(opened.file.model.SerializeToString()) < 4096  # the weights are 10 kB
+        network = opened.file.network()
+        return (
+            [network.types[name].shape for name in network.inputs],
+            [node.op for node in network.nodes],
+        )
+
+    inputs, ops = shapes_and_ops(torch.zeros(2, 3, 8, 8))
+    assert inputs == [(2, 3, 8, 8)]
+    assert ops == ["Conv", "Relu", "ReduceMean", "Reshape", "Gemm"]  # no Dropout, norm folded
+    assert shapes_and_ops((1, 3, 8, 8), batch=5)[0] == [(5, 3, 8, 8)]
+    inputs, ops = shapes_and_ops([torch.zeros(1, 3, 8, 8), None, (1, 64, 8, 8)])
+    assert inputs == [(1, 3, 8, 8), (1, 64, 8, 8)] and "Add" in ops
+    # The one that nothing reads has the shape of the head's weights.
+    assert (1, 64, 8, 8) in shapes_and_ops([(1, 3, 8, 8), (10, 64), (1, 64, 8, 8)])[0]
+    assert shapes_and_ops({"x": (1, 3, 8, 8), "y": (1, 64, 8, 8)})[0] == inputs
+    modes = [part.training for part in (net, net.conv, net.norm, net.dropout)]
+    assert modes == [True, True, False, True]
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+@needs_torch
+def test_a_module_is_predicted_for_with_its_batches(capfd: pytest.CaptureFixture[str]) -> None:
+    torch = importlib.import_module("torch")
+    net = module(torch)
+    found = hybridlat.predict(
+        net, torch.zeros(1, 3, 8, 8), target=FAKE, store="sqlite://", measure="never", batch=[1, 4]
+    )
+    assert [(e.network, e.batch) for e in found] == [("Small", 1), ("Small", 4)]
+    with hybridlat.Predictor(FAKE, store="sqlite://", measure="never") as predictor:
+        [one, other] = predictor.predict_many([net, (net, (2, 3, 8, 8))], input=(1, 3, 8, 8))
+    assert [(e.network, e.batch) for e in (one, other)] == [("Small 0", 1), ("Small 1", 2)]
+    assert capfd.readouterr() == ("", "")
+
+
+@needs_torch
+def test_a_module_that_does_not_take_its_input_says_why() -> None:
+    torch = importlib.import_module("torch")
+    net = module(torch).train()
+    with pytest.raises(NetworkError, match=r"cannot export Small with this input .*Error") as error:
+        torch_export.export(net, (1, 5, 8, 8))
+    assert "\n" not in str(error.value) and net.training
+    with pytest.raises(InputError, match="a str is no example input"):
+        torch_export.export(net, ("image",))
+    with pytest.raises(InputError, match="every size must be at least 1"):
+        torch_export.export(net, (0, 3, 8, 8))

@@ -1,0 +1,119 @@
+"""Every command and every piece of Python on the pages runs as it stands there (``pages.py``)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, name_of, place, skeleton
+
+WITH_CODE = [page for page in PAGES if blocks(page)]
+OTHER = ("text", "json", "yaml", "{eval-rst}", "{toctree}")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Place:
+    return place(tmp_path)
+
+
+def with_data_of_a_clone(here: Place) -> None:
+    """README and CONTRIBUTING speak to who stands in a clone."""
+    (here.folder / "data").symlink_to(ROOT / "data")
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_a_page_from_top_to_bottom(page: Path, here: Place) -> None:
+    if page.parent == ROOT:
+        with_data_of_a_clone(here)
+    for block in blocks(page):
+        result = here.run_block(block)
+        if result is None:
+            continue
+        at = f"{name_of(page)}, block {block.number}:\n{block.text}"
+        assert result.returncode == 0, f"{at}\n{result.stdout}\n{result.stderr}"
+        assert "Traceback" not in result.stderr, at
+        if block.shown:
+            assert skeleton(result.stdout) == skeleton(block.shown), f"{at}\n{result.stdout}"
+
+
+def test_there_is_something_to_run() -> None:
+    assert {"README.md", "docs/tutorial.md"} <= {name_of(page) for page in WITH_CODE}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_is_not_run_has_a_reason_that_readers_see(page: Path) -> None:
+    """Nothing that looks like a command hides in a block that is never run."""
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if match["language"] not in RUN:
+            assert match["language"] in OTHER, match["text"]
+            assert not re.match(r"(\$ )?(hybridlat|python|pip|make) ", match["text"])
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("false  # ends with 1: it is wrong\n", 0),
+        ("true  # ends with 1: it is not\n", 99),
+        ("true  # may end with 1: it may not\n", 0),
+        ("false  # may end with 1: it does\n", 0),
+        ("hybridlat predict no.onnx\n", 2),
+        ("pip install 'hybridlat[none]'\n", 1),
+        ("make nothing\n", 2),
+    ],
+)
+def test_a_block_that_fails_is_seen(text: str, code: int, here: Place) -> None:
+    page = here.around / "page.md"
+    page.write_text(f"```sh\n{text}```\n", encoding="utf-8")
+    (block,) = blocks(page)
+    result = here.run_block(block)
+    assert result is not None
+    assert result.returncode == code, result.stderr
+
+
+def test_what_is_marked_is_passed_over(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("*Not run by the tests: needs a GPU.*\n\n```sh\nfalse\n```\n")
+    assert not blocks(page)
+    page.write_text("*Not run by the tests: needs a GPU.*\n\nA word.\n\n```sh\nfalse\n```\n")
+    assert len(blocks(page)) == 1
+
+
+def test_the_demo_predicts() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    result = subprocess.run(
+        ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    command = result.stdout.splitlines()[-1].split()
+    assert command[0].endswith("bin/hybridlat") and command[1] == "predict"
+    assert (ROOT / command[2]).is_file()
+
+
+def test_latencies_shown_are_near_what_is_said(here: Place) -> None:
+    (shown,) = [block.shown for block in blocks(ROOT / "README.md") if block.shown]
+    with_data_of_a_clone(here)
+    command = next(
+        line for block in blocks(ROOT / "README.md") for line in block.text.splitlines()
+        if line.startswith("hybridlat predict")
+    )  # fmt: skip
+    said = here.run("sh", "-c", command).stdout
+    latency = r"\s([0-9.]+) ms  ±([0-9.]+) %"
+    found, printed = re.search(latency, said), re.search(latency, shown)
+    assert found and printed
+    assert float(found[1]) == pytest.approx(float(printed[1]), rel=float(printed[2]) / 100)
+
+
+def test_what_the_pages_point_at_is_there() -> None:
+    missing = [
+        f"{name_of(page)}: {target}"
+        for page in [*PAGES, ROOT / "experiments" / "README.md", ROOT / "CHANGELOG.md"]
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert not missing

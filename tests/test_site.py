@@ -1,0 +1,107 @@
+"""The site is built offline and without a warning, and fetches nothing when it is read."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import hybridlat
+from hybridlat import errors
+from hybridlat.cli.main import COMMANDS
+
+pytest.importorskip("sphinx", reason="Sphinx builds the site: install the extra docs or dev")
+
+ROOT = Path(__file__).resolve().parents[1]
+FETCHED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src"}
+
+
+def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """As ``make docs`` does it, with a proxy that leads nowhere."""
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going",
+         "-c", str(source / "docs"), "-d", str(out / "doctrees"), str(source), str(out / "site")],
+        cwd=source, capture_output=True, text=True, check=False, timeout=300,
+        env={**nowhere, "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(out)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = build(ROOT, out)
+    assert done.returncode == 0, done.stderr
+    return out / "site"
+
+
+class _Fetched(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        url = dict(attrs).get(FETCHED.get(tag, ""))
+        if url and ("rel", "canonical") not in attrs:
+            self.urls.append(url)
+
+
+def fetched(page: Path) -> list[str]:
+    """What a browser loads when it shows a page or a style sheet."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".css":
+        return re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')\s]+)", text)
+    parser = _Fetched()
+    parser.feed(text)
+    return parser.urls
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    pages = [*site.rglob("*.html"), *site.rglob("*.css")]
+    assert len(pages) > 20
+    elsewhere = {
+        f"{page.relative_to(site)}: {url}"
+        for page in pages for url in fetched(page)
+        if re.match(r"(https?:)?//", url)
+    }  # fmt: skip
+    assert not elsewhere
+
+
+def test_every_link_between_pages_leads_somewhere(site: Path) -> None:
+    missing = [
+        f"{page.relative_to(site)}: {link}"
+        for page in site.rglob("*.html")
+        for link in re.findall(r'href="([^"#:?]+)["#?]', page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert not missing
+
+
+def test_the_reference_has_every_command_and_option(site: Path) -> None:
+    text = (site / "docs" / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert not [name for name in COMMANDS if f'id="hybridlat-{name}"' not in text]
+    assert all(option in text for option in ("--max-latency", "--tolerance", "--dry-run"))
+
+
+def test_the_reference_has_every_public_name_and_error(site: Path) -> None:
+    text = (site / "docs" / "reference" / "python.html").read_text(encoding="utf-8")
+    names = [f"hybridlat.{name}" for name in hybridlat.__all__ if not name.startswith("__")]
+    names.remove("hybridlat.HybridlatError")  # under the module that holds all errors
+    names += [f"hybridlat.errors.{name}" for name, _ in inspect.getmembers(errors, inspect.isclass)]
+    assert not [name for name in names if f'id="{name}"' not in text]
+
+
+def test_a_broken_link_fails(tmp_path: Path) -> None:
+    docs = tmp_path / "source" / "docs"
+    docs.mkdir(parents=True)
+    (docs / "site_root").mkdir()
+    (docs / "conf.py").write_text((ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
+    (docs / "index.md").write_text("# A page\n\n[there](nowhere.md)\n")
+    done = build(tmp_path / "source", tmp_path)
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
