@@ -5,17 +5,20 @@ Predictor.predict   file → cells → look-up → prediction → gate → measu
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 from hybridlat.api.sources import Opened, Query, one_batch, open_source, several_batches
+from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
-from hybridlat.engines.resolution import ResolvedEngine, resolve
+from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
@@ -78,9 +81,14 @@ class Predictor:
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
-        engine = self._resolved(target, threads)
+        self._at_precision: dict[str, Predictor] = {}
+        self._aim(self._resolved(target, threads))
+        self.asked = None if target is None else self.target
+
+    def _aim(self, engine: ResolvedEngine) -> None:
+        """Answer for this target from now on."""
         self.backend, self.options, self.target = engine.backend, engine.options, engine.target
-        if measure == "always" and self.backend is None:
+        if self.mode == "always" and self.backend is None:
             raise BackendUnavailable(engine.why_not)
         self._why_not = engine.why_not
         self._partitioner = Partitioner(self.target, self.store)
@@ -88,6 +96,19 @@ class Predictor:
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
         return resolve(target, threads)
+
+    def _for(self, file: OnnxFile) -> Predictor:
+        """What answers for the file: this, or the same engine at the precision of the file."""
+        target = registry.at_precision(self.target, file.precision.name)
+        if target == self.target:
+            return self
+        found = self._at_precision.get(target.precision)
+        if found is None:
+            found = copy.copy(self)
+            found._at_precision = {self.target.precision: self}
+            found._aim(self._resolved(target, None))
+            self._at_precision[target.precision] = found
+        return found
 
     def __enter__(self) -> Predictor:
         return self
@@ -98,8 +119,9 @@ class Predictor:
     def close(self) -> None:
         """Let go of the store, and of what the backend has started."""
         self.store.close()
-        if self.backend is not None:
-            self.backend.close()
+        for one in (self, *self._at_precision.values()):
+            if one.backend is not None:
+                one.backend.close()
 
     @overload
     def predict(
@@ -157,6 +179,13 @@ class Predictor:
 
     def _estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""
+        file = opened.file
+        estimate = self._for(file)._estimate(opened, started, describe)
+        answered = Target.parse(estimate.target)
+        notes = precision_notes(self.asked or answered, file.precision.name, str(file.precision))
+        return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate
+
+    def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
         file, batch, shapes = opened.file, opened.batch, opened.shapes
         partition = self._partition(opened)
         request = Request(
@@ -272,6 +301,10 @@ class Predictor:
         started = time.perf_counter()
         opened = open_source(source, input, one_batch(batch), shapes)
         file, network = opened.file, opened.file.network(opened.batch, opened.shapes)
+        if (right := self._for(file)) is not self:
+            return right.measure(
+                source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
+            )
         partition = self._partition(opened)
         missing: list[str] = []
         known = 0
@@ -297,8 +330,9 @@ class Predictor:
         )
 
     def _partition(self, opened: Opened) -> Partition:
-        """How a network falls into cells on this target."""
-        return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
+        """How a network falls into cells on this target, at the precision of its file."""
+        partitioner = self._for(opened.file)._partitioner
+        return partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
         """Cells as the engine runs them, by signature hash."""

@@ -40,6 +40,7 @@ class Workplace:
     """
 
     target: Target
+    asked: Target | None
     store: str
     has_store: bool
     node: str
@@ -56,6 +57,7 @@ class Workplace:
         store = predictor.store
         return cls(
             target=predictor.target,
+            asked=predictor.asked,
             store=store.url,
             has_store=store.exists,
             node=platform.node(),
@@ -89,6 +91,7 @@ class _Reader(Predictor):
             workplace.target, store=workplace.store, tolerance=workplace.tolerance,
             confidence=workplace.confidence, device=workplace.device,
         )  # fmt: skip
+        self.asked = workplace.asked
         elsewhere = platform.node() != workplace.node
         if not self.store.exists if workplace.has_store else self.store.exists and elsewhere:
             raise StoreError(
@@ -97,7 +100,8 @@ class _Reader(Predictor):
             )
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
-        return ResolvedEngine(self._place.target, why_not=self._place.why_not)
+        told = target if isinstance(target, Target) else self._place.target
+        return ResolvedEngine(told, why_not=self._place.why_not)
 
     def answer(self, item: Item, query: Query) -> Answer:
         """The estimate where it holds, else what was read; what is wrong, as the error."""

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.graph.network import Lowered, Network, Node
+from hybridlat.graph.operators import is_quantised
 from hybridlat.graph.signature import canonical_order
+
+_QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(frozen=True)
@@ -122,11 +125,16 @@ def _cell(
 def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:
     """What a kernel is called in reports: the file's operators it computes, joined by ``+``.
 
-    A kernel that computes none (a layout change the engine put in) goes by its own name.
+    A kernel that computes none (a layout change the engine put in) goes by its own name. What
+    quantises and dequantises inside a kernel that does something else is not named, but ``int8``.
     """
     if file_network is None or not origins:
         return node.op
-    return "+".join(file_network.nodes[i].op for i in origins)
+    ops = [file_network.nodes[i].op for i in origins]
+    others = [op for op in ops if op not in _QUANTISERS]
+    if not others or len(others) == len(ops):
+        return "+".join(ops)
+    return ("int8 " if is_quantised(node.op) else "") + "+".join(others)
 
 
 def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Network:
