@@ -239,6 +239,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     )
     removed = [in_file[i] for i in lowered.removed]
     removed += [position_of[name] for name in network.folded]
+    removed += [position_of[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     return Partition(

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, wandering
 from hybridlat.estimate.composition import Composition
@@ -44,6 +45,9 @@ class TargetData:
         """``models`` are folders to take the target's model from, else those installed."""
         self.target, self.store = target, store
         self._models = models
+        self.kin = registry.kin(target)
+        """Targets that share this one's cells: the same machine and engine, files of another
+        precision."""
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
@@ -56,7 +60,7 @@ class TargetData:
     def _packs(self) -> list[PackLookup]:
         from hybridlat.store import packs
 
-        return packs.packs_for(self.target)
+        return [pack for target in (self.target, *self.kin) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """What is known of each cell; those nobody has measured are left out."""
@@ -64,10 +68,11 @@ class TargetData:
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
         missing = [h for h in wanted if h not in stats]
         sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
-        for source in sources:
-            new = source.latencies(self.target, missing)
-            stats.update(new)
-            missing = [h for h in missing if h not in new]
+        for target in (self.target, *self.kin):
+            for source in sources if missing else []:
+                new = source.latencies(target, missing)
+                stats.update(new)
+                missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered.update(stats)
@@ -127,7 +132,7 @@ class TargetData:
         again after one.
         """
         if self._composition is None:
-            found = self._own_composition or self._machine_composition()
+            found = self._own_composition or self._kin_composition or self._machine_composition()
             if self.wandering.processes:
                 found = replace(found, wander_share=self.wandering.share)
             self._composition = found
@@ -145,6 +150,13 @@ class TargetData:
     def _newest_wandering(self) -> Mapping[str, object]:
         paces = wandering.paces_of(self.store.recent(self.target))
         return wandering.to_json(wandering.wandering_of(paces))
+
+    @property
+    def _kin_composition(self) -> Composition | None:
+        """What the same machine and engine are known by at another precision of the file."""
+        if self.borrowed is None or self.borrowed[0] not in map(str, self.kin):
+            return None
+        return self.borrowed[1]
 
     def _machine_composition(self) -> Composition:
         lent = None if self.borrowed is None else self.borrowed[1]
@@ -220,10 +232,14 @@ class TargetData:
 
         How far the sum of measured cells is from the network depends on the engine and on how
         cells are measured more than on the device, so a sibling's error is the best guess there
-        is. Its constants are not taken over.
+        is. Its constants are taken over from files of another precision on the same machine only.
         """
         if self._own_composition is not None:
             return None
+        for target in self.kin:
+            found = _first(read_composition, model_folders(target), self.warnings)
+            if found is not None and found.networks:
+                return str(target), found
         for folder in model_folders(None):
             sibling = readable(read_target, folder)
             if sibling is not None and sibling.engine == self.target.engine:
@@ -234,8 +250,13 @@ class TargetData:
 
     @cached_property
     def model(self) -> CellModel | None:
-        """The target's model of unseen cells, the user's own before the one shipped."""
-        return _first(read_model, self._folders, self.warnings)
+        """The target's model of unseen cells, the user's own before the one shipped.
+
+        Where it has none, that of files of another precision: it knows the cells that both have,
+        and says of the others that it has never seen such operators.
+        """
+        folders = [self._folders, *(model_folders(target) for target in self.kin)]
+        return _first(read_model, [folder for each in folders for folder in each], self.warnings)
 
 
 @cache
