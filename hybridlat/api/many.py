@@ -66,7 +66,7 @@ def _told(
 def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
     started = time.perf_counter()
     try:
-        return predictor.estimate_of(item.opened(query), started, query.describe)
+        return predictor._estimate_of(item.opened(query), started, query.describe)
     except HybridlatError as error:
         return error
 
@@ -74,14 +74,14 @@ def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | Hybridl
 def _by_workers(
     predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
 ) -> Iterator[Estimate | HybridlatError]:
-    place = Workplace.of(predictor)
+    workplace = Workplace.of(predictor)
     desk = _Desk(predictor, query)
     length = 1
     while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
         chunks = [window[i : i + length] for i in range(0, len(window), length)]
         seconds = 0.0
         for chunk, (took_s, answers) in zip(
-            chunks, crew.answers(place, query, chunks), strict=True
+            chunks, crew.answers(workplace, query, chunks), strict=True
         ):
             seconds += took_s
             for item, answer in zip(chunk, answers, strict=True):
@@ -110,16 +110,16 @@ class _Desk:
         if isinstance(answer, HybridlatError):
             return answer
         if isinstance(answer, Reading):
-            self.predictor.remember(answer.key, answer.partition)
+            self.predictor._remember(answer.key, answer.partition)
             if answer.model is not None:
                 exported = replace(item, source=answer.model, example=None)
                 return self._here(exported, Query(describe=self.query.describe))
         return self._here(item, self.query)
 
     def _may_differ(self) -> bool:
-        return self.has_measured and not self.predictor.has_own_constants
+        return self.has_measured and not self.predictor._has_own_constants
 
     def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
-        found = _alone(self.predictor, item, query)
-        self.has_measured |= isinstance(found, Estimate) and found.measured_now > 0
-        return found
+        answer = _alone(self.predictor, item, query)
+        self.has_measured |= isinstance(answer, Estimate) and answer.measured_now > 0
+        return answer

@@ -7,15 +7,16 @@ one under the entry point group ``hybridlat.engines``.
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import PRECISIONS, Target
 
 _ROOM = "hybridlat.engines"
 
@@ -36,16 +37,26 @@ class LoweringModule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """An engine: ``lowering`` is a module, ``backend`` ``module:Class``; None where it has none."""
+    """An engine: ``lowering`` is a module, ``backend`` ``module:Class``; None where it has none.
+
+    ``keeps_precision``: it computes in the precision that a file is written in, whatever is asked.
+    """
 
     lowering: str | None = None
     backend: str | None = None
+    keeps_precision: bool = False
 
 
 ONNXRUNTIME = EngineEntry(
-    f"{_ROOM}.onnxruntime.lowering", f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend"
+    f"{_ROOM}.onnxruntime.lowering",
+    f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend",
+    keeps_precision=True,
 )
-OPENVINO = EngineEntry(f"{_ROOM}.openvino.lowering", f"{_ROOM}.openvino.session:OpenVinoBackend")
+OPENVINO = EngineEntry(
+    f"{_ROOM}.openvino.lowering",
+    f"{_ROOM}.openvino.session:OpenVinoBackend",
+    keeps_precision=True,
+)
 TENSORRT = EngineEntry(f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend")
 TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx.lowering")
 TORCH = EngineEntry(f"{_ROOM}.torch.eager")
@@ -71,6 +82,26 @@ def entry(engine: str) -> EngineEntry | None:
     return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES.names() else None
 
 
+def at_precision(target: Target, precision: str) -> Target:
+    """The target that a file of ``precision`` is measured under when ``target`` is asked for.
+
+    Another one only where the engine computes in the precision of the file.
+    """
+    found = entry(target.engine)
+    keeps = found is not None and found.keeps_precision
+    return replace(target, precision=precision) if keeps else target
+
+
+def kin(target: Target) -> tuple[Target, ...]:
+    """The same device and engine at the other precisions, where those share its cells.
+
+    The types of a cell's tensors are part of its signature: an engine that computes in them runs
+    the cell alike under each of its targets.
+    """
+    others = (at_precision(target, precision) for precision in PRECISIONS)
+    return tuple(dict.fromkeys(other for other in others if other != target))
+
+
 def lowerings() -> tuple[str, ...]:
     """Engines of which is known what they fuse, sorted."""
     return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.lowering)
@@ -88,7 +119,21 @@ def lower(network: Network, target: Target) -> Lowered:
     decide. Raises TargetError for an engine that nobody has said how it fuses, MissingExtra and
     MeasurementError as the engine's own lowering does.
     """
-    return _lowering(target).lower(network, target)
+    lowered = _lowering(target).lower(network, target)
+    return replace(lowered, warnings=(*lowered.warnings, *_about_left_out(network)))
+
+
+def _about_left_out(network: Network) -> tuple[str, ...]:
+    if not network.left_out:
+        return ()
+    (name, op), *others = network.left_out
+    behind = f" and the {len(others)} operators behind it are" if others else " is"
+    counts = Counter(op for _, op in others).most_common(3)
+    told = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
+    return (
+        f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the latency"
+        f"{told}",
+    )
 
 
 def lowering_identity(target: Target) -> str:

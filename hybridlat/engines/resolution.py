@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
@@ -56,3 +56,24 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     why = f"{wanted} cannot be measured here: this machine is {backend.target}"
     _log.info("%s", why)
     return ResolvedEngine(wanted, why_not=why)
+
+
+def precision_notes(asked: Target, precision: str, told: str) -> list[str]:
+    """What a user should know of a file's precision beside that of the target asked for.
+
+    ``precision`` is that of most of the file's convolutions and products, ``told`` all of it in
+    words.
+    """
+    found = [f"the network computes in {told}"] if told != precision else []
+    answered = registry.at_precision(asked, precision)
+    if answered != asked:
+        found.append(
+            f"{asked.engine} computes in the precision of the file, which is {precision}: "
+            f"this is {answered}, not {asked}"
+        )
+    elif precision == "int8" and asked.precision != "int8":
+        found.append(
+            f"the file is quantised, and {asked} computes all of it in {asked.precision}: "
+            f"for int8 give --target {replace(asked, precision='int8')}"
+        )
+    return found

@@ -85,7 +85,9 @@ class Network:
 
     ``nodes`` are in a topological order; ``types`` holds every activation (inputs, and outputs of
     nodes); ``constants`` every weight and structural constant; ``folded`` names the file's
-    operators that only compute constants (shape arithmetic, weights made by a node) and are gone.
+    operators that only compute constants (shape arithmetic, weights made by a node) and are gone;
+    ``left_out`` (name, operator) of those behind a size that only the data tell, which are no part
+    of the network: their latency is as unknown as the size.
     A *cell* and a *kernel* are Networks too: sub-networks of a lowered network. ``context`` says in
     what kind of network they stand where the engine's latency depends on it (how cold its caches
     find them), in the lowering's own words; empty for the usual case.
@@ -99,6 +101,7 @@ class Network:
     constants: Mapping[str, Constant] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
     context: str = ""
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""

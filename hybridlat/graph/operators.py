@@ -18,31 +18,37 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "conv": ("Conv", "FusedConv", "ConvTranspose", "QLinearConv", "ConvInteger", "NhwcConv",
              "NhwcFusedConv"),
     "matmul": ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "QLinearMatMul", "QGemm",
-               "MatMulInteger"),
+               "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"),
     "pool": ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool",
-             "NhwcMaxPool"),
+             "NhwcMaxPool", "QLinearAveragePool", "QLinearGlobalAveragePool"),
     "pointwise": (
         "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
         "Selu", "Softplus", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Mish", "Swish",
         "Exp", "Log", "Sqrt", "Pow", "Abs", "Neg", "Reciprocal", "Floor", "Ceil", "Round", "Not",
         "Add", "Sub", "Mul", "Div", "Min", "Max", "Sum", "Mean", "Where", "Equal", "Greater",
         "Less", "And", "Or", "Cast", "Identity", "Dropout", "BatchNormalization", "QuantizeLinear",
-        "DequantizeLinear", "ThresholdedRelu", "Pointwise",
+        "DequantizeLinear", "ThresholdedRelu", "Pointwise", "DynamicQuantizeLinear", "QLinearAdd",
+        "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearWhere",
     ),
     "reduce": (
         "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2",
         "ReduceSumSquare", "ReduceProd", "LRN", "LayerNormalization", "InstanceNormalization",
         "GroupNormalization", "SkipLayerNormalization", "MeanVarianceNormalization", "ArgMax",
-        "ArgMin", "TopK", "LpNormalization", "CumSum",
+        "ArgMin", "TopK", "LpNormalization", "CumSum", "QLinearSoftmax", "QLinearReduceMean",
     ),
     "move": (
         "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice",
         "Pad", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "DepthToSpace",
         "SpaceToDepth", "Resize", "Upsample", "ReorderInput", "ReorderOutput", "Shape",
-        "ConstantOfShape", "ScatterND", "Range",
+        "ConstantOfShape", "ScatterND", "Range", "QLinearConcat",
     ),
 }  # fmt: skip
 _KIND_OF = {op: KINDS[family] for family, ops in _FAMILIES.items() for op in ops}
+_WEIGHT_PLACE = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}
+_WHOLE_NUMBERS = frozenset({
+    "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "DynamicQuantizeMatMul",
+    "NhwcMaxPool",
+})  # fmt: skip
 _FREE = frozenset({"BatchNormalization", "Add", "Sum", "Identity", "Dropout", "Cast"})
 _CHEAP = frozenset({"LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
 
@@ -51,6 +57,16 @@ _CHEAP = frozenset({"LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
 def kind_of(qualified_op: str) -> int:
     """Number of the family of an operator, whatever its domain; ``other`` where unknown."""
     return _KIND_OF.get(qualified_op.rpartition("::")[2], KINDS["other"])
+
+
+def is_quantised(op: str) -> bool:
+    """Whether an operator (without its domain) computes with whole numbers of 8 bits."""
+    return op.startswith("QLinear") or op in _WHOLE_NUMBERS
+
+
+def weight_place(qualified_op: str) -> int:
+    """Which input of a convolution or product is the second operand: scales come between."""
+    return _WEIGHT_PLACE.get(qualified_op.rpartition("::")[2], 1)
 
 
 @dataclass(frozen=True, slots=True)

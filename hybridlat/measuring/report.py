@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from hybridlat.engines import registry
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.measurement import Measurement
@@ -61,16 +62,18 @@ def report_of(
 def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int]]) -> float | None:
     """The dispatch overhead and ``cells`` (signature hash, uses) of one network; None if unknown.
 
-    Looked up in the store, then in the packs shipped for the target.
+    Looked up in the store, then in the packs shipped for the target; then the same for the targets
+    that share its cells.
     """
     from hybridlat.store import packs
 
     overhead = sign(null_network(1)).hash
     stats: dict[str, LatencyStats] = {}
-    sources: list[Store | PackLookup] = [store, *packs.packs_for(target)]
-    for source in sources:
-        missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in stats]
-        stats.update(source.latencies(target, missing) if missing else {})
+    for one in (target, *registry.kin(target)):
+        sources: list[Store | PackLookup] = [store, *packs.packs_for(one)]
+        for source in sources:
+            missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in stats]
+            stats.update(source.latencies(one, missing) if missing else {})
     total_us = (stats[overhead].latency_us or 0.0) if overhead in stats else 0.0
     for hash_, uses in cells:
         latency_us = stats[hash_].latency_us if hash_ in stats else None

@@ -33,6 +33,8 @@ from hybridlat.schema.estimate import CellPrediction
 
 MODEL_FORMAT = 2
 """1 knew no combinations of sizes and no log-bias; it is still read."""
+UNKNOWN_FACTOR = 3.0
+"""By which the interval of a cell is wider, both ways, that holds an operator without training."""
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
@@ -94,12 +96,13 @@ class CellModel:
         ]
         why = self._reasons(cells.take(unsure)) if len(unsure) else []
         for index, reason in zip(unsure.tolist(), why, strict=True):
-            us = answers[index].latency_us
-            answers[index] = (
-                CellPrediction(None, None, False, reason or "it holds no kernel")
-                if us is None or math.isnan(us)
-                else CellPrediction(us, answers[index].interval_us, False, reason)
-            )
+            us, interval = answers[index].latency_us, answers[index].interval_us
+            if us is None or interval is None or math.isnan(us):
+                answers[index] = CellPrediction(None, None, False, reason or "it holds no kernel")
+                continue
+            if math.isinf(made.novelty[index]):
+                interval = interval[0] / UNKNOWN_FACTOR, interval[1] * UNKNOWN_FACTOR
+            answers[index] = CellPrediction(us, interval, False, reason)
         if len(unique) == len(texts):
             return answers
         by_text = dict(zip(unique, answers, strict=True))

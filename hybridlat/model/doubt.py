@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hybridlat.model import features
 from hybridlat.model.gaussian_process import Array, Floats, matern
 from hybridlat.model.geometry import Geometry, geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 
 NEAR: tuple[str, ...] = (
@@ -80,7 +81,7 @@ class KernelSpace:
         cells = geometry(list(dict.fromkeys(texts)))
         if not len(cells.values):
             raise ValueError("no kernels to measure distances between")
-        rows = _near(features.View(cells, device, precision))
+        rows = _near(View(cells, device, precision))
         shift, scale = rows.mean(axis=0), rows.std(axis=0)
         scale = np.where(scale > 1e-6, scale, 1.0).astype(np.float32) * LENGTH
         blank = np.zeros((0, 0), np.float32)
@@ -95,7 +96,7 @@ class KernelSpace:
         )  # fmt: skip
 
     def _points(self, cells: Geometry) -> Floats:
-        rows = _near(features.View(cells, self.device, self.precision))
+        rows = _near(View(cells, self.device, self.precision))
         rows = (rows - self.shift) / self.scale
         codes = cells.codes(self.ops)
         ops = np.zeros((len(rows), len(self.ops)), np.float32)
@@ -106,7 +107,7 @@ class KernelSpace:
     def place(self, texts: Sequence[str]) -> CellPoints:
         """The cells of signature texts in this space; ValueError for what is no signature."""
         cells = geometry(texts)
-        view = features.View(cells, self.device, self.precision)
+        view = View(cells, self.device, self.precision)
         weight = view.roofline_us + 1.0
         total = np.bincount(cells.cell, weight, cells.cells)
         share = weight / total[cells.cell]
@@ -118,7 +119,7 @@ class KernelSpace:
         return CellPoints(vectors, np.asarray(fresh, np.float64))
 
 
-def _near(view: features.View) -> Floats:
+def _near(view: View) -> Floats:
     chosen = [features.NAMES.index(name) for name in NEAR]
     return features.matrix(view)[:, chosen]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hybridlat.graph.network import ITEM_BYTES
-from hybridlat.graph.operators import KINDS, activation_class, fusion, kind_of
+from hybridlat.graph.operators import KINDS, activation_class, fusion, kind_of, weight_place
 
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
 
@@ -45,6 +45,7 @@ class KernelAttributes:
     order: tuple[int, ...]
     size: int
     variant: int
+    channels_last: bool
 
 
 def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
@@ -69,15 +70,18 @@ def attributes_of(text: str) -> KernelAttributes:
         order=tuple(loaded.get("perm") or ()),
         size=loaded.get("size", 0) if isinstance(loaded.get("size", 0), int) else 0,
         variant=_MODES.get(loaded.get("mode", ""), 0) + 4 * bool(loaded.get("channels_last", 0)),
+        channels_last=bool(loaded.get("channels_last", 0)),
     )
 
 
 _MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
-def _image(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _image(shape: tuple[int, ...], channels_last: bool = False) -> tuple[int, int, int, int]:
     """Batch, channels, height, width of an activation; missing dimensions are 1."""
     if len(shape) >= 4:
+        if channels_last:
+            return shape[0], shape[-1], math.prod(shape[1:-2]), shape[-2]
         return shape[0], shape[1], math.prod(shape[2:-1]), shape[-1]
     return (*shape, 1, 1, 1, 1)[:4]  # type: ignore[return-value]
 
@@ -97,8 +101,12 @@ def kernel_row(
         op, activation = fused.op, fused.activation
         added = fused.adds and sum(not t[3] for t in present) > 1
     kind = kind_of(op)
-    batch, c_in, h_in, w_in = _image(first[0])
-    _, c_out, h_out, w_out = _image(main[0])
+    last = a.channels_last or op.rpartition("::")[2].startswith("Nhwc")
+    batch, c_in, h_in, w_in = _image(first[0], last)
+    _, c_out, h_out, w_out = _image(main[0], last)
+    place = weight_place(op)
+    if place > 1 and len(read) > place and read[place] is not None:
+        present = [first, *(t for t in read[place:] if t is not None), *present[1:place]]
     taps = a.kernel or (1, 1)
     groups, has_add, has_bias = 1, 0, 0
     m, n, k = main[1], 1, 1

@@ -62,8 +62,17 @@ class View:
         return self.weight_size + self.activation_size
 
     @cached_property
+    def peak_flops(self) -> Array:
+        """FLOP per second: at the target's precision, of kernels of bytes at that of 8 bits.
+
+        A quantised file says so itself, by the types of its tensors.
+        """
+        usual, narrow = self.device.peak(self.precision), self.device.peak("int8")
+        return np.where(self.item_bytes == 1.0, max(narrow, usual), usual)
+
+    @cached_property
     def compute_us(self) -> Array:
-        return self.flop / self.device.peak(self.precision) * 1e6
+        return self.flop / self.peak_flops * 1e6
 
     @cached_property
     def memory_us(self) -> Array:
@@ -91,7 +100,7 @@ class View:
 
     def wave_us(self, tile: tuple[int, int]) -> Array:
         """Every wave takes as long as one full tile on one unit at its share of the peak."""
-        unit_peak = self.device.peak(self.precision) / self.device.units
+        unit_peak = self.peak_flops / self.device.units
         full = 2e6 * tile[0] * tile[1] / unit_peak
         return self._once("wave_us", tile, lambda: self.waves(tile) * self.k * full)
 

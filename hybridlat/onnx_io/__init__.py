@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
+    from hybridlat.onnx_io.precision import FilePrecision
+
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -78,6 +80,14 @@ class OnnxFile:
                 positions.add(position)
                 fixed.update(node.output)
         return frozenset(positions)
+
+    @cached_property
+    def precision(self) -> FilePrecision:
+        """The precision that the file's convolutions and products compute in."""
+        from hybridlat.onnx_io.precision import precision_of
+
+        with _text_of(self.name):
+            return precision_of(self.model)
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:

@@ -36,6 +36,10 @@ def fold_node(
     """What ``node`` computes if that is constant (values, or a weight of known type), else None."""
     if node.domain not in ("", "ai.onnx"):
         return None
+    if any(attribute.HasField("g") for attribute in node.attribute):
+        return None  # its branches may read what it does not name
+    if node.op_type == "DequantizeLinear":
+        return None  # engines keep weights in whole numbers, and fuse this with what reads them
     if node.op_type == "Constant":
         return {node.output[0]: _constant_node(node, label)}
     if node.op_type in ("Shape", "Size") and node.input:

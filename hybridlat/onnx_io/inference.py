@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, shape_inference
@@ -27,8 +30,21 @@ _log = logging.getLogger(__name__)
 Types = dict[str, TensorType]
 
 
-def settle(model: ModelProto, label: str) -> tuple[Types, tuple[str, ...]]:
-    """Types of the tensors, and names of the nodes folded away; ``model`` loses those nodes.
+DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
+"""What these give has a size that only the data tell."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Types of the tensors, names of the nodes folded away, (name, operator) of those left out."""
+
+    types: Types
+    folded: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def settle(model: ModelProto, label: str) -> Settled:
+    """A static type for every tensor that has one; ``model`` loses the nodes folded or left out.
 
     Passes of inference and folding end when onnx, asked strictly, agrees with everything. Where it
     does not, or where it cannot say a shape, ONNX Runtime is asked what it makes of the graph.
@@ -47,10 +63,77 @@ def settle(model: ModelProto, label: str) -> tuple[Types, tuple[str, ...]]:
         if settled or (not gone and left >= before):
             break
         before = left
+    left_out = () if settled else _leave_out(model, types)
+    if left_out:
+        rest = settle(model, label)
+        return Settled(rest.types, (*folded, *rest.folded), (*left_out, *rest.left_out))
     if not settled:
         _ask_engine(model, types, doubt, objections, label)
         folded.extend(_fold(model, types, opsets, objections, label))
-    return types, tuple(folded)
+    return Settled(types, tuple(folded))
+
+
+def reads(node: NodeProto) -> list[str]:
+    """The tensors that an operator reads, those that its branches take from outside with them."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            inner = attribute.g.node
+            names += [name for one in inner for name in reads(one)]
+            names += [info.name for info in attribute.g.output]
+    return names
+
+
+def behind_data(nodes: Iterable[NodeProto]) -> set[str]:
+    """The tensors that hang on an operator whose result may have a size that data tell."""
+    after: set[str] = set()
+    for node in nodes:
+        starts = node.domain in ("", "ai.onnx") and node.op_type in DATA_DEPENDENT
+        if starts or after.intersection(reads(node)):
+            after.update(out for out in node.output if out)
+    return after
+
+
+def _leave_out(model: ModelProto, types: Types) -> tuple[tuple[str, str], ...]:
+    """Take out the operators whose sizes depend on data, and all that are behind them.
+
+    What they read becomes an output of the graph. Nothing happens where nothing else would stay.
+    """
+    graph = model.graph
+    unknown: set[str] = set()
+    gone: list[NodeProto] = []
+    for node in graph.node:
+        open_ = any(out and out not in types for out in node.output)
+        starts = open_ and node.domain == "" and node.op_type in DATA_DEPENDENT
+        if starts or unknown.intersection(reads(node)):
+            gone.append(node)
+            unknown.update(out for out in node.output if out)
+    taken = {id(node) for node in gone}
+    read = Counter(name for node in graph.node if id(node) not in taken for name in reads(node))
+    read.update(info.name for info in graph.output)
+    for node in reversed(graph.node):  # what is empty, and read by those alone, is no work either
+        empty = all(out in types and not types[out].elements for out in node.output if out)
+        if empty and id(node) not in taken and not any(read[out] for out in node.output):
+            gone.append(node)
+            taken.add(id(node))
+            unknown.update(node.output)
+            read.subtract(node.input)
+    kept = [node for node in graph.node if id(node) not in taken]
+    made = {out for node in kept for out in node.output if out}
+    outputs = [info for info in graph.output if info.name not in unknown]
+    known = {info.name for info in outputs}
+    ends_at = dict.fromkeys(name for node in gone for name in reads(node))
+    outputs += [ValueInfoProto(name=n) for n in ends_at if n in made and n not in known]
+    if not gone or not any(info.name in made for info in outputs):
+        return ()
+    told = tuple((node.name, node.op_type) for node in gone)
+    copies = [NodeProto.FromString(n.SerializeToString()) for n in kept]
+    ends = [ValueInfoProto.FromString(o.SerializeToString()) for o in outputs]
+    infos = [v for v in graph.value_info if v.name not in unknown]
+    for field, values in ((graph.node, copies), (graph.output, ends), (graph.value_info, infos)):
+        del field[:]
+        field.extend(values)
+    return told
 
 
 def _infer(model: ModelProto, label: str) -> tuple[Types, Exception | None]:
@@ -181,6 +264,11 @@ def _ask_engine(
         return
     if not engine_types or _open(model, types):
         words = objections[0] if objections else _last_line(doubt)
+        if "bfloat16" in words:
+            raise NetworkError(
+                f"{label} is in BF16, which ONNX does not define for all its operators ({words}): "
+                "export the model in FP32 (model.float()) and ask for a target in bf16"
+            ) from doubt
         raise NetworkError(
             f"{label}: the shapes do not fit together: {words}; a file exported for other sizes "
             "than it is asked with may need those: give them with --shape"

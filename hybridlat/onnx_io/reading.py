@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
@@ -12,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
-from hybridlat.onnx_io.inference import settle
+from hybridlat.onnx_io.inference import DATA_DEPENDENT, behind_data, reads, settle
 from hybridlat.onnx_io.values import (
     attributes_of,
     constant_of,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
-# What these give has a size that only the data tell.
-DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
 
@@ -47,8 +46,10 @@ def validate(model: ModelProto, label: str) -> None:
             f"{label} uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
+    after = behind_data(graph.node)
     for node in graph.node:
-        if node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx"):
+        is_flow = node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
+        if is_flow and not after.intersection(reads(node)):
             raise NetworkError(
                 f"{label} has control flow ({node.op_type} {node.name!r}): its latency depends on "
                 "data; export the network with the branch fixed"
@@ -172,8 +173,9 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
             imported.domain = ""
     _sort(model, file.name)
     _bind(model, file.name, batch, shapes)
-    types, folded = settle(model, file.name)
-    network = assemble(model, file.name, folded, types)
+    settled = settle(model, file.name)
+    network = assemble(model, file.name, settled.folded, settled.types)
+    network = replace(network, left_out=settled.left_out)
     check_network(network)
     return network
 

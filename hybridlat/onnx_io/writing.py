@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from hybridlat.graph.network import Constant, Network, TensorType
+from hybridlat.onnx_io.quantisation import quantisation_constants
 from hybridlat.onnx_io.values import INTEGERS, attribute_proto, data_type, since_version
 
 _POOL_ELEMENTS = 1 << 20
@@ -26,7 +27,7 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
     opsets[""] = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
-    positive = _positive_constants(network)
+    positive, given = _positive_constants(network), quantisation_constants(network)
     for index, (name, constant) in enumerate(network.constants.items()):
         if seed is None and constant.values is None and constant.type.elements > SMALL_ELEMENTS:
             shape = np.array(constant.type.shape, dtype=np.int64)
@@ -40,7 +41,7 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
             )
         else:
             number = (seed or 0) * 1009 + index
-            tensors.append(_tensor(name, constant, number, name in positive))
+            tensors.append(_tensor(name, given.get(name, constant), number, name in positive))
     for node in network.nodes:
         proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)
         proto.input.extend(node.inputs)

@@ -128,7 +128,8 @@ class Lessons:
             yield heaviest, request, found.texts
 
     def _partition(self, network: Network) -> Partition:
-        names = (*(node.name for node in network.nodes), *network.folded)
+        left_out = (name for name, _ in network.left_out)
+        names = (*(node.name for node in network.nodes), *network.folded, *left_out)
         found = partition_network(network, self.backend.lower(network), names)
         self.store.add_signatures(found.texts)
         self.texts.update(found.texts)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.model_folders import model_folders, read_model, read_target, readable
-from hybridlat.model import features
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 
@@ -45,7 +45,7 @@ def start_us(
 ) -> NDArray[np.float64]:
     """What cells are taken to last before any was measured: the kin's word, else the roofline's."""
     cells = geometry(texts)
-    view = features.View(cells, device, precision)
+    view = View(cells, device, precision)
     total = np.bincount(cells.cell, view.roofline_us + _LAUNCH_US, cells.cells)
     plain = np.asarray(total, np.float64)
     if kin is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wiring_of
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import AttributeValue, Lowered, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
 
 _COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
 
@@ -46,6 +46,11 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
     return tuple(sorted(everything - same))
 
 
+def is_stored_weight(network: Network, node: Node) -> bool:
+    """Whether an operator only says in which whole numbers a weight is stored."""
+    return node.op == "DequantizeLinear" and node.inputs[0] in network.constants
+
+
 def lowered_of(
     network: Network, groups: Groups, by: str, warnings: tuple[str, ...] = ()
 ) -> Lowered:
@@ -64,6 +69,11 @@ class _Writer:
     def __init__(self, network: Network, groups: Groups) -> None:
         self.network, self.groups = network, _without_loops(network, groups)
         self.removed = set(groups.removed)
+        self.stored = {
+            node.outputs[0]: Constant(network.types[node.outputs[0]])
+            for i in groups.removed
+            if is_stored_weight(network, node := network.nodes[i])
+        }
         self.producers = network.producers()
         self.aliases = self._views()
         self.made_by = {
@@ -84,7 +94,8 @@ class _Writer:
         for node in nodes:
             types.update((out, network.types[out]) for out in node.outputs if out)
         read = {name for node in nodes for name in node.inputs}
-        constants = {name: c for name, c in network.constants.items() if name in read}
+        known = {**network.constants, **self.stored}
+        constants = {name: c for name, c in known.items() if name in read}
         made = Network(
             network.name, tuple(nodes), network.inputs, outputs, types, constants, network.folded
         )
@@ -98,6 +109,8 @@ class _Writer:
             node = self.network.nodes[position]
             read = [t for i in node.inputs if i in self.network.types for t in views.get(i, (i,))]
             sources = tuple(dict.fromkeys(read))
+            if node.outputs[0] in self.stored:
+                continue
             views.update((out, sources) for out in node.outputs if out)
         return views
 

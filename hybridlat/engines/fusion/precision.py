@@ -38,3 +38,47 @@ def in_half_precision(network: Network) -> Network:
         types={name: half(type_) for name, type_ in network.types.items()},
         constants={name: half_constant(name, c) for name, c in network.constants.items()},
     )
+
+
+def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
+    """The network as it was before it was quantised, and its nodes' positions in what is given.
+
+    Engines take QuantizeLinear and DequantizeLinear for a note of where to compute in whole numbers
+    and run neither between two kernels that do.
+    """
+    stands_for: dict[str, str] = {}
+    kept: list[int] = []
+    constants = dict(network.constants)
+    for position, node in enumerate(network.nodes):
+        if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.domain:
+            kept.append(position)
+            continue
+        source, made = node.inputs[0], node.outputs[0]
+        if source in constants:  # a weight that is stored in whole numbers
+            constants[made] = Constant(network.types[made])
+        elif network.type_of(stands_for.get(source, source)).dtype in _INTEGERS:
+            kept.append(position)  # whole numbers from outside: they have to become floats
+        else:
+            stands_for[made] = stands_for.get(source, source)
+    gone = {name for name in stands_for if name in network.outputs}
+    if len(kept) == len(network.nodes):
+        return network, tuple(kept)
+
+    def real(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(stands_for.get(name, name) for name in names)
+
+    nodes = tuple(replace(network.nodes[i], inputs=real(network.nodes[i].inputs)) for i in kept)
+    outputs = tuple(dict.fromkeys(real(network.outputs) if gone else network.outputs))
+    read = {name for node in nodes for name in node.inputs}
+    made_now = {*network.inputs, *(out for node in nodes for out in node.outputs)}
+    plain = replace(
+        network,
+        nodes=nodes,
+        outputs=outputs,
+        types={name: type_ for name, type_ in network.types.items() if name in made_now},
+        constants={name: c for name, c in constants.items() if name in read},
+    )
+    return plain, tuple(kept)
+
+
+_INTEGERS = ("int8", "uint8", "int16", "uint16")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hybridlat.engines.fusion.groups import Groups, lowered_of
+from hybridlat.engines.fusion.groups import Groups, is_stored_weight, lowered_of
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 
 MatchPolicy = Literal["last", "first", "every"]
@@ -99,6 +99,9 @@ class FusionState:
         self.group = list(range(len(network.nodes)))
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}
         self.kind: dict[int, str] = {i: node.op for i, node in enumerate(network.nodes)}
+        for position, node in enumerate(network.nodes):
+            if is_stored_weight(network, node):
+                self.remove(position)
 
     def nodes(self, group: int) -> list[Node]:
         """The operators of a group in file order."""

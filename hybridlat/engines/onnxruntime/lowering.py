@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hybridlat import onnx_io
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
+from hybridlat.graph.operators import is_quantised
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ ADDITIONS = ("Add", "Sum")
 SMALL_BYTES = 4_000_000
 MEDIUM_BYTES = 13_000_000
 _NCHWC_NAME = re.compile(r"(t\d+)_nchwc")
+# What the engine makes of an operator often keeps its name in front: n12_token_43.
+_DERIVED_NAME = re.compile(r"n(\d+)(?:[_/].*)?")
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 
 
@@ -49,7 +52,20 @@ def lower(network: Network, target: Target) -> Lowered:
     origins = _trace(plain, lowered)
     claimed = {i for origin in origins for i in origin}
     removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
-    return Lowered(lowered, origins, removed, f"onnxruntime {onnxruntime.__version__}")
+    by = f"onnxruntime {onnxruntime.__version__}"
+    return Lowered(lowered, origins, removed, by, _about_casts(network, lowered))
+
+
+def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
+    """Says where the engine computes a file of half precision in FP32, which costs conversions."""
+    added = sum(n.op == "Cast" for n in lowered.nodes) - sum(n.op == "Cast" for n in file.nodes)
+    halves = any(t.dtype == "float16" for t in file.types.values())
+    if not halves or added < 1:
+        return ()
+    return (
+        f"ONNX Runtime has FP32 kernels for most operators on a CPU and put in {added} conversions "
+        "from and to FP16: a file in FP32 is faster here",
+    )
 
 
 def identity(target: Target) -> str:
@@ -140,7 +156,20 @@ def _optimise(network: Network, path: Path, threads: int) -> None:
             onnx_io.to_onnx(network, seed=1), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # the engine raises many kinds
-        raise MeasurementError(f"ONNX Runtime refuses {network.name}: {_words(error)}") from error
+        raise MeasurementError(
+            f"ONNX Runtime refuses {network.name}: {_words(error)}{_help(network)}"
+        ) from error
+
+
+def _help(network: Network) -> str:
+    """What would help, where the types of the network say why the engine refuses it."""
+    dtypes = {t.dtype for t in network.types.values()}
+    if "bfloat16" in dtypes:
+        return (
+            "; its CPU kernels do not know BF16: export the model in FP32 (model.float()), or ask "
+            "for a target that computes in BF16, such as h100/tensorrt/bf16"
+        )
+    return ""
 
 
 def _words(error: Exception) -> str:
@@ -213,8 +242,9 @@ def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> l
         match = _NCHWC_NAME.match(node.name)
         if match and match[1] in producer:
             anchors = [producer[match[1]]]
-        elif node.name in by_name:
-            anchors = [by_name[node.name]]
+        elif derived := _DERIVED_NAME.fullmatch(node.name):
+            place = by_name.get(f"n{derived[1]}")
+            anchors = [place] if place is not None else []
     return anchors
 
 
@@ -238,12 +268,33 @@ def _absorbed(
     absorbed: set[int] = set()
     here = starts[0] if starts else None
     for kinds in wanted:
+        here = _only_reader(here, kinds, file, consumers, taken)
         if here is None:
-            break
-        readers = [r for out in file.nodes[here].outputs for r in consumers.get(out, ())]
-        fitting = [r for r in readers if file.nodes[r].op in kinds and r not in taken]
-        if len(fitting) != 1:
-            break
-        here = fitting[0]
+            return absorbed
         absorbed.add(here)
+    if is_quantised(node.op):
+        # It gives out whole numbers: what rounds them in the file, and a bound that rounding keeps.
+        behind = []
+        for kinds in (ACTIVATIONS, ("QuantizeLinear",)):
+            reader = _only_reader(here, kinds, file, consumers, taken)
+            if reader is not None:
+                behind.append(reader)
+                here = reader
+        if behind and file.nodes[behind[-1]].op == "QuantizeLinear":
+            absorbed.update(behind)
     return absorbed
+
+
+def _only_reader(
+    here: int | None,
+    kinds: tuple[str, ...],
+    file: Network,
+    consumers: dict[str, list[int]],
+    taken: set[int],
+) -> int | None:
+    """The one reader of these kinds that no kernel has computed yet."""
+    if here is None:
+        return None
+    readers = [r for out in file.nodes[here].outputs for r in consumers.get(out, ())]
+    fitting = [r for r in readers if file.nodes[r].op in kinds and r not in taken]
+    return fitting[0] if len(fitting) == 1 else None

@@ -1,0 +1,153 @@
+"""The precision that a file's network computes in, as far as the file decides it.
+
+What counts are the operators that contract (convolutions and products): everything else is small
+beside them. Nothing here needs shapes or weights, so that it costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.operators import KINDS, is_quantised, kind_of
+from hybridlat.onnx_io.values import dtype_name
+
+_OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+_MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
+_NARROW = frozenset({
+    TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
+    TensorProto.INT4, TensorProto.UINT4,
+})  # fmt: skip
+_LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
+_CONTRACT = (KINDS["conv"], KINDS["matmul"])
+
+
+@dataclass(frozen=True)
+class FilePrecision:
+    """How many convolutions and products of a file compute in each precision of a target.
+
+    ``name`` is the precision of most of them; ``fp32`` where there is none.
+    """
+
+    counts: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        return max(self.counts, key=lambda p: (self.counts[p], p)) if self.counts else "fp32"
+
+    @property
+    def is_mixed(self) -> bool:
+        return len(self.counts) > 1
+
+    def __str__(self) -> str:
+        """``int8``, or ``mixed: 20 of 21 convolutions and products in int8, 1 in fp32``."""
+        if not self.is_mixed:
+            return self.name
+        ordered = sorted(self.counts.items(), key=lambda item: (item[0] != self.name, item[0]))
+        first, *others = [f"{count} in {name}" for name, count in ordered]
+        count, _, rest = first.partition(" ")
+        total = sum(self.counts.values())
+        told = ", ".join([f"{count} of {total} convolutions and products {rest}", *others])
+        return f"mixed: {told}"
+
+
+def precision_of(model: ModelProto) -> FilePrecision:
+    """The precision of every convolution and product of a model, counted.
+
+    The usual file, which holds nothing narrower than FP32, is told at a glance: as one in FP32.
+    """
+    if not _holds_anything_narrow(model):
+        return FilePrecision({"fp32": 1})
+    makers = {out: node for node in model.graph.node for out in node.output if out}
+    types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
+    for info in model.graph.input:
+        if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type:
+            types.setdefault(info.name, _dtype(info.type.tensor_type.elem_type))
+    for node in model.graph.node:  # in topological order in all but odd files
+        found = _made_type(node, types)
+        if found:
+            types.update(dict.fromkeys((out for out in node.output if out), found))
+    counts = Counter(
+        _precision(node, makers, types)
+        for node in model.graph.node
+        if kind_of(node.op_type) in _CONTRACT
+    )
+    return FilePrecision(dict(counts))
+
+
+def _holds_anything_narrow(model: ModelProto) -> bool:
+    graph = model.graph
+    if any(tensor.data_type in _NARROW for tensor in graph.initializer):
+        return True
+    if any(info.type.tensor_type.elem_type in _NARROW for info in graph.input):
+        return True
+    for node in graph.node:
+        op = node.op_type
+        if op in _MAKE_ANY_TYPE:
+            for attribute in node.attribute:
+                if attribute.i in _NARROW or attribute.t.data_type in _NARROW:
+                    return True
+        elif op.endswith("QuantizeLinear") or is_quantised(op):
+            return True
+    return False
+
+
+def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:
+    if is_quantised(node.op_type):
+        return "int8"
+    operands = [name for name in node.input[:2] if name]
+    if operands and all(_is_dequantised(name, makers, types) for name in operands):
+        return "int8"
+    for name in reversed(operands):  # the weight tells best
+        if types.get(name) in _OF_TYPE:
+            return _OF_TYPE[types[name]]
+    return "fp32"
+
+
+def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> bool:
+    """Whether a tensor was whole numbers of 8 bits just before; those of 16 save nothing."""
+    for _ in range(_LONGEST_CHAIN):
+        node = makers.get(name)
+        if node is None or not node.input:
+            return False
+        name = node.input[0]
+        if node.op_type == "DequantizeLinear":
+            return types.get(name, "int8") in ("int8", "uint8", "int4", "uint4")
+        if node.op_type not in _KEEP_TYPE:
+            return False
+    return False
+
+
+def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
+    """Element type of what an operator makes; empty where it cannot be said."""
+    if node.op_type in ("Cast", "Constant", "ConstantOfShape"):
+        for attribute in node.attribute:
+            if attribute.name == "to":
+                return _dtype(attribute.i)
+            if attribute.HasField("t"):
+                return _dtype(attribute.t.data_type)
+        return "float32"
+    if node.op_type == "QuantizeLinear":
+        for attribute in node.attribute:
+            if attribute.name == "output_dtype" and attribute.i:
+                return _dtype(attribute.i)
+        return types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
+    if node.op_type == "DynamicQuantizeLinear":
+        return "uint8"
+    if node.op_type == "DequantizeLinear":
+        return types.get(node.input[1], "float32") if len(node.input) > 1 else "float32"
+    known = (types.get(name) for name in node.input if name)
+    return next((found for found in known if found in _OF_TYPE), "")
+
+
+def _dtype(data_type: int) -> str:
+    """Name of an element type; empty where there is none: what reads the file says so."""
+    try:
+        return dtype_name(data_type)
+    except NetworkError:
+        return ""

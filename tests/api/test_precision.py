@@ -1,0 +1,57 @@
+"""A file is answered for under its own precision, by what is known under any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat.schema.target import Target
+from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
+from tests.onnx_io.test_precision import model
+
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
+
+
+@pytest.fixture
+def predictor(tmp_path: Path) -> Predictor:
+    return Predictor(store=f"sqlite:///{tmp_path / 'store.db'}", settings=QUICK, tolerance=5.0)
+
+
+def test_a_quantised_file_has_a_target_of_its_own(predictor: Predictor) -> None:
+    with predictor:
+        usual = str(predictor.target)
+        quantised = predictor.predict(model(QDQ, WEIGHTS))
+        plain = predictor.predict(model(PLAIN, FLOATS))
+        report = predictor.measure(model(QDQ, WEIGHTS))
+        stored = {str(stats.target) for stats in predictor.store.stats()}
+    assert "/fp32/" in usual
+    int8 = usual.replace("/fp32/", "/int8/")
+    assert (quantised.target, plain.target, report.target) == (int8, usual, int8)
+    assert quantised.supported and quantised.measured_now == len(quantised.cells)
+    assert not any("int8" in warning for warning in quantised.warnings if "interval" not in warning)
+    assert {int8, usual} <= stored
+    assert report.known == len(quantised.cells) and report.sum_of_cells_us is not None
+
+
+def test_cells_measured_under_another_precision_are_known(predictor: Predictor) -> None:
+    """Records that were made before files had a target of their own lie under fp32."""
+    with predictor:
+        first = predictor.predict(model(QDQ, WEIGHTS))
+        usual = predictor.target
+        made = list(predictor.store.measurements(Target.parse(first.target)))
+        old = [replace(record, target=usual) for record in made]
+        with Predictor(str(usual), store=f"{predictor.store.url}-old", settings=QUICK) as other:
+            texts = predictor.store.signature_texts([record.signature for record in old])
+            other.store.add_signatures(dict(texts))
+            other.store.add(old)
+            again = other.predict(model(QDQ, WEIGHTS))
+    assert old and first.measured_now
+    assert (again.measured_now, again.measured_share) == (0, 1.0)
+    assert again.target == first.target
+    assert any("computes in the precision of the file" in w for w in again.warnings)

@@ -1,0 +1,112 @@
+"""Quantised networks: what each engine makes of them, and in which target they end up."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from hybridlat.engines import registry
+from hybridlat.engines.resolution import precision_notes, resolve
+from hybridlat.estimate.partition import partition_network
+from hybridlat.graph.cells import cut
+from hybridlat.graph.signature import sign
+from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
+from hybridlat.onnx_io import load, read_network
+from hybridlat.schema.device import Device
+from hybridlat.schema.target import Target
+from tests.onnx_io.test_precision import model
+
+HERE = Target.parse("here/onnxruntime-1.31/int8/1t")
+TENSORRT = Target.parse("h100/tensorrt-8.6/int8")
+INT8, FLOAT = 3, 1
+CONV = "Conv<pads=[1,1,1,1]>"
+WEIGHTS = {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16]),
+           "v": (INT8, [16, 16, 3, 3])}  # fmt: skip
+FLOATS = {"w": (FLOAT, [16, 8, 3, 3]), "v": (FLOAT, [16, 16, 3, 3])}
+SCALES = "float s = {0.02}, uint8 z = {0}"
+QDQ = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
+  {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+    wd = DequantizeLinear<axis=0>(w, ws, wz)  c = {CONV}(xd, wd)  r = Relu(c)
+    rq = QuantizeLinear(r, s, z)  rd = DequantizeLinear(rq, s, z)
+    vd = DequantizeLinear<axis=0>(v, ws, wz)  d = {CONV}(rd, vd)
+    dq = QuantizeLinear(d, s, z)  dd = DequantizeLinear(dq, s, z)
+    a = Add(dd, rd)  aq = QuantizeLinear(a, s, z)  y = DequantizeLinear(aq, s, z) }}"""
+QOPERATOR = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
+  {{ xq = QuantizeLinear(x, s, z)  r = QLinear{CONV}(xq, s, z, w, ws, wz, s, z)
+    d = QLinear{CONV}(r, s, z, v, ws, wz, s, z)
+    a = com.microsoft.QLinearAdd(d, s, z, r, s, z, s, z)  y = DequantizeLinear(a, s, z) }}"""
+PLAIN = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y)
+  {{ c = {CONV}(x, w)  r = Relu(c)  d = {CONV}(r, v)  y = Add(d, r) }}"""
+
+
+def cells_of(made: onnx.ModelProto, target: Target) -> list[str]:
+    network = read_network(made)
+    lowered = registry.lower(network, target)
+    return [sign(cell.network).text for cell in cut(lowered, network)]
+
+
+def test_both_ways_to_write_a_quantised_network_are_the_same_cells() -> None:
+    assert cells_of(model(QDQ, WEIGHTS), HERE) == cells_of(model(QOPERATOR, WEIGHTS), HERE)
+
+
+def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
+    file = load(model(QDQ, WEIGHTS))
+    network = file.network()
+    lowered = registry.lower(network, HERE)
+    labels = [label for cell in cut(lowered, network) for label in cell.ops]
+    assert "int8 Conv+Relu" in labels and "int8 Add" in labels
+    assert not any("Linear+" in label or "+Quant" in label for label in labels)
+    placed = sorted([*lowered.removed, *(i for origin in lowered.origins for i in origin)])
+    assert placed == list(range(len(network.nodes)))
+    partition = partition_network(network, lowered, file.node_names)
+    assert not partition.removed
+
+
+def test_tensorrt_runs_the_kernels_of_the_float_network() -> None:
+    """In one precision the cells are the same: the target says which."""
+    assert cells_of(model(QDQ, WEIGHTS), TENSORRT) == cells_of(model(PLAIN, FLOATS), TENSORRT)
+
+
+@pytest.mark.parametrize("target", ["h100/torch-2.4/fp32", "h100/torch-compile/fp32"])
+def test_rules_of_other_engines_take_stored_weights_for_weights(target: str) -> None:
+    network = read_network(model(QDQ, WEIGHTS))
+    lowered = registry.lower(network, Target.parse(target))
+    convs = [node for node in lowered.network.nodes if node.op.startswith("Conv")]
+    weights = [lowered.network.constants[node.inputs[1]].type for node in convs]
+    assert [str(w) for w in weights] == ["float32[16x8x3x3]", "float32[16x16x3x3]"]
+
+
+def test_the_geometry_of_a_quantised_convolution_is_that_of_its_weight() -> None:
+    text = cells_of(model(QOPERATOR, WEIGHTS), HERE)
+    cells = geometry(text)
+    rows = [i for i in range(len(cells.values)) if cells.op(i).endswith("QLinearConv")]
+    names = ("m", "n", "k", "c_in", "c_out", "h_out", "w_out", "k_h")
+    found = [[int(cells.column(name)[row]) for name in names] for row in rows]
+    assert found == [[81, 16, 72, 8, 16, 9, 9, 3], [81, 16, 144, 16, 16, 9, 9, 3]]
+    narrow = Device("d", "cpu", {"fp32": 1e12, "int8": 4e12}, 1e11, 1, 1e9)
+    view = View(cells, narrow, "fp32")
+    assert view.compute_us[rows[0]] == pytest.approx(2 * 81 * 16 * 72 / 4e12 * 1e6)
+
+
+def test_an_engine_that_keeps_the_precision_of_files_answers_under_it() -> None:
+    asked = Target.parse("here/onnxruntime-1.31/fp32/1t")
+    assert registry.at_precision(asked, "int8") == HERE
+    assert registry.at_precision(Target.parse("h100/tensorrt/fp16"), "int8").precision == "fp16"
+    assert asked in registry.kin(HERE) and HERE not in registry.kin(HERE)
+    assert registry.kin(TENSORRT) == ()
+    (note,) = precision_notes(asked, "int8", "int8")
+    assert "here/onnxruntime-1.31/int8/1t, not here/onnxruntime-1.31/fp32/1t" in note
+    assert precision_notes(asked, "fp32", "fp32") == []
+    (note,) = precision_notes(Target.parse("h100/tensorrt/fp16"), "int8", "int8")
+    assert "--target h100/tensorrt/int8" in note
+    told = precision_notes(TENSORRT, "int8", "mixed: 2 of 3")
+    assert told == ["the network computes in mixed: 2 of 3"]
+
+
+def test_the_engine_starts_for_files_of_another_precision() -> None:
+    here = resolve(None).target
+    quantised = resolve(registry.at_precision(here, "int8"))
+    assert quantised.backend is not None
+    assert str(quantised.backend.target) == str(here).replace("/fp32/", "/int8/")
+    assert quantised.options == {"threads": 1, "precision": "int8"}

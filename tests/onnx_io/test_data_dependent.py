@@ -1,0 +1,90 @@
+"""Detectors: what depends on data is left out of the network, and named."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from hybridlat.engines import registry
+from hybridlat.errors import NetworkError
+from hybridlat.estimate.partition import partition_network
+from hybridlat.onnx_io import load, read_network
+from hybridlat.schema.target import Target
+from tests.onnx_io.test_reading_shapes import model, ops
+
+DETECTOR = """g (float[1,4,8,8] x) => (float[n,4] picked, float[1,4,8,8] maps)
+  <int64 most = {10}, float overlap = {0.5}, int64[3] rows = {1,64,4}, int64[3] ones = {1,1,64},
+   int64[1] two = {2}, int64[1] three = {3}, int64[1] axis = {1}, int64[2] flat = {64,4},
+   int64[1] far = {8}, int64[1] end = {9}>
+  { maps = Relu(x)  s = Sigmoid(maps)  boxes = Reshape(s, rows)
+    m = ReduceMean<axes=[2], keepdims=0>(boxes)  scores = Reshape(m, ones)
+    chosen = NonMaxSuppression(boxes, scores, most, overlap)
+    none = Slice(boxes, far, end, two)  nobody = Relu(none)
+    index = Slice(chosen, two, three, axis)  last = Squeeze(index, axis)
+    plain = Reshape(boxes, flat)  got = Gather<axis=0>(plain, last)  cut = Abs(got)
+    empty = Gather<axis=1>(nobody, last)  picked = Relu(cut) }"""
+
+
+def test_what_is_behind_a_size_that_the_data_tell_is_left_out_and_named() -> None:
+    network = read_network(model(DETECTOR))
+    assert ops(network) == ["Relu", "Sigmoid", "Reshape", "ReduceMean", "Reshape", "Reshape"]
+    left = [op for _, op in network.left_out]
+    assert left[0] == "NonMaxSuppression"
+    assert sorted(left[1:]) == sorted(
+        ["Slice", "Squeeze", "Gather", "Abs", "Gather", "Relu", "Slice", "Relu"]
+    )
+    assert {"maps", "boxes", "scores", "plain"} <= set(network.outputs)
+
+
+def test_the_rest_is_removed_with_a_warning_that_names_it() -> None:
+    file = load(model(DETECTOR))
+    network = file.network()
+    lowered = registry.lower(network, Target.parse("here/onnxruntime-1.31/fp32/1t"))
+    assert any("NonMaxSuppression" in w and "8 operators behind it" in w for w in lowered.warnings)
+    partition = partition_network(network, lowered, file.node_names)
+    placed = sorted([*partition.removed, *(n for use in partition.uses for n in use.nodes)])
+    assert placed == list(range(len(file.node_names)))
+
+
+BRANCH = """g (float[4] x, float[4] other) => (float[n] y) <int64[1] row = {0}>
+  { r = Relu(x)  q = Exp(r)  i = NonZero(r)  j = Squeeze(i, row)  p = Gather(r, j)
+    s = Size(p)  c = Cast<to=9>(s)
+    b = If(c) <then_branch = t () => (float[n] u) { u = Abs(p) },
+               else_branch = e () => (float[n] v) { v = Add(q, other) }>
+    y = Neg(b) }"""
+
+
+def test_control_flow_behind_the_data_goes_with_it() -> None:
+    """A detector's ``If`` asks whether anything was found; what its branches read is kept."""
+    network = read_network(model(BRANCH))
+    assert ops(network) == ["Relu", "Exp"]
+    assert [op for _, op in network.left_out] == [
+        "NonZero", "Squeeze", "Gather", "Size", "Cast", "If", "Neg",
+    ]  # fmt: skip
+    assert set(network.outputs) == {"r", "q"}
+
+
+def test_control_flow_before_anything_depends_on_data_is_refused() -> None:
+    made = model("""g (float[4] x, bool c) => (float[4] y)
+      { r = Relu(x)  y = If(c) <then_branch = t () => (float[4] u) { u = Abs(r) },
+                                else_branch = e () => (float[4] v) { v = Neg(r) }> }""")
+    with pytest.raises(NetworkError, match="control flow"):
+        read_network(made)
+
+
+def test_a_network_of_nothing_else_is_refused() -> None:
+    made = model("g (float[4] x) => (int64[1,n] y) { y = NonZero(x) }")
+    with pytest.raises(NetworkError, match="depends on data"):
+        read_network(made)
+
+
+def test_what_only_looks_dependent_is_kept() -> None:
+    """NonZero of a constant has a size like any other."""
+    made = model("""g (float[4] x) => (float[2] y) <int64[4] k = {1,0,1,0}, int64[1] row = {0}>
+      { i = NonZero(k)  j = Squeeze(i, row)  p = Gather(x, j)  y = Relu(p) }""")
+    network = read_network(made)
+    assert (ops(network), network.left_out) == (["Gather", "Relu"], ())
+
+
+def test_onnx_itself_accepts_the_detector() -> None:
+    onnx.checker.check_model(model(DETECTOR))

@@ -1,0 +1,111 @@
+"""In which precision a file computes, and what becomes of quantised weights when it is read."""
+
+from __future__ import annotations
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+
+from hybridlat.errors import NetworkError
+from hybridlat.onnx_io import load, read_network, to_onnx
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
+SCALES = "float s = {0.02}, uint8 z = {0}, float t = {0.5}, int8 o = {0}"
+
+
+def model(body: str, weights: dict[str, tuple[int, list[int]]] | None = None) -> onnx.ModelProto:
+    """A model from text; ``weights`` (type, sizes) have no values."""
+    made = parser.parse_model(HEAD + body)
+    for name, (kind, dims) in (weights or {}).items():
+        made.graph.initializer.append(onnx.TensorProto(name=name, data_type=kind, dims=dims))
+    return made
+
+
+INT8, FLOAT, HALF, BF16 = 3, 1, 10, 16
+QDQ = model(
+    f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
+    {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+      wd = DequantizeLinear<axis=0>(w, ws, wz)  bd = DequantizeLinear<axis=0>(b, bs)
+      c = Conv<pads=[1,1,1,1]>(xd, wd, bd)  r = Relu(c)
+      yq = QuantizeLinear(r, s, z)  y = DequantizeLinear(yq, s, z) }}""",
+    {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16]), "b": (6, [16]),
+     "bs": (FLOAT, [16])},
+)  # fmt: skip
+WEIGHT_ONLY = model(
+    f"""g (float[1,8,9,9] x) => (float[1,16,7,7] y) <{SCALES}>
+    {{ wd = DequantizeLinear<axis=0>(w, ws, wz)  y = Conv(x, wd) }}""",
+    {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16])},
+)
+QOPERATOR = model(
+    f"""g (uint8[1,8,9,9] x) => (uint8[1,16,7,7] y) <{SCALES}>
+    {{ y = QLinearConv(x, s, z, w, t, o, s, z) }}""",
+    {"w": (INT8, [16, 8, 3, 3])},
+)
+MIXED = model(
+    f"""g (float[4,8] x) => (float[4,8] y) <{SCALES}>
+    {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+      ad = DequantizeLinear(a, t, o)  bd = DequantizeLinear(b, t, o)
+      m = MatMul(xd, ad)  mq = QuantizeLinear(m, s, z)  md = DequantizeLinear(mq, s, z)
+      n = MatMul(md, bd)  y = MatMul(n, c) }}""",
+    {"a": (INT8, [8, 8]), "b": (INT8, [8, 8]), "c": (FLOAT, [8, 8])},
+)
+DYNAMIC = model(
+    """g (float[4,8] x) => (int32[4,8] y)
+    { q, s, z = DynamicQuantizeLinear(x)  y = MatMulInteger(q, w, z) }""",
+    {"w": (INT8, [8, 8])},
+)
+HALVES = model("g (float16[4,8] x) => (float16[4,8] y) { y = MatMul(x, w) }", {"w": (HALF, [8, 8])})
+BFLOAT = model("g (bfloat16[4,8] x) => (bfloat16[4,8] y) { y = MatMul(x, w) }",
+               {"w": (BF16, [8, 8])})  # fmt: skip
+PLAIN = model("g (float[4,8] x) => (float[4,8] y) { y = MatMul(x, w) }", {"w": (FLOAT, [8, 8])})
+NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "told"),
+    [
+        (QDQ, "int8", "int8"),
+        (QOPERATOR, "int8", "int8"),
+        (DYNAMIC, "int8", "int8"),
+        (WEIGHT_ONLY, "fp32", "fp32"),
+        (HALVES, "fp16", "fp16"),
+        (BFLOAT, "bf16", "bf16"),
+        (PLAIN, "fp32", "fp32"),
+        (NOTHING, "fp32", "fp32"),
+        (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),
+    ],
+)
+def test_a_file_says_in_which_precision_it_computes(
+    made: onnx.ModelProto, name: str, told: str
+) -> None:
+    precision = load(made).precision
+    assert (precision.name, str(precision)) == (name, told)
+
+
+def test_weights_stay_in_whole_numbers() -> None:
+    network = read_network(QDQ)
+    assert network.constants["w"].type.dtype == "int8"
+    assert [node.op for node in network.nodes].count("DequantizeLinear") == 4
+    assert network.weight_bytes == 16 * 8 * 9 + 16 * (4 + 1) + 16 * (4 + 4)  # scales, bias
+
+
+@pytest.mark.parametrize("made", [QDQ, QOPERATOR])
+def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
+    made: onnx.ModelProto, tmp_path: object
+) -> None:
+    """Random zero points and scales would leave a float convolution in the engine's graph."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = f"{tmp_path}/optimised.onnx"
+    options.log_severity_level = 4
+    data = to_onnx(read_network(made), seed=3)
+    onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    ops = [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
+    assert "QLinearConv" in ops and "Conv" not in ops
+
+
+def test_bf16_that_onnx_does_not_define_is_refused_with_what_helps() -> None:
+    made = model("g (bfloat16[1,8,9,9] x) => (bfloat16[1,16,7,7] y) { y = Conv(x, w) }",
+                 {"w": (BF16, [16, 8, 3, 3])})  # fmt: skip
+    with pytest.raises(NetworkError, match=r"is in BF16.*export the model in FP32"):
+        read_network(made)
