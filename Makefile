@@ -39,7 +39,7 @@ check:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
 	@echo "Open build/site/index.html"
 
 # The wheel is installed outside the repository, and the pages' commands are those of that
@@ -50,7 +50,7 @@ wheel-check: $(VENV)/.installed-dev
 	outside=$$(mktemp -d) && trap 'rm -rf "$$outside"' EXIT && \
 	$(BIN)/python -m venv "$$outside/venv" && \
 	"$$outside/venv/bin/python" -m pip --disable-pip-version-check --quiet \
-	  install build/wheel/*.whl && \
+	  install "$$(echo build/wheel/*.whl)[train]" && \
 	HYBRIDLAT_PYTHON="$$outside/venv/bin/python" OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest -n $(WORKERS) tests/test_pages.py tests/test_wheel.py
 

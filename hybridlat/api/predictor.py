@@ -148,12 +148,12 @@ class Predictor:
         if sizes is None:
             opened = open_source(source, input, one_batch(batch), shapes, name)
             return self._estimate_of(opened, started, describe)
-        found = []
+        estimates = []
         for size in sizes:
             opened = open_source(source, input, size, shapes, name)
-            found.append(self._estimate_of(opened, started, describe))
+            estimates.append(self._estimate_of(opened, started, describe))
             started = time.perf_counter()
-        return found
+        return estimates
 
     def _estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""
@@ -164,7 +164,7 @@ class Predictor:
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_cells, batch, shapes) if self._may_measure else None,
+            measure=partial(self._measure_now, batch, shapes) if self._may_measure else None,
             remeasure=self.mode == "always",
             why_not=self._reason,
             started=started,
@@ -197,9 +197,9 @@ class Predictor:
         return "measuring is switched off" if self.mode == "never" else self._why_not
 
     @property
-    def _has_own_constants(self) -> bool:
-        """Whether the target's constants were fitted to its whole networks."""
-        return self._data.has_composition
+    def _is_calibrating(self) -> bool:
+        """Whether whole networks are measured besides their cells."""
+        return self._data.is_calibrating
 
     def _remember(self, key: str, partition: Partition) -> None:
         """Take over how a network falls into cells, which another process found out."""
@@ -264,10 +264,8 @@ class Predictor:
         Cells that are known are not measured again unless ``remeasure``. Raises BackendUnavailable
         when the target is not this machine.
         """
-        from hybridlat.graph.signature import sign
         from hybridlat.measuring.measurer import MeasureRequest
         from hybridlat.measuring.report import report_of, sum_of_cells_us
-        from hybridlat.schema.measurement import Breakdown
 
         if self.backend is None:
             raise BackendUnavailable(self._why_not)
@@ -285,17 +283,16 @@ class Predictor:
         whole = what in ("network", "both")
         request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
         records = self._measure(request, self.settings or MeasurementConfig())
-        cells = tuple((use.signature, use.count) for use in partition.uses)
-        labels = {"network": file.label}
-        breakdown = Breakdown(self.target, file.label, sign(network).hash, cells, labels=labels)
-        self.store.add_breakdowns([breakdown])
+        self._keep_breakdown(file, partition)
         self._data.forget([record.signature for record in records])
         return report_of(
             file.name,
             self.target,
             records,
             known=known,
-            sum_of_cells_us=sum_of_cells_us(self.store, self.target, cells),
+            sum_of_cells_us=sum_of_cells_us(
+                self.store, self.target, [(use.signature, use.count) for use in partition.uses]
+            ),
             elapsed_s=time.perf_counter() - started,
         )
 
@@ -311,17 +308,28 @@ class Predictor:
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
         return {h: signature.read(texts[h], ops[h][:60]) for h in hashes}
 
-    def _measure_cells(
+    def _measure_now(
         self, batch: int | None, shapes: Shapes | None, file: OnnxFile, partition: Partition,
-        hashes: Sequence[str],
+        hashes: Sequence[str], whole: bool,
     ) -> None:  # fmt: skip
-        """Measure these cells now and keep the records; the knowledge sees them afterwards."""
+        """Measure these cells, and the network if ``whole``, and keep the records."""
         from hybridlat.measuring.measurer import MeasureRequest
 
         network = file.network(batch, shapes)
-        request = MeasureRequest(file.label, network, self._cells(partition, hashes))
+        request = MeasureRequest(file.label, network, self._cells(partition, hashes), whole)
         self._measure(request, self.settings or ON_DEMAND)
+        if whole:
+            self._keep_breakdown(file, partition)
         self._data.forget(hashes)
+
+    def _keep_breakdown(self, file: OnnxFile, partition: Partition) -> None:
+        """How the network falls into cells: what makes its latency teach about them."""
+        from hybridlat.schema.measurement import Breakdown
+
+        cells = tuple((use.signature, use.count) for use in partition.uses)
+        labels = {"network": file.label}
+        breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
+        self.store.add_breakdowns([breakdown])
 
     def _measure(self, request: MeasureRequest, settings: MeasurementConfig) -> list[Measurement]:
         from hybridlat.measuring.measurer import measurer_of

@@ -172,7 +172,8 @@ trust = _all_of(
                  help="Probability that the interval holds the true latency."),
     click.option("--measure", type=click.Choice(["auto", "never", "always"]), default="auto",
                  show_default=True, help="auto: what the tolerance needs, if the target is this "
-                 "machine; never: look up and predict only; always: every cell again."),
+                 "machine; never: look up and predict only; always: every cell and the network "
+                 "again."),
 )  # fmt: skip
 
 untracked = click.option("--no-track", is_flag=True, help="Do not record this in MLflow.")

@@ -20,6 +20,7 @@ from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.model_folders import user_models_folder
+from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.family import shipped
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
@@ -114,8 +115,7 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
     """Whole networks of a target whose cells the store can name, 300 at most."""
     latest: dict[str, Measurement] = {}
     for record in store.measurements(target):
-        doubtful = "suspect" in record.labels.get("note", "")
-        if record.kind == "network" and record.latency_us is not None and not doubtful:
+        if record.kind == "network" and tells_latency(record):
             latest[record.signature] = record
     measured: list[MeasuredNetwork] = []
     partitions = store.breakdowns(target) if latest else ()

@@ -27,11 +27,11 @@ def device_of(target: Target, store: Store) -> Device:
     The data sheet of its device; else what its model in use was trained with; else, for this
     machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
     """
-    found = known_device(target, store)
-    if found is None:
+    device = known_device(target, store)
+    if device is None:
         keep_device(target, store, device_sheets.of_target(target))
-        found = known_device(target, store)
-    return found or device_sheets.of_target(target)
+        device = known_device(target, store)
+    return device or device_sheets.of_target(target)
 
 
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
@@ -45,6 +45,7 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
         np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
         config,
+        [dataset.cells[h].spread_share for h in chosen],
     )
 
 

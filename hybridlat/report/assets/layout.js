@@ -3,18 +3,37 @@
 const CELL = { width: 176, height: 44, head: 44, pad: 10, gap: 22, gutter: 46 };
 const KERNEL = { width: 156, height: 34 };
 
+// Links that decide the layout. Where there are many kernels, those that skip far ahead do not: in
+// a dense block each kernel reads all before it, and a way round everything for each of these
+// links takes minutes and shows nothing. They are drawn straight, behind the boxes.
+const MANY = 40, FAR = 4;
+const shortOf = (edges, count) => {
+  if (count <= MANY) return edges;
+  const rank = new Array(count).fill(0);
+  for (const [from, to] of [...edges].sort((a, b) => a[1] - b[1])) {
+    rank[to] = Math.max(rank[to], rank[from] + 1);
+  }
+  const nearest = new Map();
+  for (const [from, to] of edges) {
+    if (rank[from] > (nearest.get(to) ?? -1)) nearest.set(to, rank[from]);
+  }
+  return edges.filter(([from, to]) =>
+    rank[to] - rank[from] <= FAR || nearest.get(to) === rank[from]);
+};
+
 const dagreOf = (nodes, edges, options) => {
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "TB", marginx: 0, marginy: 0, ...options });
+  const ranker = nodes.length > MANY ? "longest-path" : "network-simplex";
+  graph.setGraph({ rankdir: "TB", marginx: 0, marginy: 0, ranker, ...options });
   graph.setDefaultEdgeLabel(() => ({}));
   nodes.forEach((node, i) => graph.setNode(String(i), { width: node.width, height: node.height }));
-  edges.forEach(([from, to]) => graph.setEdge(String(from), String(to)));
+  shortOf(edges, nodes.length).forEach(([from, to]) => graph.setEdge(String(from), String(to)));
   dagre.layout(graph);
   const corners = nodes.map((node, i) => {
     const found = graph.node(String(i));
     return { x: found.x - node.width / 2, y: found.y - node.height / 2 };
   });
-  const routes = edges.map(([from, to]) => graph.edge(String(from), String(to)).points);
+  const routes = edges.map(([from, to]) => graph.edge(String(from), String(to))?.points);
   return { corners, routes };
 };
 
@@ -29,7 +48,7 @@ const insideOf = (cell) => {
   if (Math.max(...boxes.map((b) => b.y)) > 900) foldIntoColumns(boxes, 1.2);
   const folded = boxes.some((b) => b.column > 0);
   const paths = edges.map(([from, to], i) =>
-    folded ? linkPath(boxes[from], boxes[to]) : routePath(routes[i]));
+    folded || !routes[i] ? linkPath(boxes[from], boxes[to]) : routePath(routes[i]));
   const inner = Math.max(...boxes.map((b) => b.x + KERNEL.width));
   const bottom = folded ? 14 : 0;
   const height = Math.max(...boxes.map((b) => b.y + KERNEL.height)) + CELL.head + CELL.pad
