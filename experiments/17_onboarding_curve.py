@@ -6,7 +6,7 @@ measured, the others are judged: no model, nor the one transferred from, has see
 kernels. ``--prior`` is a pack of another machine with the same engine; the model transferred from
 is trained on it here, without the judged networks.
 
-    python experiments/17_onboarding_curve.py --prior FOLDER [--half report] [--seeds 3]
+    python experiments/17_onboarding_curve.py --prior FOLDER [--half report] [--seeds 0 1 2]
 
 What to measure is chosen by the model's doubt or at random, with and without transfer; "as before"
 measures each cell in six visits, the smallest networks first, then random kernels. Settings were
@@ -335,7 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--prior", type=Path, required=True)
     parser.add_argument("--half", choices=("choose", "report"), default="report")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--minutes", type=float, nargs="+", default=MINUTES)
     parser.add_argument("--arms", nargs="+", help="beginnings of names of arms")
     given = parser.parse_args()
@@ -350,7 +350,7 @@ def main() -> None:
     for minutes in given.minutes:
         for arm in arms:
             found = []
-            for seed in range(given.seeds):
+            for seed in given.seeds:
                 played = play(world, arm, 60 * minutes, seed)
                 priors = (prior,) if arm.transfer and prior is not None else ()
                 found.append(judge(world, played, priors, seed))

@@ -117,18 +117,20 @@ def judge(folder: Path, count: int, gated: int) -> None:
     names = judges()
     random.Random(5).shuffle(names)
     names = names[:count]
-    first = {name: timed_us(NETS / f"{name}.onnx") for name in names}
     rows: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        rows[name] = {"first_us": timed_us(NETS / f"{name}.onnx")}
+        save(folder, rows)
     for name in names:
         found = hybridlat.predict(NETS / f"{name}.onnx", measure="never", store=store_of(folder))
         low, high = found.interval_us or (float("nan"), float("nan"))
-        rows[name] = {
-            "first_us": first[name], "unseen_us": found.latency_us, "unseen_low_us": low,
-            "unseen_high_us": high,
+        rows[name] |= {
+            "unseen_us": found.latency_us, "unseen_low_us": low, "unseen_high_us": high,
         }  # fmt: skip
+        save(folder, rows)
     for name in reversed(names):
         rows[name]["second_us"] = timed_us(NETS / f"{name}.onnx")
-    save(folder, rows)
+        save(folder, rows)
     for name in names[:gated]:
         began = time.perf_counter()
         found = hybridlat.predict(

@@ -1,11 +1,11 @@
 """Make a new device known: measure what teaches most within a time budget, then train.
 
-Everything is measured once, in portions of some seconds: whole networks that come with hybridlat
-together with their cells (they fit the composition and judge the model), and random realistic
-kernels. What a portion holds is chosen by what the model cannot know yet, for what it costs (see
-curriculum.py). The start is the model of another device with the same engine, where there is one.
-Everything measured is in the store at once, so a run that was cut off, or a second one, goes on
-where the first stopped.
+Nearly everything is measured once, in portions of some seconds: whole networks that come with
+hybridlat together with their cells (they fit the composition and judge the model), and random
+realistic kernels. What a portion holds is chosen by what the model cannot know yet, for what it
+costs (see curriculum.py). The start is the model of another device with the same engine, where
+there is one. Everything measured is in the store at once, so a run that was cut off, or a second
+one, goes on where the first stopped.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from hybridlat.training.transfer import kin_of
 from hybridlat.training.visit_costs import VISIT_MS
 
 ONBOARDING = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=VISIT_MS, network_visit_ms=100.0,
-    network_visits=2, differential_rounds=1,
+    rounds=1, processes=1, max_processes=3, spread_share=0.1, visit_ms=VISIT_MS,
+    network_visit_ms=100.0, network_visits=2, differential_rounds=1,
 )  # fmt: skip
-"""Many cells once are worth more than few cells often."""
+"""Many cells once are worth more than few cells often. What was disturbed (on a quiet machine one
+visit in forty) is looked at again, by another process."""
 READING_SHARE = 0.1
 """Part of the budget that reading networks may take before anything is measured."""
 DRAWING_SHARE = 0.15
@@ -47,8 +48,9 @@ DRAWING_SHARE = 0.15
 DRAWN_FOR_EACH = 3
 """Kernels drawn for each that there is time to measure."""
 _STARTING_S = 3.0  # a measuring process: what is left of a budget must be more than that
-_TRAINING_S = 60.0
+_TRAINING_S, _TRAINING_SHARE = 60.0, 0.12
 _LEAST_CELLS = 60
+_PACE_IN_NETWORKS = 20.0  # a cell that is measured inside its network against one by itself
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def onboard_target(
         work = _Work(backend, options, opened, settings or ONBOARDING, progress, on_message, seed)
         folder = nets or networks_folder()
         files = sorted(folder.glob("*.onnx")) if folder is not None else []
-        end = began + max(budget_s - _TRAINING_S, 0.5 * budget_s)
+        reserved_s = max(_TRAINING_S, _TRAINING_SHARE * budget_s)
+        end = began + max(budget_s - reserved_s, 0.5 * budget_s)
         work.learn(files, device, began, end, most_kernels)
         done, kernels, notes = work.networks_known(), work.kernels_measured, work.all_notes()
         known = sum(s.cells for s in opened.stats() if s.target == backend.target)
@@ -135,7 +138,7 @@ class _Work:
         self._done: set[str] = set()
         self._given_up: set[str] = set()
         self._notes: list[str] = []
-        self._pace = 1.0
+        self._pace = _PACE_IN_NETWORKS if self.measurer.needs_network else 1.0
 
     def learn(
         self, files: Sequence[Path], device: Device | None, began: float, end: float, most: int
@@ -258,6 +261,9 @@ class _Work:
         left_s = end - time.monotonic()
         if not requests or left_s <= 0:
             return 0
+        if len(requests) > 1 and self.measurer.needs_network:
+            # What needs its network is built with it, and a run of many cannot be cut.
+            return sum(self._run([request], end) for request in requests)
         settings = replace(self.settings, budget_s=left_s)
         try:
             records = self.measurer.measure(requests, self.store, settings, self.progress)

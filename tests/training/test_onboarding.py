@@ -10,9 +10,10 @@ import pytest
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
+from hybridlat.measuring.schedule import is_wanted
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.device import Device
-from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress
 from hybridlat.store import Store
 from hybridlat.training import onboarding
@@ -115,6 +116,14 @@ def test_what_an_engine_refuses_costs_only_itself(
     assert [note for note in found.notes if "conv was not measured: no kernel" in note]
     with Store(str(tmp_path / "s.db")) as store:
         assert len(list(store.measurements(kind="network"))) == 2
+
+
+def test_what_was_disturbed_is_looked_at_again() -> None:
+    calm, disturbed = Visit((100.0, 101.0, 102.0)), Visit((100.0, 400.0, 90.0))
+    assert not is_wanted(onboarding.ONBOARDING, 1, [calm])
+    assert is_wanted(onboarding.ONBOARDING, 1, [disturbed])
+    assert is_wanted(onboarding.ONBOARDING, 2, [calm, Visit((250.0, 251.0), process=1)])
+    assert not is_wanted(onboarding.ONBOARDING, 2, [calm, Visit((103.0, 104.0), process=1)])
 
 
 def test_a_budget_of_nothing_is_refused(nets: Path, tmp_path: Path) -> None:
