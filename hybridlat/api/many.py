@@ -95,8 +95,9 @@ class _Desk:
     """Where the calling process makes answers of what the workers say.
 
     A worker's estimate holds while nothing that it rests on has changed: with every cell on record
-    and the interval narrow enough the gate has nothing to ask. What was measured meanwhile may have
-    told what entering the engine costs, which only the target's own constants replace.
+    and the interval narrow enough the gate has nothing to ask, unless it wants whole networks to
+    calibrate the machine. What is measured meanwhile teaches about cells, constants and the
+    machine's pace, so from then on the calling process answers by itself.
     """
 
     predictor: Predictor
@@ -105,7 +106,7 @@ class _Desk:
 
     def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
         """The answer that one process alone would give."""
-        if isinstance(answer, Estimate) and not self._may_differ():
+        if isinstance(answer, Estimate) and not self._may_differ:
             return answer
         if isinstance(answer, HybridlatError):
             return answer
@@ -116,10 +117,14 @@ class _Desk:
                 return self._here(exported, Query(describe=self.query.describe))
         return self._here(item, self.query)
 
+    @property
     def _may_differ(self) -> bool:
-        return self.has_measured and not self.predictor._has_own_constants
+        if not self.predictor._may_measure:
+            return False
+        return self.has_measured or self.predictor._is_calibrating
 
     def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
         answer = _alone(self.predictor, item, query)
-        self.has_measured |= isinstance(answer, Estimate) and answer.measured_now > 0
+        if isinstance(answer, Estimate):
+            self.has_measured |= answer.measured_now > 0 or answer.network_measured_now
         return answer

@@ -226,9 +226,9 @@ class Predictor:
         return "measuring is switched off" if self.mode == "never" else self._why_not
 
     @property
-    def _has_own_constants(self) -> bool:
-        """Whether the target's constants were fitted to its whole networks."""
-        return self._data.has_composition
+    def _is_calibrating(self) -> bool:
+        """Whether whole networks are measured besides their cells."""
+        return self._data.is_calibrating
 
     def _remember(self, key: str, partition: Partition) -> None:
         """Take over how a network falls into cells, which another process found out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
@@ -36,7 +37,8 @@ class Workplace:
 
     ``settles`` False: it reads and lowers only, since its answers would not hold. ``may_measure``:
     only what records alone settle holds. ``has_store`` and ``node`` (the machine) tell a worker
-    whether the store that it sees is the same.
+    whether the store that it sees is the same. ``call``: what was loaded for another call of
+    ``predict_many`` is not used, for the store may hold more by now.
     """
 
     target: Target
@@ -50,6 +52,7 @@ class Workplace:
     why_not: str
     may_measure: bool
     settles: bool
+    call: str
 
     @classmethod
     def of(cls, predictor: Predictor) -> Workplace:
@@ -67,6 +70,7 @@ class Workplace:
             why_not=predictor._reason,
             may_measure=predictor._may_measure,
             settles=predictor.mode != "always" and not store.is_in_memory,
+            call=uuid.uuid4().hex,
         )
 
 

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 @options.device
 @options.store
 @options.seed
+@options.jobs
 @options.untracked
 @options.as_json
 def evaluate(
@@ -82,6 +83,7 @@ def evaluate(
     markdown: Path | None,
     store: str | None,
     seed: int,
+    jobs: int,
     no_track: bool,
     as_json: bool,
 ) -> None:
@@ -117,9 +119,10 @@ def evaluate(
             _show(new, report)
 
     try:
-        evaluation.evaluate_targets(
-            targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
-        )
+        with options.at_once(jobs):
+            evaluation.evaluate_targets(
+                targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
+            )
     finally:
         # What was judged before an interruption or a failure is not lost.
         if rows and markdown is not None:

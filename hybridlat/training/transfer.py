@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.model_folders import model_folders, read_model, read_target, readable
+from hybridlat.estimate.sibling import sibling_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
@@ -19,25 +18,9 @@ _LAUNCH_US = 1.0  # of a kernel that no model knows, on top of its roofline
 
 
 def kin_of(target: Target) -> tuple[Target, CellModel] | None:
-    """The model of another device, with the engine, precision and threads of ``target``.
-
-    Of several the one whose threads agree, then the user's own, then the first by name. None where
-    there is no such model, or none that can be read.
-    """
-    found: dict[str, tuple[bool, Target, Path]] = {}
-    for folder in reversed(model_folders(None)):
-        other = readable(read_target, folder)
-        if (
-            other is not None
-            and other.device != target.device
-            and (other.engine, other.precision) == (target.engine, target.precision)
-        ):
-            found[other.folder] = (other.threads != target.threads, other, folder)
-    for _, other, folder in sorted(found.values()):
-        model = readable(read_model, folder)
-        if model is not None:
-            return other, model
-    return None
+    """The model of another device, with the engine, precision and threads of ``target``."""
+    sibling = sibling_of(target)
+    return None if sibling is None else (sibling.target, sibling.model)
 
 
 def start_us(

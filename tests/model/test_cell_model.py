@@ -1,6 +1,7 @@
 """The learned model: accuracy on a made-up accelerator, intervals, trust, files, lightness."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
-from hybridlat.model.cell_model import CellModel, read_device
+from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel, read_device
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.geometry import geometry
@@ -93,6 +94,18 @@ def test_an_operator_never_seen_has_no_latency(model: CellModel) -> None:
     assert made.interval_us is None
     assert not made.trusted
     assert made.reason == "operator never seen in training: Softmax"
+
+
+def test_a_new_operator_of_a_known_kind_has_a_wide_interval(model: CellModel) -> None:
+    """Its formula is known, not its speed: that of whole numbers is another than that of floats."""
+    name = re.search(r"node ([^@]*)@", TEST[0])
+    assert name is not None
+    known, new = model.predict([TEST[0], TEST[0].replace(f"node {name[1]}@", "node ConvInteger@")])
+    assert known.interval_us is not None and new.interval_us is not None
+    assert new.latency_us is not None and not new.trusted
+    assert "never seen in training: ConvInteger" in new.reason
+    assert new.interval_us[1] / new.interval_us[0] > UNKNOWN_FACTOR**2
+    assert known.interval_us[1] / known.interval_us[0] < UNKNOWN_FACTOR**2
 
 
 def test_sizes_that_training_never_met_together_are_strange() -> None:

@@ -23,7 +23,7 @@ const shortOf = (edges, count) => {
 
 const dagreOf = (nodes, edges, options) => {
   const graph = new dagre.graphlib.Graph();
-  const ranker = nodes.length > MANY ? "longest-path" : "network-simplex";
+  const ranker = nodes.length > MANY ? "tight-tree" : "network-simplex";
   graph.setGraph({ rankdir: "TB", marginx: 0, marginy: 0, ranker, ...options });
   graph.setDefaultEdgeLabel(() => ({}));
   nodes.forEach((node, i) => graph.setNode(String(i), { width: node.width, height: node.height }));
@@ -45,7 +45,7 @@ const insideOf = (cell) => {
     cell.kernels.map(() => KERNEL), edges, { ranksep: 18, nodesep: 12 });
   const boxes = corners.map((corner) => ({ ...corner, ...KERNEL, column: 0 }));
   // Dozens of kernels under one another would be a thread: as wide as high reads better.
-  if (Math.max(...boxes.map((b) => b.y)) > 900) foldIntoColumns(boxes, 1.2);
+  if (Math.max(...boxes.map((b) => b.y)) > 900) foldToFit(boxes, 1200, 1000);
   const folded = boxes.some((b) => b.column > 0);
   const paths = edges.map(([from, to], i) =>
     folded || !routes[i] ? linkPath(boxes[from], boxes[to]) : routePath(routes[i]));
@@ -57,8 +57,8 @@ const insideOf = (cell) => {
     width: Math.max(inner + 2 * CELL.pad, CELL.width), height };
 };
 
-// Boxes of all places, links between them, and the size of the whole for a panel of that aspect.
-const layoutOf = (net, open, aspect) => {
+// Boxes of all places, links between them, and the size of the whole for a panel of that size.
+const layoutOf = (net, open, wide, tall) => {
   const boxes = net.places.map((place, i) => {
     const inside = open.has(i) ? insideOf(net.cells[place.cell]) : null;
     return inside ? { ...inside, inside } : { width: CELL.width, height: CELL.height };
@@ -68,18 +68,31 @@ const layoutOf = (net, open, aspect) => {
   dagreOf(boxes, links, { ranksep: CELL.gap, nodesep: CELL.gap }).corners.forEach((corner, i) => {
     Object.assign(boxes[i], corner, { column: 0 });
   });
-  foldIntoColumns(boxes, aspect);
-  const width = Math.max(...boxes.map((b) => b.x + b.width));
-  const height = Math.max(...boxes.map((b) => b.y + b.height));
-  return { boxes, links, width, height };
+  foldToFit(boxes, wide, tall);
+  return { boxes, links, ...sizeOf(boxes) };
 };
 
-const foldIntoColumns = (boxes, aspect) => {
+const sizeOf = (boxes) => ({
+  width: Math.max(...boxes.map((b) => b.x + b.width)),
+  height: Math.max(...boxes.map((b) => b.y + b.height)),
+});
+
+// As many columns as let the boxes be largest in a panel of that size; the fewer of equals.
+const foldToFit = (boxes, wide, tall) => {
+  let best = { scale: 0 };
+  for (let columns = 1; columns <= 14; columns += 1) {
+    const folded = boxes.map((box) => ({ ...box }));
+    foldIntoColumns(folded, columns);
+    const size = sizeOf(folded);
+    const scale = Math.min(wide / (size.width + 16), tall / (size.height + 36), 1.15);
+    if (scale > best.scale * 1.02) best = { scale, folded };
+  }
+  best.folded.forEach((box, i) => Object.assign(boxes[i], box));
+};
+
+const foldIntoColumns = (boxes, columns) => {
   const order = [...boxes].sort((a, b) => a.y - b.y);
-  const tall = Math.max(...order.map((b) => b.y + b.height));
-  const wide = Math.max(...order.map((b) => b.width)) + CELL.gutter;
-  const columns = Math.max(1, Math.round(Math.sqrt((aspect * tall) / wide)));
-  const limit = tall / columns;
+  const limit = Math.max(...order.map((b) => b.y + b.height)) / columns;
   let start = 0, bottom = 0, column = 0;
   for (const box of order) {
     // A border between columns only where nothing drawn above reaches below it.
