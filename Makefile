@@ -39,7 +39,7 @@ check:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
 	@echo "Open build/site/index.html"
 
 # The wheel is installed outside the repository, and the pages' commands are those of that

@@ -6,6 +6,8 @@ places on the site and in a clone.
 
 from __future__ import annotations
 
+from typing import Any
+
 import hybridlat
 
 project = "hybridlat"
@@ -24,6 +26,7 @@ exclude_patterns = ["**/.*", ".*", "build", "dist", "hybridlat", "tests"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 4
+smartquotes = False  # they make one dash of the two before an option
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -36,3 +39,18 @@ html_static_path: list[str] = []
 html_extra_path = ["site_root"]
 html_copy_source = False
 html_show_sphinx = False
+
+
+def _examples_are_code(_app: Any, _what: str, _name: str, _thing: Any, _options: Any,
+                       lines: list[str]) -> None:  # fmt: skip
+    """Docstrings set examples off by four spaces; reStructuredText wants them announced."""
+    for place in range(len(lines) - 2, -1, -1):
+        starts = not lines[place].strip() and lines[place + 1].startswith("    ")
+        before = next((line for line in reversed(lines[:place]) if line.strip()), "")
+        if starts and not before.startswith(" ") and not before.endswith("::"):
+            lines[place : place + 1] = ["", "::", ""]
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this."""
+    app.connect("autodoc-process-docstring", _examples_are_code)

@@ -18,7 +18,7 @@ Result, 21 November 2026 (sum of the profile against the engine's own median):
 Five engines of two GPUs are few. What they say: a profile's sum is too high by 2 to 38 %, the more
 the shorter the layers are, and a constant that is fitted on one network leaves 1 % on another of
 the same GPU. It differs between GPUs, so it has to be fitted on each, with one engine whose latency
-is known: ``hybridlat.readers.trtexec.report`` does that and shows it.
+is known: ``experiments.trtexec_profile.report`` does that and shows it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from hybridlat.measuring.trtexec import ProfiledEngine, fit_constant
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from experiments.trtexec_profile import ProfiledEngine, fit_constant
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "trt_layer_profiles"
 

@@ -91,7 +91,7 @@ def skeleton(output: str) -> list[str]:
     Without notes as well: what an engine folds depends on its version.
     """
     timed = re.sub(r"(answered in [0-9.]+) m?s", r"\1", output)  # a busy machine needs seconds
-    before, _, _ = timed.partition("\nNote: ")
+    before, _, _ = timed.partition("\nNot run: ")[0].partition("\nNote: ")
     rows = [re.sub(r"[0-9.,–█▏▎▍▌▋▊▉±]+", "#", line) for line in before.splitlines()]
     return sorted(" ".join(row.split()).removeprefix("# ") for row in rows)
 

@@ -19,7 +19,7 @@ from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
 from hybridlat.model.family import served
 from hybridlat.report import compare
-from hybridlat.schema import estimate, measurement
+from hybridlat.schema import checkup, estimate, measurement
 from hybridlat.store import packs, tables
 from tests.report.estimates import untrusted
 
@@ -38,6 +38,7 @@ FORMATS = {
     "journal": journal.FORMAT,
     "imported partition": network_partitions._FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
+    "checkup": checkup.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
 }
 

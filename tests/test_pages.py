@@ -109,6 +109,24 @@ def test_latencies_shown_are_near_what_is_said(here: Place) -> None:
     assert float(found[1]) == pytest.approx(float(printed[1]), rel=float(printed[2]) / 100)
 
 
+def test_every_picture_is_made_by_a_script() -> None:
+    """A page's picture lies where a script writes it, and a script names it."""
+    scripts = [*ROOT.glob("docs/*.py"), *ROOT.glob("experiments/*.py")]
+    named = "".join(script.read_text(encoding="utf-8") for script in scripts)
+    shown = {
+        (page.parent / picture).resolve()
+        for page in [*PAGES, *ROOT.glob("experiments/*.md")]
+        for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert len(shown) >= 4
+    assert {path.parent for path in shown} <= {
+        ROOT / "docs" / "pictures",
+        ROOT / "experiments" / "figures",
+    }
+    assert not [path.name for path in shown if not path.is_file()]
+    assert not [path.name for path in shown if path.stem.partition("_")[0] not in named]
+
+
 def test_what_the_pages_point_at_is_there() -> None:
     missing = [
         f"{name_of(page)}: {target}"

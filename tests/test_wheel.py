@@ -39,11 +39,15 @@ def test_all_that_is_shipped_is_in_it(wheel: zipfile.ZipFile) -> None:
     assert not {f"hybridlat/_shipped/{name}" for name in shipped} - names
 
 
-def test_what_runs_on_boards_is_in_it(wheel: zipfile.ZipFile) -> None:
-    names = set(wheel.namelist())
-    board = [path for path in (ROOT / "hybridlat" / "board").iterdir() if path.is_file()]
-    assert not {path.relative_to(ROOT).as_posix() for path in board} - names
-    assert "hybridlat/py.typed" in names
+def test_the_package_is_in_it_with_what_boards_and_pages_need(wheel: zipfile.ZipFile) -> None:
+    package = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "hybridlat").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"hybridlat/py.typed", "hybridlat/board/run.sh"} <= package
+    assert [name for name in package if name.endswith(".js")], "libraries of the report's page"
+    assert not package - set(wheel.namelist())
 
 
 def test_it_is_small_and_holds_nothing_else(wheel: zipfile.ZipFile) -> None:

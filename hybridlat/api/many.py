@@ -66,7 +66,7 @@ def _told(
 def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
     started = time.perf_counter()
     try:
-        return predictor.estimate_of(item.opened(query), started, query.describe)
+        return predictor._estimate_of(item.opened(query), started, query.describe)
     except HybridlatError as error:
         return error
 
@@ -74,14 +74,14 @@ def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | Hybridl
 def _by_workers(
     predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
 ) -> Iterator[Estimate | HybridlatError]:
-    place = Workplace.of(predictor)
+    workplace = Workplace.of(predictor)
     desk = _Desk(predictor, query)
     length = 1
     while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
         chunks = [window[i : i + length] for i in range(0, len(window), length)]
         seconds = 0.0
         for chunk, (took_s, answers) in zip(
-            chunks, crew.answers(place, query, chunks), strict=True
+            chunks, crew.answers(workplace, query, chunks), strict=True
         ):
             seconds += took_s
             for item, answer in zip(chunk, answers, strict=True):
@@ -95,8 +95,9 @@ class _Desk:
     """Where the calling process makes answers of what the workers say.
 
     A worker's estimate holds while nothing that it rests on has changed: with every cell on record
-    and the interval narrow enough the gate has nothing to ask. What was measured meanwhile may have
-    told what entering the engine costs, which only the target's own constants replace.
+    and the interval narrow enough the gate has nothing to ask, unless it wants whole networks to
+    calibrate the machine. What is measured meanwhile teaches about cells, constants and the
+    machine's pace, so from then on the calling process answers by itself.
     """
 
     predictor: Predictor
@@ -105,21 +106,25 @@ class _Desk:
 
     def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
         """The answer that one process alone would give."""
-        if isinstance(answer, Estimate) and not self._may_differ():
+        if isinstance(answer, Estimate) and not self._may_differ:
             return answer
         if isinstance(answer, HybridlatError):
             return answer
         if isinstance(answer, Reading):
-            self.predictor.remember(answer.key, answer.partition)
+            self.predictor._remember(answer.key, answer.partition)
             if answer.model is not None:
                 exported = replace(item, source=answer.model, example=None)
                 return self._here(exported, Query(describe=self.query.describe))
         return self._here(item, self.query)
 
+    @property
     def _may_differ(self) -> bool:
-        return self.has_measured and not self.predictor.has_own_constants
+        if not self.predictor._may_measure:
+            return False
+        return self.has_measured or self.predictor._is_calibrating
 
     def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
-        found = _alone(self.predictor, item, query)
-        self.has_measured |= isinstance(found, Estimate) and found.measured_now > 0
-        return found
+        answer = _alone(self.predictor, item, query)
+        if isinstance(answer, Estimate):
+            self.has_measured |= answer.measured_now > 0 or answer.network_measured_now
+        return answer

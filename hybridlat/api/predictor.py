@@ -77,7 +77,7 @@ class Predictor:
             raise InputError(f"measure={measure!r}: choose auto, never or always")
         if device is not None and target is None:
             raise InputError("device says what the target's device is: give a target as well")
-        self.sheet = read(device) if isinstance(device, str | Path) else device
+        self._sheet = read(device) if isinstance(device, str | Path) else device
         self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
         self.progress, self.settings = progress, settings
         self.store = Store(store)
@@ -169,33 +169,33 @@ class Predictor:
         sizes = several_batches(batch)
         if sizes is None:
             opened = open_source(source, input, one_batch(batch), shapes, name)
-            return self.estimate_of(opened, started, describe)
-        found = []
+            return self._estimate_of(opened, started, describe)
+        estimates = []
         for size in sizes:
             opened = open_source(source, input, size, shapes, name)
-            found.append(self.estimate_of(opened, started, describe))
+            estimates.append(self._estimate_of(opened, started, describe))
             started = time.perf_counter()
-        return found
+        return estimates
 
-    def estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
+    def _estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""
         file = opened.file
-        estimate = self._for(file)._estimate_of(opened, started, describe)
+        estimate = self._for(file)._estimate(opened, started, describe)
         answered = Target.parse(estimate.target)
         notes = precision_notes(self.asked or answered, file.precision.name, str(file.precision))
         return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate
 
-    def _estimate_of(self, opened: Opened, started: float, describe: bool) -> Estimate:
+    def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self.partition(opened)
+        partition = self._partition(opened)
         request = Request(
             file,
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_cells, batch, shapes) if self.may_measure else None,
+            measure=partial(self._measure_now, batch, shapes) if self._may_measure else None,
             remeasure=self.mode == "always",
-            why_not=self.why_not,
+            why_not=self._reason,
             started=started,
             network=partial(file.network, batch, shapes),
             describe=describe,
@@ -211,26 +211,26 @@ class Predictor:
 
     def _device(self) -> AbstractContextManager[object]:
         """The data sheet given, in force for the target's device."""
-        if self.sheet is None:
+        if self._sheet is None:
             return nullcontext()
-        return with_sheet(self.sheet, self.target.device)
+        return with_sheet(self._sheet, self.target.device)
 
     @property
-    def may_measure(self) -> bool:
+    def _may_measure(self) -> bool:
         """Whether the gate may ask for measurements."""
         return self.mode != "never" and self.backend is not None
 
     @property
-    def why_not(self) -> str:
+    def _reason(self) -> str:
         """Why nothing is measured, where nothing is."""
         return "measuring is switched off" if self.mode == "never" else self._why_not
 
     @property
-    def has_own_constants(self) -> bool:
-        """Whether the target's constants were fitted to its whole networks."""
-        return self._data.has_composition
+    def _is_calibrating(self) -> bool:
+        """Whether whole networks are measured besides their cells."""
+        return self._data.is_calibrating
 
-    def remember(self, key: str, partition: Partition) -> None:
+    def _remember(self, key: str, partition: Partition) -> None:
         """Take over how a network falls into cells, which another process found out."""
         self._partitioner.remember(key, partition)
 
@@ -293,10 +293,8 @@ class Predictor:
         Cells that are known are not measured again unless ``remeasure``. Raises BackendUnavailable
         when the target is not this machine.
         """
-        from hybridlat.graph.signature import sign
         from hybridlat.measuring.measurer import MeasureRequest
         from hybridlat.measuring.report import report_of, sum_of_cells_us
-        from hybridlat.schema.measurement import Breakdown
 
         if self.backend is None:
             raise BackendUnavailable(self._why_not)
@@ -307,7 +305,7 @@ class Predictor:
             return right.measure(
                 source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
             )
-        partition = self.partition(opened)
+        partition = self._partition(opened)
         missing: list[str] = []
         known = 0
         if what in ("cells", "both"):
@@ -318,21 +316,20 @@ class Predictor:
         whole = what in ("network", "both")
         request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
         records = self._measure(request, self.settings or MeasurementConfig())
-        cells = tuple((use.signature, use.count) for use in partition.uses)
-        labels = {"network": file.label}
-        breakdown = Breakdown(self.target, file.label, sign(network).hash, cells, labels=labels)
-        self.store.add_breakdowns([breakdown])
+        self._keep_breakdown(file, partition)
         self._data.forget([record.signature for record in records])
         return report_of(
             file.name,
             self.target,
             records,
             known=known,
-            sum_of_cells_us=sum_of_cells_us(self.store, self.target, cells),
+            sum_of_cells_us=sum_of_cells_us(
+                self.store, self.target, [(use.signature, use.count) for use in partition.uses]
+            ),
             elapsed_s=time.perf_counter() - started,
         )
 
-    def partition(self, opened: Opened) -> Partition:
+    def _partition(self, opened: Opened) -> Partition:
         """How a network falls into cells on this target, at the precision of its file."""
         partitioner = self._for(opened.file)._partitioner
         return partitioner.partition(opened.file, opened.batch, opened.shapes)
@@ -345,17 +342,28 @@ class Predictor:
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
         return {h: signature.read(texts[h], ops[h][:60]) for h in hashes}
 
-    def _measure_cells(
+    def _measure_now(
         self, batch: int | None, shapes: Shapes | None, file: OnnxFile, partition: Partition,
-        hashes: Sequence[str],
+        hashes: Sequence[str], whole: bool,
     ) -> None:  # fmt: skip
-        """Measure these cells now and keep the records; the knowledge sees them afterwards."""
+        """Measure these cells, and the network if ``whole``, and keep the records."""
         from hybridlat.measuring.measurer import MeasureRequest
 
         network = file.network(batch, shapes)
-        request = MeasureRequest(file.label, network, self._cells(partition, hashes))
+        request = MeasureRequest(file.label, network, self._cells(partition, hashes), whole)
         self._measure(request, self.settings or ON_DEMAND)
+        if whole:
+            self._keep_breakdown(file, partition)
         self._data.forget(hashes)
+
+    def _keep_breakdown(self, file: OnnxFile, partition: Partition) -> None:
+        """How the network falls into cells: what makes its latency teach about them."""
+        from hybridlat.schema.measurement import Breakdown
+
+        cells = tuple((use.signature, use.count) for use in partition.uses)
+        labels = {"network": file.label}
+        breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
+        self.store.add_breakdowns([breakdown])
 
     def _measure(self, request: MeasureRequest, settings: MeasurementConfig) -> list[Measurement]:
         from hybridlat.measuring.measurer import measurer_of

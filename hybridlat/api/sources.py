@@ -90,14 +90,14 @@ def several_batches(batch: object) -> list[int] | None:
     return [size for item in batch if (size := one_batch(item)) is not None]
 
 
-def name_of(source: Source, place: int) -> str | None:
+def name_of(source: Source, index: int) -> str | None:
     """What to call a source without a name of its own, by its place; None for one that has one."""
     if isinstance(source, bytes | bytearray | memoryview):
-        return f"network {place}"
+        return f"network {index}"
     if torch_export.is_module(source):
-        return f"{type(source).__name__} {place}"
+        return f"{type(source).__name__} {index}"
     graph = getattr(source, "graph", None)
-    return f"network {place}" if graph is not None and not graph.name else None
+    return f"network {index}" if graph is not None and not graph.name else None
 
 
 # ---- many of them ------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ class Item:
 
 def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:
     """The networks with their names; a module may stand in a tuple with its own input."""
-    for place, source in enumerate(sources):
+    for index, source in enumerate(sources):
         example = None
         if isinstance(source, tuple):
             source, example = source
-        yield Item(source, name_of(source, place), example)
+        yield Item(source, name_of(source, index), example)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
@@ -36,7 +37,8 @@ class Workplace:
 
     ``settles`` False: it reads and lowers only, since its answers would not hold. ``may_measure``:
     only what records alone settle holds. ``has_store`` and ``node`` (the machine) tell a worker
-    whether the store that it sees is the same.
+    whether the store that it sees is the same. ``call``: what was loaded for another call of
+    ``predict_many`` is not used, for the store may hold more by now.
     """
 
     target: Target
@@ -50,6 +52,7 @@ class Workplace:
     why_not: str
     may_measure: bool
     settles: bool
+    call: str
 
     @classmethod
     def of(cls, predictor: Predictor) -> Workplace:
@@ -63,10 +66,11 @@ class Workplace:
             node=platform.node(),
             tolerance=predictor.tolerance,
             confidence=predictor.confidence,
-            device=predictor.sheet,
-            why_not=predictor.why_not,
-            may_measure=predictor.may_measure,
+            device=predictor._sheet,
+            why_not=predictor._reason,
+            may_measure=predictor._may_measure,
             settles=predictor.mode != "always" and not store.is_in_memory,
+            call=uuid.uuid4().hex,
         )
 
 
@@ -85,15 +89,15 @@ Answer: TypeAlias = "Estimate | HybridlatError | Reading"
 class _Reader(Predictor):
     """A predictor in a worker: for the target that it is told, and it never measures."""
 
-    def __init__(self, place: Workplace) -> None:
-        self._place = place
+    def __init__(self, workplace: Workplace) -> None:
+        self._place = workplace
         super().__init__(
-            place.target, store=place.store, tolerance=place.tolerance,
-            confidence=place.confidence, device=place.device,
+            workplace.target, store=workplace.store, tolerance=workplace.tolerance,
+            confidence=workplace.confidence, device=workplace.device,
         )  # fmt: skip
-        self.asked = place.asked
-        elsewhere = platform.node() != place.node
-        if not self.store.exists if place.has_store else self.store.exists and elsewhere:
+        self.asked = workplace.asked
+        elsewhere = platform.node() != workplace.node
+        if not self.store.exists if workplace.has_store else self.store.exists and elsewhere:
             raise StoreError(
                 f"a worker does not see the store {self.store.url}: give one that all workers "
                 "reach under the same name, on a shared folder or a database server"
@@ -109,10 +113,10 @@ class _Reader(Predictor):
             started = time.perf_counter()
             opened = item.opened(query)
             if self._place.settles:
-                estimate = self.estimate_of(opened, started, query.describe)
+                estimate = self._estimate_of(opened, started, query.describe)
                 if not self._place.may_measure or _is_settled(estimate):
                     return estimate
-            partition = self.partition(opened)
+            partition = self._partition(opened)
             if self.store.is_in_memory:  # nobody else finds the texts there
                 hashes = [use.signature for use in partition.uses]
                 partition = replace(partition, texts=self._data.texts(partition, hashes))
@@ -131,24 +135,24 @@ def _is_settled(estimate: Estimate) -> bool:
 _readers: list[_Reader] = []  # of this worker: it keeps what it has loaded
 
 
-def answer_chunk(place: Workplace, query: Query, chunk: Chunk) -> tuple[float, list[Answer]]:
+def answer_chunk(workplace: Workplace, query: Query, chunk: Chunk) -> tuple[float, list[Answer]]:
     """In a worker: the answers to a chunk, and the seconds that they took."""
     started = time.perf_counter()
     try:
-        reader = _reader_of(place)
+        reader = _reader_of(workplace)
     except HybridlatError as error:
         return 0.0, [error] * len(chunk)
     answers = [reader.answer(item, query) for item in chunk]
     return time.perf_counter() - started, answers
 
 
-def _reader_of(place: Workplace) -> _Reader:
+def _reader_of(workplace: Workplace) -> _Reader:
     for reader in _readers:
-        if reader._place == place:
+        if reader._place == workplace:
             return reader
     while _readers:
         _readers.pop().close()
-    _readers.append(_Reader(place))
+    _readers.append(_Reader(workplace))
     return _readers[0]
 
 
@@ -173,13 +177,13 @@ class Crew:
     count: int
 
     def answers(
-        self, place: Workplace, query: Query, chunks: Sequence[Chunk]
+        self, workplace: Workplace, query: Query, chunks: Sequence[Chunk]
     ) -> Iterator[tuple[float, list[Answer]]]:
         """The answers to each chunk, in order. A chunk over which workers die is taken apart."""
         done = 0
         while done < len(chunks):
             try:
-                for answers in self._run(place, query, chunks[done:]):
+                for answers in self._run(workplace, query, chunks[done:]):
                     yield answers
                     done += 1
             except Exception as error:
@@ -188,35 +192,35 @@ class Crew:
                 _log.warning("a worker died, and is replaced: %s", _first_line(error))
                 # One of those that were under way did it: each by itself, then together again.
                 for chunk in chunks[done : done + 2 * self.count]:
-                    yield self._carefully(place, query, chunk)
+                    yield self._carefully(workplace, query, chunk)
                     done += 1
 
     def _run(
-        self, place: Workplace, query: Query, chunks: Sequence[Chunk]
+        self, workplace: Workplace, query: Query, chunks: Sequence[Chunk]
     ) -> Iterator[tuple[float, list[Answer]]]:
         import joblib
 
         call = joblib.delayed(answer_chunk)
-        found = self.parallel(call(place, query, chunk) for chunk in chunks)
+        results = self.parallel(call(workplace, query, chunk) for chunk in chunks)
         try:
-            for answers in found:  # noqa: UP028  `yield from` would close it with a warning
+            for answers in results:  # noqa: UP028  `yield from` would close it with a warning
                 yield answers
         finally:
             with warnings.catch_warnings():  # what was asked for in advance is not wanted any more
                 warnings.simplefilter("ignore")
-                found.close()
+                results.close()
 
     def _carefully(
-        self, place: Workplace, query: Query, chunk: Chunk
+        self, workplace: Workplace, query: Query, chunk: Chunk
     ) -> tuple[float, list[Answer]]:
         """One chunk by itself; if its worker dies again, each of its networks by itself."""
         try:
-            [found] = self._run(place, query, [chunk])
+            [result] = self._run(workplace, query, [chunk])
         except Exception as error:
             if not _is_death(error):
                 raise
             if len(chunk) > 1:
-                parts = [self._carefully(place, query, [item]) for item in chunk]
+                parts = [self._carefully(workplace, query, [item]) for item in chunk]
                 return sum(part[0] for part in parts), [part[1][0] for part in parts]
             name = chunk[0].label
             return 0.0, [
@@ -225,7 +229,7 @@ class Crew:
                     "export it anew, or predict it by itself to see why"
                 )
             ]
-        return found
+        return result
 
 
 def _is_death(error: Exception) -> bool:

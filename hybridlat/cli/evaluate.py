@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="TARGET",
     shell_complete=options.complete_target,
-    help="Judge this target; may be repeated. Every target with records unless given.",
+    help="Evaluate this target; may be repeated. Every target with records unless given.",
 )
 @click.option(
     "--nets",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Judge only the networks named as the ONNX files of DIR.",
+    help="Evaluate only the networks named as the ONNX files of DIR.",
 )
 @click.option(
     "--regime",
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     "baselines",
     multiple=True,
     metavar="NAME",
-    help="Judge this baseline beside it; may be repeated. All unless given; `no` for none.",
+    help="Evaluate this baseline too; may be repeated. All unless given; `no` for none.",
 )
 @click.option(
     "--where",
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 @options.device
 @options.store
 @options.seed
+@options.jobs
 @options.untracked
 @options.as_json
 def evaluate(
@@ -82,10 +83,11 @@ def evaluate(
     markdown: Path | None,
     store: str | None,
     seed: int,
+    jobs: int,
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Judge predictions on held-out networks, beside every baseline, from the records alone.
+    """Evaluate predictions on held-out networks, beside every baseline, from the records alone.
 
     Targets of which whole networks were measured are judged by network: `measured` (all cells
     known), `unseen` (none), `gated@T` (the gate asks for cells until the tolerance is met). Others
@@ -117,9 +119,10 @@ def evaluate(
             _show(new, report)
 
     try:
-        evaluation.evaluate_targets(
-            targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
-        )
+        with options.at_once(jobs):
+            evaluation.evaluate_targets(
+                targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
+            )
     finally:
         # What was judged before an interruption or a failure is not lost.
         if rows and markdown is not None:

@@ -38,9 +38,10 @@ COMMANDS: Mapping[str, Entry] = {
     "compare": Entry("compare", "compare", "Compare networks, cell by cell."),
     "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, then train."),
     "train": Entry("train", "train", "Train a model; it is promoted only if it is not worse."),
-    "evaluate": Entry("evaluate", "evaluate", "Judge predictions on held-out networks."),
+    "evaluate": Entry("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
     "targets": Entry("targets", "targets", "List the targets, and what is known of each."),
     "store": Entry("store", "store", "Manage the measurements that are kept."),
+    "doctor": Entry("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
     "plan": Entry("plan", "plan", "Write a plan that measures on another device."),
     "import": Entry("plan", "import_", "Import what a plan measured."),
     "lower": Entry("lower", "lower", "Show the kernels that an engine makes of a network."),
@@ -93,9 +94,9 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
               help="Show the version and exit.")  # fmt: skip
-@click.option("-v", "--verbose", is_flag=True, help="Say on standard error what is being done.")
+@click.option("-v", "--verbose", is_flag=True, help="Log to standard error what is being done.")
 @click.option("--debug", is_flag=True,
-              help="Say all of it, and where an error arose (or HYBRIDLAT_DEBUG=1).")  # fmt: skip
+              help="Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1).")  # fmt: skip
 @click.pass_context
 def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     """The latency of a CNN: measured where it can be, predicted where it cannot.

@@ -49,9 +49,12 @@ def onboard(
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Measure networks, their cells and random kernels on this machine, then train.
+    """Learn this machine within a budget: measure what teaches most, then train.
 
-    Run it again and it goes on where it stopped: nothing is measured twice.
+    Networks with their cells and random kernels are measured once each, in portions that are
+    chosen by what the model cannot know yet. The start is the model of another device with the
+    same engine, where there is one. One network in five is held out, and judges the model at the
+    end. Run it again and it goes on where it stopped: nothing is measured twice.
     """
     from hybridlat.engines.resolution import resolve
     from hybridlat.errors import BackendUnavailable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -41,6 +42,22 @@ def _shapes(
         if shapes.setdefault(name, shape) != shape:
             raise click.BadParameter(f"the input {name!r} is given two shapes")
     return shapes
+
+
+def _not_zero(_context: click.Context, _parameter: click.Parameter, count: int) -> int:
+    if count == 0:
+        raise click.BadParameter("0 processes do nothing: give 1 or more, or -1 for one a core")
+    return count
+
+
+def at_once(count: int) -> AbstractContextManager[object]:
+    """What is fitted meanwhile is fitted by so many processes; see ``--jobs``."""
+    if count == 1:
+        return nullcontext()
+    import joblib
+
+    configured: AbstractContextManager[object] = joblib.parallel_config(n_jobs=count)
+    return configured
 
 
 def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -146,7 +163,8 @@ shape = click.option("--shape", "shapes", type=SHAPE, multiple=True, callback=_s
                      help="Shape of an input; may be repeated.")  # fmt: skip
 sizes = _all_of(batch, shape)
 jobs = click.option("--jobs", type=click.IntRange(min=-1), default=1, show_default=True,
-                    metavar="N", help="Processes that work at once; -1: one a core.")  # fmt: skip
+                    callback=_not_zero, metavar="N",
+                    help="Processes that work at once; -1: one a core.")  # fmt: skip
 trust = _all_of(
     click.option("--tolerance", type=TOLERANCE, default="5%", show_default=True, metavar="SHARE",
                  help="How wide the interval may be to each side."),
@@ -154,7 +172,8 @@ trust = _all_of(
                  help="Probability that the interval holds the true latency."),
     click.option("--measure", type=click.Choice(["auto", "never", "always"]), default="auto",
                  show_default=True, help="auto: what the tolerance needs, if the target is this "
-                 "machine; never: look up and predict only; always: every cell again."),
+                 "machine; never: look up and predict only; always: every cell and the network "
+                 "again."),
 )  # fmt: skip
 
 untracked = click.option("--no-track", is_flag=True, help="Do not record this in MLflow.")

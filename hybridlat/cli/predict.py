@@ -48,18 +48,18 @@ class _Run:
         """Whether networks are shown one after another, as they are answered."""
         return len(self.batches) * len(self.targets) == 1
 
-    def take(self, place: tuple[int, int, int], answer: Estimate | HybridlatError) -> None:
+    def take(self, key: tuple[int, int, int], answer: Estimate | HybridlatError) -> None:
         """Keep an answer; what is wrong with one of several costs only itself, and is told once."""
         if isinstance(answer, HybridlatError):
             if self.is_single:
                 raise answer
-            self.reasons[place] = str(answer)
+            self.reasons[key] = str(answer)
             self.codes.add(answer.exit_code)
             if str(answer) not in self.told:
                 aside(str(answer))
                 self.told.add(str(answer))
             return
-        self.answers[place] = answer
+        self.answers[key] = answer
         label = answer.network
         if len(self.batches) > 1:
             label += f" at batch {answer.batch}"
@@ -77,7 +77,7 @@ class _Run:
         """All of it, the targets by their full names."""
         from hybridlat.report.prediction_table import PredictionTable
 
-        named = {place[2]: estimate.target for place, estimate in self.answers.items()}
+        named = {key[2]: estimate.target for key, estimate in self.answers.items()}
         targets = [
             target if target is not None else named.get(k, "this machine")
             for k, target in enumerate(self.targets)

@@ -28,6 +28,7 @@ REFUSED = 3
 @options.store
 @options.models_folder
 @options.seed
+@options.jobs
 @options.untracked
 @options.as_json
 @click.pass_context
@@ -37,6 +38,7 @@ def train(
     store: str | None,
     out: Path | None,
     seed: int,
+    jobs: int,
     no_track: bool,
     as_json: bool,
 ) -> None:
@@ -50,7 +52,8 @@ def train(
 
     chosen = TrainingOptions(out=out, seed=seed, track=not no_track)
     try:
-        trained = train_target(target, chosen, store=store, on_message=on_message(as_json))
+        with options.at_once(jobs):
+            trained = train_target(target, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as reason:
         if as_json:
             print_json({"format": 1, "target": target, "accepted": False, "reason": str(reason)})

@@ -55,7 +55,9 @@ class Composition:
     cells measured. ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where
     x, 0..1, is the cells' part of σ²; between the given x, q is interpolated. ``levels`` are
     (confidence, factor) with both rising: how far the interval must reach at one confidence against
-    another, as ``at`` needs it.
+    another, as ``at`` needs it. ``wander_share`` is how far the machine's own pace is from the one
+    that latencies are told at, as a standard error of ln(latency): everything that runs there
+    shares it, and no measuring makes it less.
     """
 
     overhead_us: float = 0.0
@@ -66,6 +68,7 @@ class Composition:
     correlation: Correlation = field(default_factory=Correlation)
     quantiles: tuple[tuple[float, float], ...] = ()
     levels: tuple[tuple[float, float], ...] = ()
+    wander_share: float = 0.0
 
     def latency_us(self, sum_of_cells_us: float) -> float:
         """Latency of a network whose cells sum to that."""
@@ -123,7 +126,29 @@ class Composition:
     def half_width_share(self, cells_variance: float, sum_of_cells_us: float) -> float:
         """Relative half-width of the interval, upper side (the larger one)."""
         spread, part = self.spread_share(cells_variance, sum_of_cells_us)
-        return math.expm1(min(self.multiplier(part) * spread, 50.0))
+        return self._reaching(self.multiplier(part) * spread)
+
+    def measured_half_width_share(self, noise: float) -> float:
+        """Relative half-width of a network that was measured whole, with that relative noise."""
+        return self._reaching(normal_quantile(self.confidence) * noise)
+
+    def _reaching(self, logs: float) -> float:
+        """Relative half-width of an interval that reaches so far, and what the machine wanders."""
+        wandering = normal_quantile(self.confidence) * self.wander_share
+        return math.expm1(min(math.hypot(logs, wandering), 50.0))
+
+    def total(self, latency_us: float, noise: float) -> tuple[float, float] | None:
+        """(µs, relative noise) of the sum of cells, as a measured whole network tells it.
+
+        ``noise`` is the relative standard error of the network's ``latency_us``. None where the
+        latency is no more than the overhead.
+        """
+        sum_us = (latency_us - self.overhead_us) / self.scale
+        if sum_us <= 0:
+            return None
+        return sum_us, math.hypot(noise, self.residual_share) * latency_us / (
+            latency_us - self.overhead_us
+        )
 
     def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
         """Latency and interval of the network that a posterior describes.
@@ -147,6 +172,7 @@ class Composition:
             "correlation": self.correlation.to_json(),
             "quantiles": [list(pair) for pair in self.quantiles],
             "levels": [list(pair) for pair in self.levels],
+            "wander_share": self.wander_share,
         }
 
     @classmethod
@@ -172,6 +198,7 @@ class Composition:
                 correlation=Correlation.from_json(shared),
                 quantiles=tuple((float(x), float(q)) for x, q in pairs),
                 levels=_rising(levels),
+                wander_share=_number(body.get("wander_share", 0.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error

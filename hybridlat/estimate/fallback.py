@@ -1,8 +1,9 @@
 """Cells that a target's own model cannot speak for: what is said of them instead, in steps.
 
 A cell without an answer is answered by the family of the target's engine, where that has a model
-and the device a data sheet; else by the device's roofline and launch cost, with an interval as wide
-as that was seen to be wrong. Nothing is left out of the sum.
+and the device a data sheet; else by the model of another device under the same engine; else by the
+device's roofline and launch cost. Intervals are as wide as that was seen to be wrong. Nothing is
+left out of the sum.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.model_folders import user_models_folder
+from hybridlat.estimate.sibling import SiblingModel, sibling_of
+from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.family import shipped
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
@@ -42,11 +45,15 @@ _LAUNCH_US = {"gpu": 4.0, "cpu": 0.1}  # of a kernel, where the data sheet names
 
 @dataclass(frozen=True)
 class Fallback:
-    """What stands in for the target's own model: a family's law, or a device's roofline alone."""
+    """What stands in for the target's own model.
+
+    A family's law, the model of another device, or a device's roofline alone.
+    """
 
     device: Device
     precision: str
     family: FamilyPrior | None = None
+    sibling: SiblingModel | None = None
 
     @property
     def copies(self) -> bool:
@@ -56,10 +63,16 @@ class Fallback:
     def answer(
         self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float, confidence: float
     ) -> FamilyAnswer | None:
-        """What the family says of the whole network; None where there is no family."""
-        if self.family is None:
+        """What the family or the sibling says of the whole network; None where there is neither."""
+        if self.family is not None:
+            return self.family.predict(texts, counts, copied_bytes, confidence)
+        if self.sibling is None:
             return None
-        return self.family.predict(texts, counts, copied_bytes, confidence)
+        cells_us = self.sibling.cells_us(texts)
+        unknown = np.flatnonzero(~np.isfinite(cells_us))
+        guessed = self.by_roofline([texts[i] for i in unknown.tolist()], confidence)
+        cells_us[unknown] = [cell.latency_us for cell in guessed]
+        return self.sibling.answer(cells_us, confidence)
 
     def by_roofline(self, texts: Sequence[str], confidence: float) -> list[CellPrediction]:
         """What the device could do at best, and how far from it kernels are found."""
@@ -77,17 +90,19 @@ def fallback_for(target: Target, store: Store, model: CellModel | None) -> Fallb
     """What stands in for a target's own model.
 
     The family of the engine, conditioned on the whole networks of the target that the store knows;
-    where the engine has none, the device's roofline. None for a device that nobody has described.
+    where the engine has none and the target no model, that of another device; else the device's
+    roofline. None for a device that nobody has described under an engine that nobody has used.
     """
-    try:
-        device = device_sheets.load(target.device)
-    except TargetError:
-        if model is None:
-            return None
-        device = model.device
-    folder = _family_folder(target, device)
-    if folder is None:
-        return Fallback(device, target.precision)
+    device = _described(target) or (model.device if model is not None else None)
+    folder = None if device is None else _family_folder(target, device)
+    if device is None or folder is None:
+        sibling = sibling_of(target) if model is None else None
+        if sibling is not None and device is not None and device.kind != sibling.model.device.kind:
+            sibling = None
+        if sibling is not None:
+            device = device or sibling.model.device
+            sibling = sibling.measured(_measured_cells(store, target))
+        return None if device is None else Fallback(device, target.precision, sibling=sibling)
     law = shipped.load(folder)
     task = shipped.task_of(target, law)
     networks = measured_networks(store, target)
@@ -95,12 +110,28 @@ def fallback_for(target: Target, store: Store, model: CellModel | None) -> Fallb
     return Fallback(device, target.precision, prior)
 
 
+def _measured_cells(store: Store, target: Target) -> dict[str, float]:
+    """Latencies in µs of cells that the store knows of a target, by their texts."""
+    measured = {
+        record.signature: record.latency_us
+        for record in store.measurements(target)
+        if record.kind == "cell" and record.latency_us is not None
+    }
+    texts = store.signature_texts(measured)
+    return {text: measured[signature] for signature, text in texts.items()}
+
+
 def has_family(target: Target) -> bool:
     """Whether a family's law answers for a target, corrected by its measured networks."""
+    device = _described(target)
+    return device is not None and _family_folder(target, device) is not None
+
+
+def _described(target: Target) -> Device | None:
     try:
-        return _family_folder(target, device_sheets.load(target.device)) is not None
+        return device_sheets.load(target.device)
     except TargetError:
-        return False
+        return None
 
 
 def _family_folder(target: Target, device: Device) -> Path | None:
@@ -114,8 +145,7 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
     """Whole networks of a target whose cells the store can name, 300 at most."""
     latest: dict[str, Measurement] = {}
     for record in store.measurements(target):
-        doubtful = "suspect" in record.labels.get("note", "")
-        if record.kind == "network" and record.latency_us is not None and not doubtful:
+        if record.kind == "network" and tells_latency(record):
             latest[record.signature] = record
     measured: list[MeasuredNetwork] = []
     partitions = store.breakdowns(target) if latest else ()

@@ -6,7 +6,10 @@ network's variance, (K·w)ᵢ² / Kᵢᵢ with K the covariance of the cells' er
 the time: a cell counts for its own error and for what it teaches about cells like it. Unknown cells
 and cells outside what the model was trained on are always measured, or the estimate is refused.
 
-The gate measures nothing itself. The caller goes round: ``choose`` → measure →
+The network as a whole is one more thing to measure, with its own cost: then its latency is known
+whatever its cells are (``next_step``).
+
+The gate measures nothing itself. The caller goes round: ``choose`` or ``next_step`` → measure →
 ``posterior.observe``, until nothing is left to choose; after each round the remaining predictions
 have moved and the plan is made afresh.
 """
@@ -42,6 +45,30 @@ class MeasurementPlan:
     cost_s: float
     half_width_share: float
     reachable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAction:
+    """Measuring the network as a whole: its device time, and how it is expected to be known then.
+
+    ``noise_share`` is the relative standard error of its latency. ``anyway`` says that it is wanted
+    besides the cells: the machine's composition has still to be learned from whole networks.
+    """
+
+    cost_s: float
+    noise_share: float = EXPECTED_NOISE_SHARE
+    anyway: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to measure next: cells by position, and whether the network as a whole."""
+
+    positions: tuple[int, ...] = ()
+    network: bool = False
+
+    def __bool__(self) -> bool:
+        return self.network or bool(self.positions)
 
 
 def plan(
@@ -91,6 +118,42 @@ def choose(
     must = sum(1 for i in best.positions if i in posterior.required)
     rest = best.positions[must:]
     return best.positions[:must] + rest[: max(1, math.ceil(fraction * len(rest)))]
+
+
+def next_step(
+    posterior: ErrorPosterior,
+    composition: Composition,
+    tolerance: float,
+    refused: Collection[int] = (),
+    network: NetworkAction | None = None,
+) -> Step:
+    """What to measure next, the network as a whole among it; nothing when the interval suffices.
+
+    ``network`` None: it cannot be measured whole, or was. Where every cell has a latency, it is
+    measured instead of cells when that costs no more than the cells that would be needed, or when
+    no cells would do and it brings the interval further, or at least off predictions. Cells of
+    which nothing is known are measured in any case, and where they are most of the network's work
+    it is measured with them, since that costs little more.
+    """
+    cells = choose(posterior, composition, tolerance, refused)
+    if network is None:
+        return Step(cells)
+    if any(posterior.priors[i].latency_us is None for i in cells):
+        unknown_s = math.fsum(posterior.priors[i].cost_s for i in cells)
+        return Step(cells, network.anyway or unknown_s >= network.cost_s)
+    found = plan(posterior, composition, tolerance, refused)
+    asked = bool(cells) or found.half_width_share > tolerance
+    if not asked:
+        return Step()
+    half_width = composition.measured_half_width_share(network.noise_share)
+    enough = half_width <= tolerance
+    nearer = half_width < found.half_width_share / _CLOSE_ENOUGH
+    if found.half_width_share <= tolerance:
+        instead = enough and network.cost_s <= found.cost_s
+    else:
+        # Where no cell would help either, the answer should at least not rest on a guess.
+        instead = nearer or (not cells and bool(posterior.unmeasured))
+    return Step((), True) if instead else Step(cells, network.anyway)
 
 
 def ranking(posterior: ErrorPosterior, per_cost: bool = False) -> Iterator[int]:

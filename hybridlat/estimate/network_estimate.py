@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import gate, priors
+from hybridlat.estimate import gate, priors, remarks
+from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
-from hybridlat.estimate.fallback import fill_in
 from hybridlat.estimate.family_prior import FamilyAnswer
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
 from hybridlat.schema.structure import Structure
 
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
-    from hybridlat.store import LatencyStats
 
 _log = logging.getLogger(__name__)
-MeasureCells = Callable[["OnnxFile", "Partition", Sequence[str]], None]
+MeasureNow = Callable[["OnnxFile", "Partition", Sequence[str], bool], None]
+"""Measures these cells of a network, and whether the network as a whole as well."""
+MOST_NETWORK_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Request:
     network: Callable[[], Network]
     tolerance: float
     confidence: float
-    measure: MeasureCells | None = None
+    measure: MeasureNow | None = None
     remeasure: bool = False
     why_not: str = ""
     started: float = 0.0
@@ -57,7 +57,8 @@ class Request:
 class _State:
     """How far an answer has got: what is believed of the cells, and what measuring came to.
 
-    ``kin`` is what the engine's family said, where it was asked.
+    ``kin`` is what the engine's family said, where it was asked; ``whole`` what the records say of
+    the network itself, and ``network_runs`` how often it was measured for this answer.
     """
 
     composition: Composition
@@ -66,17 +67,36 @@ class _State:
     failures: dict[int, str]
     fresh: set[str] = field(default_factory=set)
     kin: FamilyAnswer | None = None
+    whole: WholeLatency | None = None
+    network_runs: int = 0
+
+    @property
+    def exact(self) -> WholeLatency | None:
+        """The network's own latency, where it is known."""
+        return self.whole if self.whole is not None and self.whole.is_exact else None
+
+    def take_whole(self, whole: WholeLatency | None) -> None:
+        """The network as it was measured: evidence on the sum of its cells."""
+        self.whole = whole
+        if whole is not None:
+            total = self.composition.total(whole.latency_us, whole.noise_share)
+            if total is not None:
+                self.posterior = self.posterior.observe_total(*total)
 
 
 def estimate_network(request: Request, data: TargetData) -> Estimate:
     """The estimate of one network from what is known of its target."""
-    hashes = [use.signature for use in request.partition.uses]
+    partition = request.partition
+    hashes = [use.signature for use in partition.uses]
     fresh: set[str] = set()
+    runs = 0
     if request.remeasure and request.measure is not None:
-        request.measure(request.file, request.partition, hashes)
+        request.measure(request.file, partition, hashes, bool(partition.whole))
         fresh.update(hashes)
+        runs = 1
     known = data.known(hashes)
-    rows, predicted, kin = _priors(request, data, known)
+    whole = data.whole(partition.whole)
+    rows, predicted, kin = cell_priors(request, data, known, whole)
     composition = _composition(request, data, kin)
     failures = {
         i: known[h].failure or "it could not be measured"
@@ -84,27 +104,27 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
         if h in known and known[h].latency_us is None
     }
     state = _State(composition, composition.start(rows), predicted, failures, fresh, kin)
+    state.network_runs = runs if whole is not None else 0
+    state.take_whole(whole)
     if request.measure is not None:
         _let_the_gate_measure(request, request.measure, data, state)
     return _estimate(request, data, state)
 
 
 def _let_the_gate_measure(
-    request: Request, measure: MeasureCells, data: TargetData, state: _State
+    request: Request, measure: MeasureNow, data: TargetData, state: _State
 ) -> None:
     """Measure what the gate asks for until it asks no more."""
     hashes = [use.signature for use in request.partition.uses]
-    while chosen := gate.choose(
-        state.posterior, state.composition, request.tolerance, state.failures.keys()
-    ):
-        wanted = [hashes[i] for i in chosen]
-        measure(request.file, request.partition, wanted)
+    while step := _next_step(request, data, state):
+        wanted = [hashes[i] for i in step.positions]
+        measure(request.file, request.partition, wanted, step.network)
         # The first measurement on a machine also tells what entering its engine costs.
         state.composition = _composition(request, data, state.kin)
         state.fresh.update(wanted)
         stats = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
-        for i in chosen:
+        for i in step.positions:
             record = stats.get(hashes[i])
             if record is None or record.latency_us is None:
                 reason = record.failure if record else None
@@ -112,108 +132,60 @@ def _let_the_gate_measure(
             else:
                 news[i] = (record.latency_us, record.spread_share)
         state.posterior = state.posterior.observe(news)
+        if step.network:
+            state.network_runs += 1
+            state.take_whole(data.whole(request.partition.whole))
+
+
+def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
+    """What the gate asks for: nothing where the network itself is known well enough."""
+    exact, composition = state.exact, state.composition
+    runs_left = request.partition.whole and state.network_runs < MOST_NETWORK_RUNS
+    if exact is not None:
+        # Measured once more, its noise is that of a mean of two.
+        now = composition.measured_half_width_share(exact.noise_share)
+        again = composition.measured_half_width_share(exact.noise_share / math.sqrt(2))
+        worth = now > request.tolerance and again < now / 1.05
+        return gate.Step((), bool(runs_left and worth))
+    network = None
+    if runs_left and not state.network_runs:
+        cost_s = priors.network_cost_s(composition.latency_us(state.posterior.sum_us))
+        anyway = state.kin is None and data.is_calibrating
+        network = gate.NetworkAction(cost_s, anyway=anyway)
+    return gate.next_step(
+        state.posterior, composition, request.tolerance, state.failures.keys(), network
+    )
 
 
 def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
     """The target's own constants and width, else those of the family that was asked."""
     if kin is not None and not data.has_composition:
-        return kin.composition()
+        return replace(kin.composition(), wander_share=data.wandering.share)
     return data.composition.at(request.confidence)
 
 
-def _priors(
-    request: Request, data: TargetData, known: Mapping[str, LatencyStats]
-) -> tuple[list[CellPrior], dict[str, CellPrediction], FamilyAnswer | None]:
-    """What the gate starts from: records, for the rest what the model says, else the fallback.
-
-    With it what the family of the engine said, None where it was not asked.
-    """
-    partition = request.partition
-    missing = [use.signature for use in partition.uses if use.signature not in known]
-    predicted: dict[str, CellPrediction] = {}
-    texts: Mapping[str, str] = {}
-    model = data.model if missing else None
-    if model is not None:
-        # A measured cell's text matters only beside predicted ones, which it teaches about.
-        texts = data.texts(partition, [use.signature for use in partition.uses])
-        predictions = model.predict([texts[h] for h in missing])
-        predicted = dict(zip(missing, predictions, strict=True))
-    levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
-    kin: FamilyAnswer | None = None
-    if any(h not in predicted or predicted[h].latency_us is None for h in missing):
-        filled, kin = _from_elsewhere(request, data, predicted, missing)
-        predicted.update(filled)
-        levels.update(dict.fromkeys(filled, request.confidence))
-        texts = data.texts(partition, [use.signature for use in partition.uses])
-    rows = []
-    for use in partition.uses:
-        record, guess = known.get(use.signature), predicted.get(use.signature)
-        text = texts.get(use.signature)
-        if record is not None and record.latency_us is not None:
-            rows.append(
-                priors.measured(
-                    use.signature, text, use.count, record.latency_us, record.spread_share
-                )
-                if text is not None
-                else CellPrior(
-                    use.signature, use.count, record.latency_us, record.spread_share,
-                    source="measured",
-                )
-            )  # fmt: skip
-        elif guess is not None and text is not None:
-            level = levels[use.signature]
-            rows.append(priors.predicted(use.signature, text, use.count, guess, level))
-        else:
-            rows.append(CellPrior(use.signature, use.count, None, 1.0, trusted=False))
-    return rows, predicted, kin
-
-
-def _from_elsewhere(
-    request: Request,
-    data: TargetData,
-    own: Mapping[str, CellPrediction],
-    missing: Sequence[str],
-) -> tuple[dict[str, CellPrediction], FamilyAnswer | None]:
-    """What other targets and the device's data sheet say of cells that nobody here can speak for.
-
-    On a machine that can measure them only the family speaks: a guess is not worth its doubt where
-    the cell itself can be asked.
-    """
-    fallback = data.fallback
-    if fallback is None or (request.measure is not None and fallback.family is None):
-        return {}, None
-    texts = data.texts(request.partition, [use.signature for use in request.partition.uses])
-    uses = [(u.signature, texts[u.signature], u.count) for u in request.partition.uses]
-    copied_bytes = 0.0
-    if fallback.copies:
-        network = request.network()
-        outside = (*network.inputs, *network.outputs)
-        copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
-    return fill_in(fallback, uses, own, missing, copied_bytes, request.confidence)
-
-
 def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
-    posterior, partition = state.posterior, request.partition
-    interval = state.composition.interval(posterior)
+    posterior, partition, exact = state.posterior, request.partition, state.exact
+    interval = _interval(state)
     rows = _rows(request, state)
     supported = all(row.source != "unsupported" for row in rows)
     something = posterior.sum_us > 0
     tight = interval.half_width_share <= request.tolerance
-    within = supported and not posterior.required and tight
+    within = tight and (exact is not None or (supported and not posterior.required))
     to_measure: tuple[str, ...] = ()
-    if not within and request.measure is None:
+    if not within and exact is None and request.measure is None:
         plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
         to_measure = tuple(partition.uses[i].signature for i in plan.positions)
     return Estimate(
         network=request.file.name,
         target=str(data.target),
         batch=partition.batch,
-        latency_us=interval.latency_us if something else None,
-        interval_us=interval.interval_us if something else None,
+        latency_us=interval.latency_us if something or exact else None,
+        interval_us=interval.interval_us if something or exact else None,
         confidence=request.confidence,
         within_tolerance=within,
         sum_of_cells_us=posterior.sum_us,
-        measured_share=posterior.measured_share,
+        measured_share=posterior.measured_share if exact is None else 1.0,
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
@@ -222,15 +194,11 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         to_measure=to_measure,
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
-        warnings=(
-            *data.warnings,
-            *partition.warnings,
-            *_about_cells(
-                request, rows, interval, within, data.target.engine if to_measure else ""
-            ),
-            *_about_origins(rows),
-            *_about_interval(data, state.kin),
-        ),
+        warnings=_warnings(request, data, state, rows, interval, within, bool(to_measure)),
+        source="composed" if exact is None else "measured",
+        reason="" if exact is None else f"measured whole {exact.basis}",
+        network_measured_now=state.network_runs > 0,
+        pace_share=state.composition.measured_half_width_share(0.0),
     )
 
 
@@ -258,57 +226,34 @@ def _structure(request: Request, data: TargetData) -> Structure | None:
         return None
 
 
-def _about_cells(
+def _warnings(
     request: Request,
+    data: TargetData,
+    state: _State,
     rows: Sequence[CellEstimate],
     interval: NetworkInterval,
     within: bool,
-    engine: str,
-) -> list[str]:
-    """What keeps the estimate from its tolerance, and what its latency leaves out.
-
-    ``engine`` would have to measure cells; empty where none would help.
-    """
-    missing = sum(row.source == "unsupported" for row in rows)
-    warnings = []
-    if engine:
-        warnings.append(f"nothing was measured: {request.why_not}")
-        if engine in registry.backends():
-            warnings.append(
-                "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
-            )
-    if not within and request.measure is not None and not missing:
-        warnings.append(
-            f"the interval stays at ±{100 * interval.half_width_share:.1f} % with every cell "
-            f"measured, wider than the tolerance of {100 * request.tolerance:.1f} %"
-        )
-    if missing:
-        have = "cell has" if missing == 1 else "cells have"
-        warnings.append(f"{missing} {have} no latency: the latency given is that of the others")
-    return warnings
+    would_help: bool,
+) -> tuple[str, ...]:
+    found = [*data.warnings, *request.partition.warnings]
+    if state.exact is None:
+        engine = data.target.engine if would_help else ""
+        found += remarks.about_cells(request, rows, interval, within, engine)
+    found += remarks.about_origins(rows)
+    if state.exact is None and (state.kin is None or data.has_composition):
+        found += remarks.about_interval(data)  # a family is named as the cells' origin
+    found += remarks.about_wandering(data)
+    return tuple(found)
 
 
-def _about_interval(data: TargetData, kin: FamilyAnswer | None) -> list[str]:
-    """Where the interval comes from, unless it is from whole networks of this target."""
-    if kin is not None and not data.has_composition:
-        return []  # it is that of the family, which is named as the cells' origin
-    if data.borrowed is not None:
-        return [
-            f"the interval is that of {data.borrowed[0]}: whole networks were not measured on "
-            f"{data.target} yet"
-        ]
-    if not data.composition.networks:
-        return ["the interval is not calibrated on whole networks of this target yet"]
-    return []
-
-
-def _about_origins(rows: Sequence[CellEstimate]) -> list[str]:
-    """What predictions rest on that are not the target's own model's, and how many they are."""
-    others = Counter(r.reason for r in rows if r.source == "predicted" and r.trusted and r.reason)
-    return [
-        f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
-        for reason, count in others.items()
-    ]
+def _interval(state: _State) -> NetworkInterval:
+    """The network's own latency where it is known, else that which its cells make."""
+    exact = state.exact
+    if exact is None:
+        return state.composition.interval(state.posterior)
+    half = state.composition.measured_half_width_share(exact.noise_share)
+    ends = exact.latency_us / (1 + half), exact.latency_us * (1 + half)
+    return NetworkInterval(exact.latency_us, ends, half, state.posterior.sum_us)
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:

@@ -18,14 +18,14 @@ from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign_in_order
+from hybridlat.graph.signature import sign, sign_in_order
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
-PARTITION_FORMAT = 3
+PARTITION_FORMAT = 4
 MAX_REMEMBERED = 2048
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,8 @@ class CellUse:
 class Partition:
     """A network as cells: ``gone`` are positions of operators that the engine does not run.
 
-    ``texts`` are the signature texts of the cells, where they are at hand.
+    ``texts`` are the signature texts of the cells, where they are at hand; ``whole`` is the hash of
+    the network itself, under which its whole-network records lie.
     """
 
     uses: tuple[CellUse, ...]
@@ -75,6 +76,7 @@ class Partition:
     by: str
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
+    whole: str = ""
 
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""
@@ -89,6 +91,7 @@ class Partition:
             self.batch,
             self.by,
             list(self.warnings),
+            self.whole,
         ]
         return json.dumps(body, separators=(",", ":"))
 
@@ -98,7 +101,7 @@ class Partition:
         body = json.loads(text)
         if not isinstance(body, list) or body[0] != PARTITION_FORMAT:
             return None
-        _, uses, removed, batch, by, warnings = body
+        _, uses, removed, batch, by, warnings, whole = body
         return cls(
             tuple(
                 CellUse(signature, tuple(ops), tuple(_place(*place) for place in places))
@@ -108,6 +111,7 @@ class Partition:
             batch,
             by,
             tuple(warnings),
+            whole=whole,
         )
 
 
@@ -238,4 +242,6 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     removed += [position_of[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts)
+    return Partition(
+        uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, sign(network).hash
+    )

@@ -11,6 +11,10 @@ the distance of their shapes in octaves. Measuring a cell conditions the process
 the remaining predictions move, their spread shrinks, and the common variance is rescaled by how
 surprising the measured ratios were (Shah, Wilson & Ghahramani, "Student-t processes as
 alternatives to Gaussian processes", AISTATS 2014, formula 5).
+
+A whole network that was measured is one more observation, of ln Σ uses·exp(e): linear to first
+order, its weights the shares of the time, taken anew where it moves them (Gauss and Newton's
+iteration). It moves the cells that rest on predictions; those that were measured stay.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from numpy.typing import NDArray
 from hybridlat.schema.estimate import LatencySource
 
 Matrix = NDArray[np.float64]
+_MOST_STEPS = 20
+_STILL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,9 @@ class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
     ``priors`` are what was stated at the start, ``measured`` what was learned since: position →
-    (latency in µs, relative noise). Immutable: ``observe`` gives a new posterior.
+    (latency in µs, relative noise). ``total`` is what the whole network says of the sum of all
+    uses: (µs, relative noise), None where it was not measured. Immutable: ``observe`` and
+    ``observe_total`` give new posteriors.
     """
 
     priors: tuple[CellPrior, ...]
@@ -140,6 +148,7 @@ class ErrorPosterior:
     prior_covariance: Matrix
     mean: Matrix
     covariance: Matrix
+    total: tuple[float, float] | None = None
 
     @classmethod
     def start(
@@ -193,7 +202,37 @@ class ErrorPosterior:
             covariance[position, :] = 0.0
             covariance[:, position] = 0.0
             covariance[position, position] = noise**2
-        return replace(self, measured=known, mean=mean, covariance=covariance)
+        found = replace(self, measured=known, mean=mean, covariance=covariance, total=None)
+        return found if self.total is None else found.observe_total(*self.total)
+
+    def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
+        """The posterior given that all uses of all cells sum to that, give or take ``noise``.
+
+        ``noise`` is the standard error of ln(sum). Of a network with a cell of which nothing is
+        known the sum says nothing about the others: the posterior stays as it is. A later total
+        takes the place of an earlier one.
+        """
+        if self.total is not None:
+            return replace(self, total=None).observe({}).observe_total(sum_us, noise)
+        if not self.complete:
+            return replace(self, total=(sum_us, noise))
+        moves = np.array([not self.is_measured(i) for i in range(len(self.priors))])
+        start, mean = self.mean, self.mean
+        uses_us = self.uses_us
+        for _ in range(_MOST_STEPS):
+            weights = uses_us / uses_us.sum()
+            reach = self.covariance @ weights
+            # What the sum would be at the start, seen along the weights of the present guess.
+            expected = math.log(float(uses_us.sum())) + float(weights @ (start - mean))
+            variance = float(weights @ reach) + noise**2
+            gain = reach / variance if variance > 0 else np.zeros_like(reach)
+            moved = start + np.where(moves, gain * (math.log(sum_us) - expected), 0.0)
+            step = float(np.abs(moved - mean).max(initial=0.0))
+            uses_us, mean = uses_us * np.exp(moved - mean), moved
+            if step < _STILL:
+                break
+        covariance = self.covariance - np.outer(gain, reach)
+        return replace(self, mean=mean, covariance=covariance, total=(sum_us, noise))
 
     @cached_property
     def latencies_us(self) -> Matrix:

@@ -21,6 +21,8 @@ _FLOP_PER_BYTE = 16.0  # balance of a present machine; only the mix within a cel
 _VISIT_S = 0.025
 _VISITS = 6
 _BUILD_S = 0.1
+_NETWORK_VISIT_S = 0.2
+_NETWORK_BUILD_S = 0.5
 
 Description = tuple[tuple[tuple[str, float], ...], tuple[float, ...]]
 
@@ -30,6 +32,19 @@ def measuring_cost_s(latency_us: float | None) -> float:
     and what building it takes."""
     run_s = (latency_us or 0.0) * 1e-6
     return _BUILD_S + _VISITS * max(_VISIT_S, 3 * run_s)
+
+
+def network_cost_s(latency_us: float) -> float:
+    """Device seconds that measuring a network as a whole takes: six visits of 200 ms or three runs
+    each, and what building it takes."""
+    return _NETWORK_BUILD_S + _VISITS * max(_NETWORK_VISIT_S, 3 * latency_us * 1e-6)
+
+
+def work_bytes(text: str) -> float:
+    """A cell's work in bytes moved, FLOP counted as 16 to a byte: to share out what is unknown."""
+    cells = geometry([text])
+    moved = sum(cells.column(name) for name in ("in_bytes", "weight_bytes", "out_bytes"))
+    return float(np.maximum(np.maximum(cells.column("flop") / _FLOP_PER_BYTE, moved), 1.0).sum())
 
 
 @lru_cache(maxsize=65536)

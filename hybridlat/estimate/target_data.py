@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
+from hybridlat.estimate import machine, wandering
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import (
     model_folders,
@@ -18,6 +21,8 @@ from hybridlat.estimate.model_folders import (
     read_target,
     readable,
 )
+from hybridlat.estimate.wandering import Wandering
+from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
+_MACHINE_VERSION = 1
+_MOST_NETWORKS = 200
 T = TypeVar("T")
 
 
@@ -43,6 +50,9 @@ class TargetData:
         precision."""
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
+        self._whole: dict[str, WholeLatency | None] = {}
+        self._composition: Composition | None = None
+        self._wandering: Wandering | None = None
         self.warnings: list[str] = []
         """What of this target's own model could not be used, and what to do about it."""
 
@@ -73,6 +83,19 @@ class TargetData:
         for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
+        self._whole.clear()
+        self._composition = self._wandering = None
+
+    def whole(self, signature: str) -> WholeLatency | None:
+        """What is recorded of a whole network; None where it was not measured."""
+        if not signature:
+            return None
+        if signature not in self._whole:
+            found = whole_latency(self.target, signature, self.store, self._packs)
+            if len(self._whole) > MAX_REMEMBERED:
+                self._whole.clear()
+            self._whole[signature] = found
+        return self._whole[signature]
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -103,21 +126,85 @@ class TargetData:
 
     @property
     def composition(self) -> Composition:
-        """The target's composition, else one borrowed, else the plain sum and its entry cost.
+        """The target's composition, else what its whole networks say beside one that is borrowed.
 
-        The entry cost of a machine is known from its first measurement on: ask again after one.
+        The machine's own wandering is in it. Both are known from its first measurement on: ask
+        again after one.
         """
-        if self._own_composition is not None:
-            return self._own_composition
-        plain = Composition(overhead_us=self.dispatch_overhead_us)
-        if self.borrowed is None:
-            return plain
-        lender, lent = self.borrowed
-        if lender in map(str, self.kin):
-            return lent
-        return replace(plain, residual_share=lent.residual_share, networks=lent.networks,
-                       quantiles=lent.quantiles, levels=lent.levels,
-                       confidence=lent.confidence)  # fmt: skip
+        if self._composition is None:
+            found = self._own_composition or self._kin_composition or self._machine_composition()
+            if self.wandering.processes:
+                found = replace(found, wander_share=self.wandering.share)
+            self._composition = found
+        return self._composition
+
+    @property
+    def wandering(self) -> Wandering:
+        """How the machine's own pace wanders, as its newest records tell it."""
+        if self._wandering is None:
+            self._wandering = wandering.from_json(
+                self._of_this_revision("wandering", self._newest_wandering)
+            )
+        return self._wandering
+
+    def _newest_wandering(self) -> Mapping[str, object]:
+        paces = wandering.paces_of(self.store.recent(self.target))
+        return wandering.to_json(wandering.wandering_of(paces))
+
+    @property
+    def _kin_composition(self) -> Composition | None:
+        """What the same machine and engine are known by at another precision of the file."""
+        if self.borrowed is None or self.borrowed[0] not in map(str, self.kin):
+            return None
+        return self.borrowed[1]
+
+    def _machine_composition(self) -> Composition:
+        lent = None if self.borrowed is None else self.borrowed[1]
+
+        def fitted() -> Mapping[str, object]:
+            networks = self.summed_networks()
+            return machine.machine_composition(networks, self.dispatch_overhead_us, lent).to_json()
+
+        return Composition.from_json(self._of_this_revision("composition", fitted))
+
+    def _of_this_revision(
+        self, what: str, work_out: Callable[[], Mapping[str, object]]
+    ) -> Mapping[str, Any]:
+        """What follows from the store's records, worked out once for each state of the store."""
+        count, last = self.store.revision(self.target)
+        if not count:
+            return work_out()
+        key = f"{what}/{_MACHINE_VERSION}/{self.target}/{count}-{last}"
+        kept = self.store.cache_get(key)
+        if kept is not None:
+            body: Mapping[str, Any] = json.loads(kept)
+            return body
+        found = work_out()
+        with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
+            self.store.cache_put(key, json.dumps(found))
+        return found
+
+    def summed_networks(self) -> list[machine.SummedNetwork]:
+        """Networks in the store that were measured whole and with every cell, 200 at most."""
+        breakdowns = {b.signature: b for b in self.store.breakdowns(self.target)}
+        whole = self.store.latencies(self.target, breakdowns, "network")
+        chosen = [breakdowns[h] for h in sorted(whole) if whole[h].latency_us is not None]
+        cells = self.known({h for b in chosen[:_MOST_NETWORKS] for h, _ in b.cells})
+        found = []
+        for breakdown in chosen[:_MOST_NETWORKS]:
+            uses = [(cells[h].latency_us, n) for h, n in breakdown.cells if h in cells]
+            latency = self.whole(breakdown.signature)
+            if latency is None or not latency.is_exact or len(uses) < len(breakdown.cells):
+                continue
+            if all(us is not None for us, _ in uses):
+                sum_us = sum((us or 0.0) * n for us, n in uses)
+                found.append(machine.SummedNetwork(latency.latency_us, sum_us))
+        return found
+
+    @property
+    def is_calibrating(self) -> bool:
+        """Whether whole networks are wanted: the machine has too few to compose by its own."""
+        return not self.has_composition and self.composition.networks < machine.CALIBRATING
 
     @property
     def _folders(self) -> Sequence[Path]:

@@ -32,30 +32,38 @@ def evaluate_baselines(
     from those too. Gated regimes: as unseen, and of the cells that our gate measured it is told the
     truth; a baseline of layers cannot use those.
     """
+    import joblib
+
+    kinds = {name: baselines.load(name) for name in names}
+    kinds = {name: kind for name, kind in kinds.items() if _cells_of(kind, dataset)}
+    folds = list(fitted.folds.values())
+    everyone = [network for members in folds for network in members]
+    answers = iter(
+        joblib.Parallel(return_as="generator")(
+            joblib.delayed(_learn_and_predict)(kind, dataset, forbidden, config, asked)
+            for kind in kinds.values()
+            for forbidden, asked in (
+                ((), everyone),
+                *((dataset.forbidden(members), members) for members in folds),
+            )
+        )
+    )
     results: list[MethodResult] = []
-    for name in names:
-        kind = baselines.load(name)
-        if not _cells_of(kind, dataset):
-            continue
-        seen_all = _fit(kind, dataset, (), config)
+    for name, kind in kinds.items():
+        known_us, _ = next(answers)
         predictions: dict[str, list[Prediction]] = {}
         spent, asked = 0.0, 0
-        for members in fitted.folds.values():
-            unseen = _fit(kind, dataset, dataset.forbidden(members), config)
+        for members in folds:
+            unseen_us, took_s = next(answers)
+            spent += took_s
+            asked += len(unseen_us)
             for network in members:
-                parts = network.cells if kind.unit == "cell" else network.layers
-                texts = _parts(kind, dataset, parts)
-                if texts is None:
+                if network.name not in unseen_us:
                     continue
-                began = time.perf_counter()
-                guess = [float(v) for v in unseen.predict(texts)]
-                spent += time.perf_counter() - began
-                asked += 1
-                known = [float(v) for v in seen_all.predict(texts)]
-                every = range(len(parts))
+                guess, known = unseen_us[network.name], known_us[network.name]
                 for regime, values, measured in (
                     (_UNSEEN, guess, ()),
-                    (_MEASURED, known, every),
+                    (_MEASURED, known, range(len(known))),
                     *_with_gate(kind, dataset, network, guess, gated),
                 ):
                     predictions.setdefault(regime, []).append(
@@ -67,6 +75,29 @@ def evaluate_baselines(
             for regime, given in predictions.items()
         )
     return results
+
+
+def _learn_and_predict(
+    kind: type[Baseline],
+    dataset: Dataset,
+    forbidden: Collection[str],
+    config: FitConfig,
+    networks: Sequence[WholeNetwork],
+) -> tuple[dict[str, list[float]], float]:
+    """In a worker, perhaps: what a baseline says of the parts of networks, and in how many seconds.
+
+    Networks of which a part is not recorded are left out.
+    """
+    model = _fit(kind, dataset, forbidden, config)
+    found: dict[str, list[float]] = {}
+    spent = 0.0
+    for network in networks:
+        texts = _parts(kind, dataset, network.cells if kind.unit == "cell" else network.layers)
+        if texts is not None:
+            began = time.perf_counter()
+            found[network.name] = [float(v) for v in model.predict(texts)]
+            spent += time.perf_counter() - began
+    return found, spent
 
 
 def _cells_of(kind: type[Baseline], dataset: Dataset) -> Mapping[str, MeasuredCell]:

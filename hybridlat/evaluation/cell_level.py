@@ -37,6 +37,8 @@ def evaluate_cells(
     seeds: Sequence[int] = SEEDS,
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
+    import joblib
+
     hashes = sorted(dataset.cells)
     texts = [dataset.cells[h].text for h in hashes]
     truth = np.array([dataset.cells[h].latency_us for h in hashes])
@@ -49,6 +51,15 @@ def evaluate_cells(
     methods = [OWN, *(n for n in names if baselines.load(n).unit == "cell")]
     calibration: dict[str, tuple[ConfidenceLevel, ...]] = {}
     ours: dict[tuple[int, int], tuple[tuple[Prediction, ...], float]] = {}
+    fitted = iter(
+        joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(
+            joblib.delayed(_trial)(data, config, method, size, seed)
+            for method in methods
+            if method != _OWN_MODEL
+            for size in sizes
+            for seed in seeds
+        )
+    )
     for method in methods:
         for size in sizes:
             trials: list[Score] = []
@@ -61,9 +72,9 @@ def evaluate_cells(
                     on_message(
                         f"{dataset.target}: {method}, trained on {size:,} cells, seed {seed}"
                     )
-                train, test = random_split(len(hashes), size, seed)
+                _, test = random_split(len(hashes), size, seed)
                 if method == OWN:
-                    predictions, took, order = _own(data, config, train, test, seed)
+                    predictions, took, order = next(fitted)
                     ours[size, seed] = predictions, took
                     if size == largest:
                         chosen[seed] = order[: math.ceil(GATED_SHARE * len(test))]
@@ -73,7 +84,7 @@ def evaluate_cells(
                         dataclasses.replace(a, interval_us=None) for a in own_predictions
                     )
                 else:
-                    predictions, took = _baseline(data, config, method, train, test, seed)
+                    predictions, took, _ = next(fitted)
                 spent += 1e3 * took / len(seeds)
                 trials.append(score(predictions))
                 if size == largest:
@@ -123,6 +134,16 @@ class _Data:
         costs: NDArray[np.float64],
     ) -> None:
         self.hashes, self.texts, self.truth, self.costs = hashes, texts, truth, costs
+
+
+def _trial(
+    data: _Data, config: FitConfig, method: str, size: int, seed: int
+) -> tuple[tuple[Prediction, ...], float, NDArray[np.intp]]:
+    """In a worker, perhaps: answers, seconds to predict them, and ours the order of the gate."""
+    train, test = random_split(len(data.hashes), size, seed)
+    if method == OWN:
+        return _own(data, config, train, test, seed)
+    return *_baseline(data, config, method, train, test, seed), np.zeros(0, np.intp)
 
 
 def _own(

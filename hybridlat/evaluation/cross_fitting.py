@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,11 +27,11 @@ def device_of(target: Target, store: Store) -> Device:
     The data sheet of its device; else what its model in use was trained with; else, for this
     machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
     """
-    found = known_device(target, store)
-    if found is None:
+    device = known_device(target, store)
+    if device is None:
         keep_device(target, store, device_sheets.of_target(target))
-        found = known_device(target, store)
-    return found or device_sheets.of_target(target)
+        device = known_device(target, store)
+    return device or device_sheets.of_target(target)
 
 
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
@@ -45,6 +45,7 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
         np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
         config,
+        [dataset.cells[h].spread_share for h in chosen],
     )
 
 
@@ -98,19 +99,39 @@ def cross_fit(
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
     ``fold_of`` is the fold of each network by name; ``on_message`` hears of every model, since each
-    takes from seconds to a minute.
+    takes from seconds to a minute. Folds are fitted by as many processes as
+    ``joblib.parallel_config`` says, with the same result.
     """
+    import joblib
+
     folds: dict[int, list[WholeNetwork]] = {}
     for network in networks:
         folds.setdefault(fold_of[network.name], []).append(network)
+
+    def calls() -> Iterator[object]:
+        for number, members in enumerate(groups.values()):
+            what = f"model {number + 1} of {len(groups)}, without {len(members)} networks"
+            on_message(f"{dataset.target}: {what}")
+            forbidden = dataset.forbidden(members) | set(also_forbidden)
+            yield joblib.delayed(_fit_fold)(dataset, members, forbidden, config)
+
+    groups = {fold: tuple(members) for fold, members in sorted(folds.items())}
+    # As many at once as joblib's configuration says, one where it says nothing.
+    answers = joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(calls())
     models: dict[int, CellModel] = {}
     by_name: dict[str, HeldOutNetwork] = {}
-    for number, (fold, members) in enumerate(sorted(folds.items())):
-        if on_message is not None:
-            what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
-            on_message(f"{dataset.target}: {what}")
-        forbidden = dataset.forbidden(members) | set(also_forbidden)
-        models[fold] = fit_without(dataset, forbidden, config)
-        for network in members:
-            by_name[network.name] = held_out(models[fold], dataset, network)
-    return CrossFitted({f: tuple(m) for f, m in sorted(folds.items())}, models, by_name)
+    for fold, (model, networks_held_out) in zip(groups, answers, strict=True):
+        models[fold] = model
+        by_name.update((network.name, network) for network in networks_held_out)
+    return CrossFitted(groups, models, by_name)
+
+
+def _fit_fold(
+    dataset: Dataset,
+    members: Sequence[WholeNetwork],
+    forbidden: Collection[str],
+    config: FitConfig,
+) -> tuple[CellModel, list[HeldOutNetwork]]:
+    """In a worker, perhaps: a fold's model, and its networks as that model states them."""
+    model = fit_without(dataset, forbidden, config)
+    return model, [held_out(model, dataset, network) for network in members]

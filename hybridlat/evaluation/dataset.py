@@ -11,6 +11,7 @@ from typing import Protocol
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.priors import measuring_cost_s
+from hybridlat.estimate.wandering import Paces, wandering_of
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
 from hybridlat.graph.signature import read, sign
@@ -70,12 +71,16 @@ class _RecordSummary:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Everything of one target; ``data_hash`` names exactly this set of latencies."""
+    """Everything of one target; ``data_hash`` names exactly this set of latencies.
+
+    ``wander_share`` is how the pace of the machine wandered between the processes that measured.
+    """
 
     target: Target
     cells: Mapping[str, MeasuredCell]
     layers: Mapping[str, MeasuredCell]
     networks: tuple[WholeNetwork, ...]
+    wander_share: float = 0.0
 
     @property
     def data_hash(self) -> str:
@@ -139,10 +144,12 @@ def load(
     left to work on, OnlyNetworks where that is because no cell was measured.
     """
     grouped: dict[tuple[Kind, str], dict[str, _RecordSummary]] = {}
+    paces = Paces()
     for source in sources:
         for record in source.measurements(target):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
+            paces.add(record)
             seen = _RecordSummary(
                 (record.latency_us, record.spread_share, record.measured_at, record.failure),
                 sum(s for v in record.visits for s in v.samples_us) * 1e-6,
@@ -173,7 +180,8 @@ def load(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
         )
-    return Dataset(target, cells, layers, tuple(networks.values()))
+    wander_share = wandering_of(paces.found()).share
+    return Dataset(target, cells, layers, tuple(networks.values()), wander_share)
 
 
 def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:

@@ -132,9 +132,9 @@ def evaluate_targets(
         refused: list[HybridlatError] = []
         log = run_log.RunLog(tracker, opened.url, chosen.where, chosen.regimes)
         try:
-            for place, target in enumerate(order):
+            for index, target in enumerate(order):
                 if len(order) > 1:
-                    on_message(_what_is_next(place, order))
+                    on_message(_what_is_next(index, order))
                 new, report = _one_target(target, chosen, opened, log, whole_networks)
                 if isinstance(new, HybridlatError):
                     refused.append(new)

@@ -183,7 +183,7 @@ class MlflowTracker(Tracker):
             yield run
 
     def latest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
-        found: dict[tuple[str, ...], Kept] = {}
+        newest: dict[tuple[str, ...], Kept] = {}
         chosen = f"tags.{KIND} = '{kind}' and attributes.status = 'FINISHED'"
         token: str | None = None
         with _calling("read the runs kept"):
@@ -195,9 +195,9 @@ class MlflowTracker(Tracker):
                 for run in page:
                     own = run.data.tags
                     key = tuple(own.get(tag, "") for tag in tags)
-                    found.setdefault(key, Kept(dict(own), dict(run.data.metrics)))
+                    newest.setdefault(key, Kept(dict(own), dict(run.data.metrics)))
                 token = page.token or ""
-        return list(found.values())
+        return list(newest.values())
 
     def describe(self, text: str) -> None:
         with _calling("describe the experiment"):
@@ -236,9 +236,9 @@ class MlflowTracker(Tracker):
 
     def download(self, version: Version, folder: Path) -> Path | None:
         with _calling(f"fetch {version.name} version {version.number}"):
-            found = Path(self._client.download_artifacts(version.run_id, "model", str(folder)))
-        written = found / "data" / SERVED_FILES
-        return written if written.is_dir() else found  # before, a version was the files alone
+            downloaded = Path(self._client.download_artifacts(version.run_id, "model", str(folder)))
+        written = downloaded / "data" / SERVED_FILES
+        return written if written.is_dir() else downloaded  # before, a version was the files alone
 
     def _version(self, made: Any) -> Version:
         with _calling("read a model version"):
@@ -248,7 +248,7 @@ class MlflowTracker(Tracker):
         )
 
 
-def _write_pyfunc(place: Path, files: Path) -> None:
+def _write_pyfunc(folder: Path, files: Path) -> None:
     """``files`` as a model that MLflow loads by the code of `training.served_model`: no pickle."""
     import mlflow.pyfunc
     from mlflow.models import ModelSignature
@@ -268,10 +268,10 @@ def _write_pyfunc(place: Path, files: Path) -> None:
             ]
         ),
     )
-    data = place.with_name(SERVED_FILES)
+    data = folder.with_name(SERVED_FILES)
     shutil.copytree(files, data)
     mlflow.pyfunc.save_model(
-        path=str(place), loader_module=SERVED_BY, data_path=str(data), signature=signature,
+        path=str(folder), loader_module=SERVED_BY, data_path=str(data), signature=signature,
         input_example=[onnx_io.to_onnx(null_network(4), None)],
         pip_requirements=[_requirement()],
     )  # fmt: skip

@@ -41,9 +41,9 @@ class RunLog:
     def keep_target(self, report: TargetReport, config: FitConfig) -> list[ResultRow]:
         """Keep a target's report; its rows, in the order of regimes, with the runs they are in."""
         rows = [r for r in report.rows() if not self.regimes or r.regime in self.regimes]
-        place = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
+        index_of = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
         kept: list[ResultRow] = []
-        for row in sorted(rows, key=lambda row: place[row.regime]):
+        for row in sorted(rows, key=lambda row: index_of[row.regime]):
             with self._run(row.target, row.regime, row.method) as run:
                 run.dataset(row.target, report.data_hash, self.store_url)
                 run.parameters(self._parameters(report, config, row))

@@ -17,7 +17,8 @@ class Cell:
     """A sub-network of a lowered network.
 
     ``positions`` are its kernels in the lowered network, ``origins`` the operators of the file
-    that it computes, ``ops`` one readable label per kernel (``Conv+Add+Relu``).
+    that it computes, ``ops`` one readable label per kernel (``Conv+Add+Relu``), as the file has
+    them.
     """
 
     network: Network
@@ -75,20 +76,48 @@ def schedule(network: Network) -> list[int]:
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """The cells of ``lowered``; together they hold every kernel exactly once."""
+    rank = _file_rank(lowered)
     return tuple(
-        _cell(lowered, positions, file_network) for positions in cut_positions(lowered.network)
+        _cell(lowered, positions, file_network, rank)
+        for positions in cut_positions(lowered.network)
     )
 
 
 def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """Every kernel of ``lowered`` as a cell of its own."""
-    return tuple(_cell(lowered, (i,), file_network) for i in range(len(lowered.network.nodes)))
+    rank = _file_rank(lowered)
+    return tuple(
+        _cell(lowered, (i,), file_network, rank) for i in range(len(lowered.network.nodes))
+    )
 
 
-def _cell(lowered: Lowered, positions: tuple[int, ...], file_network: Network | None) -> Cell:
+def _file_rank(lowered: Lowered) -> list[tuple[int, int]]:
+    """Where each kernel belongs in the order of the file: engines list branches as they please.
+
+    A kernel that computes no operator of the file comes behind what it reads.
+    """
+    producers = lowered.network.producers()
+    rank: list[tuple[int, int]] = []
+    for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True):
+        if origins:
+            rank.append((min(origins), 0))
+        else:
+            before = [rank[producers[n]] for n in node.inputs if n in producers]
+            place, steps = max(before, default=(-1, 0))
+            rank.append((place, steps + 1))
+    return rank
+
+
+def _cell(
+    lowered: Lowered,
+    positions: tuple[int, ...],
+    file_network: Network | None,
+    rank: list[tuple[int, int]],
+) -> Cell:
     origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
     ops = tuple(
-        label(lowered.network.nodes[p], lowered.origins[p], file_network) for p in positions
+        label(lowered.network.nodes[p], lowered.origins[p], file_network)
+        for p in sorted(positions, key=rank.__getitem__)
     )
     return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
 

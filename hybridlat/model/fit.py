@@ -40,6 +40,7 @@ from hybridlat.model.training_problem import (
     divided,
     make_folds,
     records_hash,
+    trust_of,
 )
 from hybridlat.model.xgboost_runtime import Booster
 
@@ -52,6 +53,7 @@ def fit_model(
     latencies_us: Sequence[float] | NDArray[np.float64],
     groups: Sequence[str],
     config: FitConfig,
+    noise_shares: Sequence[float] | NDArray[np.float64] | None = None,
 ) -> CellModel:
     """A model of one target from measured cells; the same input gives the same model.
 
@@ -59,6 +61,8 @@ def fit_model(
     each was met in (any constant or unique name where there is none): folds of the inner
     cross-validation never share a group. Where groups hold several rows, cells are to add up to
     networks, and the relative error of sums is to be small; else that of single cells.
+    ``noise_shares`` are the relative standard errors of the latencies: rows measured once weigh
+    less than rows measured often, as far as noise is more than what the model itself gets wrong.
     Raises InputError when fewer than 20 usable rows are given.
     """
     truth = np.asarray(latencies_us, float)
@@ -72,6 +76,8 @@ def fit_model(
     truth = truth[usable]
     folds = make_folds([groups[i] for i in usable], config.seed)
     problem = TrainingProblem.make(cells, truth, folds, config)
+    if noise_shares is not None:
+        problem.trust = trust_of(np.asarray(noise_shares, float)[usable])
     blank = problem.blank_model(config.confidence)
     prior, line = choose_prior(cells, truth, problem.base, config.priors)
     fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
@@ -98,6 +104,8 @@ class _Fit:
         rows, prior = start.rows(cells, problem.codes, problem.view, problem.base)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         weights = 1.0 / kernels[cells.cell]
+        if problem.trust is not None:
+            weights *= problem.trust[cells.cell]
         kernel_us = problem.shared_out(problem.base * np.exp(prior))
         columns = [
             i for i, name in enumerate(feature_names(problem.ops))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model.gaussian_process import Array, Floats, GaussianProcessMean, matern
+from hybridlat.model.length_scales import tune
 
 SMOOTH: tuple[str, ...] = (
     "log2_c_in", "log2_c_out", "log2_h_in", "k_h", "stride", "log2_m", "log2_k", "log2_weight_size",
@@ -33,10 +33,6 @@ def tune_gaussian_process(
     rows: Floats, values: Array, columns: Sequence[int], seed: int
 ) -> dict[str, Any]:
     """Length scales and noise of the process by marginal likelihood on some of the rows."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
     taken = choose(len(rows), _TUNING_ROWS, seed)
     part = rows[taken][:, list(columns)].astype(float)
     varying = part.std(axis=0) > 1e-6
@@ -45,18 +41,12 @@ def tune_gaussian_process(
         return {"columns": kept, "noise": 1.0, "shift": np.zeros(0), "scale": np.ones(0)}
     part = part[:, varying]
     shift, spread = part.mean(axis=0), part.std(axis=0)
-    kernel = ConstantKernel(1.0) * Matern(
-        np.full(len(kept), 4.0), nu=1.5, length_scale_bounds=(0.5, 100.0)
-    ) + WhiteKernel(0.05, (_LEAST_NOISE, 1.0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a length scale at its bound is fine
-        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
-        fitted = process.fit((part - shift) / spread, values[taken]).kernel_
+    scales, noise = tune((part - shift) / spread, values[taken], (_LEAST_NOISE, 1.0))
     return {
         "columns": kept,
         "shift": shift,
-        "scale": spread * fitted.k1.k2.length_scale,
-        "noise": float(fitted.k2.noise_level / fitted.k1.k1.constant_value),
+        "scale": spread * scales,
+        "noise": noise,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from hybridlat.schema.device import Device
 
 LEAST_ROWS = 20
 FOLDS = 5
+MODEL_SHARE = 0.1
+"""What a model gets wrong of a cell by itself: noise well below it does not matter."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) ->
     """Names the training set: the same rows in any order give the same hash."""
     rows = sorted(f"{text}{us!r}" for text, us in zip(texts, map(float, latencies_us), strict=True))
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:32]
+
+
+def trust_of(noise_shares: Array) -> Array:
+    """Weight of rows by their noise, 1 for an exact one: what is left of what a model misses."""
+    noise = np.maximum(np.nan_to_num(noise_shares, nan=math.inf, posinf=math.inf), 0.0)
+    return np.asarray(MODEL_SHARE**2 / (MODEL_SHARE**2 + noise**2))
 
 
 def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
@@ -86,6 +95,7 @@ class TrainingProblem:
     ops: tuple[str, ...]
     codes: NDArray[np.intp]
     seed: int
+    trust: Array | None = None
 
     @classmethod
     def make(

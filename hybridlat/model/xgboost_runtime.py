@@ -106,6 +106,10 @@ class Booster:
                 f"the boosted trees read {wanted.value} features, the model has {columns}"
             )
 
+    def __reduce__(self) -> tuple[type[Booster], tuple[bytes, int]]:
+        """As its bytes, to cross processes; never to be kept so."""
+        return Booster, (self.ubj, self.columns)
+
     def __del__(self) -> None:
         if self._handle:
             _library().XGBoosterFree(self._handle)

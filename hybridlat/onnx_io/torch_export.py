@@ -81,13 +81,13 @@ def _exporters() -> list[Callable[..., onnx.ModelProto]]:
     import torch
 
     known = inspect.signature(torch.onnx.export).parameters
-    found: list[Callable[..., onnx.ModelProto]] = []
+    exporters: list[Callable[..., onnx.ModelProto]] = []
     # The newer one is written in onnxscript, which PyTorch does not bring along.
     if "dynamo" in known and "dynamic_shapes" in known and importlib.util.find_spec("onnxscript"):
-        found.append(_by_graph_capture)
+        exporters.append(_by_graph_capture)
     if "export_params" in known:
-        found.append(_by_tracing)
-    return found
+        exporters.append(_by_tracing)
+    return exporters
 
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # of a node: the modules around it, itself last
@@ -173,15 +173,15 @@ def _tensors_in(values: Sequence[Any]) -> list[torch.Tensor]:
     """The tensors in (nested) arguments, in order."""
     import torch
 
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, Mapping):
-            found += _tensors_in(list(value.values()))
+            tensors += _tensors_in(list(value.values()))
         elif isinstance(value, list | tuple):
-            found += _tensors_in(value)
-    return found
+            tensors += _tensors_in(value)
+    return tensors
 
 
 # ---- what the module is called with ------------------------------------------------------------

@@ -30,11 +30,6 @@ def curves_of(estimates: Sequence[Estimate]) -> list[BatchCurve]:
     ]
 
 
-def throughput_per_s(estimate: Estimate) -> float | None:
-    """Inputs a second when one inference follows another; None without a latency."""
-    return estimate.throughput_per_s
-
-
 def throughput_text(per_s: float | None) -> str:
     """``123 a second``; a dash where there is none."""
     if per_s is None:
@@ -52,7 +47,7 @@ def curve_data(curve: BatchCurve) -> dict[str, Any]:
                 "latency_us": e.latency_us,
                 "interval_us": e.interval_us,
                 "latency": latency_text(e.latency_us),
-                "throughput": throughput_text(throughput_per_s(e)),
+                "throughput": throughput_text(e.throughput_per_s),
             }
             for e in curve.estimates
         ],
@@ -70,7 +65,7 @@ def curve_section(curve: BatchCurve, number: int) -> str:
         f"<tr><td>{e.batch}</td><td>{latency_text(e.latency_us)}</td>"
         f"<td>{interval_text(e.interval_us)}</td>"
         f"<td>{latency_text(e.latency_us / e.batch if e.latency_us else None)}</td>"
-        f"<td>{throughput_text(throughput_per_s(e))}</td></tr>"
+        f"<td>{throughput_text(e.throughput_per_s)}</td></tr>"
         for e in curve.estimates
     )
     return (

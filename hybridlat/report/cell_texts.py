@@ -34,9 +34,9 @@ def _one_number_apart(paths: Sequence[str]) -> str:
     apart = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]
     if len(apart) != 1 or not all(parts[apart[0]].isdecimal() for parts in split):
         return ""
-    place = apart[0]
-    numbers = sorted({int(parts[place]) for parts in split})
-    return "".join([*split[0][:place], _ranges(numbers), *split[0][place + 1 :]])
+    index = apart[0]
+    numbers = sorted({int(parts[index]) for parts in split})
+    return "".join([*split[0][:index], _ranges(numbers), *split[0][index + 1 :]])
 
 
 def _ranges(numbers: Sequence[int]) -> str:

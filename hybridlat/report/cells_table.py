@@ -113,7 +113,7 @@ def _marked(column: _Column) -> _Column:
 
 def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
     """The columns of words that ``room`` characters hold: where, what, and the kernels."""
-    places = [where_text(row.paths) or first_and_more(row.nodes) for row in rows]
+    places = [where_text(row.paths) or _place(row) for row in rows]
     whats = [row.what for row in rows]
     chains = max((len(short_chain(row.ops, room)) for row in rows), default=0)
     what_width = max(map(len, ["what", *whats])) if any(whats) else 0
@@ -132,7 +132,7 @@ def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
         cell_width = left if left >= _LEAST_CELL else 0
     table_texts = []
     if where_width:
-        shown = [where_text(row.paths, where_width) or first_and_more(row.nodes) for row in rows]
+        shown = [where_text(row.paths, where_width) or _place(row) for row in rows]
         table_texts.append(_Texts("where", shown, where_width, "" if what_width else "dim"))
     if what_width:
         table_texts.append(_Texts("what", [w or _label(row, what_width) for w, row in
@@ -141,6 +141,11 @@ def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
         texts = [_label(row, cell_width) for row in rows]
         table_texts.append(_Texts("cell", texts, cell_width, "dim" if what_width else ""))
     return table_texts
+
+
+def _place(row: Row) -> str:
+    """Where a cell stands in a file that says nothing of its modules: its first operator."""
+    return first_and_more(row.nodes) or "by the engine"
 
 
 def _label(row: Row, width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,11 +94,26 @@ def speed_up(first: Estimate, other: Estimate) -> float | None:
 
 
 def distinguishable(first: Estimate, other: Estimate) -> bool:
-    """True when the intervals of the two latencies do not overlap."""
-    if first.interval_us is None or other.interval_us is None:
+    """True when the intervals of the two latencies do not overlap.
+
+    On one target the pace of the machine is the same for both: it is taken out of their width.
+    """
+    shared = first.target == other.target
+    intervals = _interval_us(first, shared), _interval_us(other, shared)
+    if intervals[0] is None or intervals[1] is None:
         return False
-    low, high = sorted((first.interval_us, other.interval_us))
+    low, high = sorted((intervals[0], intervals[1]))
     return low[1] < high[0]
+
+
+def _interval_us(estimate: Estimate, without_pace: bool) -> tuple[float, float] | None:
+    if estimate.interval_us is None or not without_pace or not estimate.pace_share:
+        return estimate.interval_us
+    # Both parts are added as squares of logarithms.
+    middle = math.sqrt(estimate.interval_us[0] * estimate.interval_us[1])
+    reach = math.log(estimate.interval_us[1] / middle)
+    own = math.exp(math.sqrt(max(reach**2 - math.log1p(estimate.pace_share) ** 2, 0.0)))
+    return middle / own, middle * own
 
 
 def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:

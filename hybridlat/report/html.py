@@ -14,7 +14,7 @@ from pathlib import Path
 from hybridlat.report.batch_curve import curve_data, curve_section, curves_of
 from hybridlat.report.html_compare import comparison_section
 from hybridlat.report.html_section import network_section
-from hybridlat.report.page_data import page_data, script_json
+from hybridlat.report.page_data import headings, page_data, script_json
 from hybridlat.schema.estimate import Estimate
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -32,11 +32,15 @@ def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
     names = list(dict.fromkeys(estimate.network for estimate in estimates))
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     curves = curves_of(estimates)
-    parts = []
+    named = headings(estimates)
+    parts = [_contents(named)] if len(named) > 1 else []
     if len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(comparison_section(estimates))
     parts += [curve_section(curve, number) for number, curve in enumerate(curves)]
-    parts += [network_section(e, number, tolerance) for number, e in enumerate(estimates)]
+    parts += [
+        network_section(estimate, number, named[number], tolerance)
+        for number, estimate in enumerate(estimates)
+    ]
     data = {"networks": page_data(estimates), "curves": [curve_data(curve) for curve in curves]}
     body = "\n".join(parts)
     return (
@@ -51,6 +55,12 @@ def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
         f'{_libraries()}<script>\n(() => {{\n"use strict";\n'
         f"{''.join(map(_asset, _SCRIPTS))}}})();\n</script>\n</body>\n</html>\n"
     )
+
+
+def _contents(named: Sequence[str]) -> str:
+    """Links to the sections of the networks."""
+    links = "".join(f'<li><a href="#n{i}">{escape(name)}</a></li>' for i, name in enumerate(named))
+    return f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>'
 
 
 @cache

@@ -25,7 +25,7 @@ def comparison_section(estimates: Sequence[Estimate]) -> str:
     batches = len({estimate.batch for estimate in estimates}) > 1
     first = estimates[0]
     names = ["", "network", *(["target"] if targets else []), *(["batch"] if batches else []),
-             "latency", "interval", "against A", "measured"]  # fmt: skip
+             "latency", "interval", *([] if batches else ["against A"]), "measured"]  # fmt: skip
     words = ("network", "target")
     head = "".join(
         f'<th scope="col"{_WORD if name in words else ""}>{name or _UNSEEN}</th>' for name in names
@@ -45,7 +45,7 @@ def comparison_section(estimates: Sequence[Estimate]) -> str:
         shown += [
             f"<td><b>{latency_text(estimate.latency_us)}</b></td>",
             f"<td>{plus_minus_text(width)}</td>",
-            f'<td class="{kind}">{text}</td>',
+            *([] if batches else [f'<td class="{kind}">{text}</td>']),
             f"<td>{percent_text(estimate.measured_share, 0)}</td>",
         ]
         rows.append(f"<tr>{''.join(shown)}</tr>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from hybridlat.report.basis import basis_text, measured_now_text
 from hybridlat.report.cell_texts import where_text
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.labels import chain, first_and_more
@@ -31,17 +32,17 @@ _COLOURS = {
 }
 
 
-def network_section(estimate: Estimate, number: int, tolerance: float | None) -> str:
-    """The section of the ``number``-th network; ``tolerance`` as asked for (0..1)."""
+def network_section(estimate: Estimate, number: int, heading: str, tolerance: float | None) -> str:
+    """The section of the ``number``-th estimate; ``tolerance`` as asked for (0..1)."""
     parts = [
-        f'<section data-network="{number}" aria-label="{escape(estimate.network)}">',
-        _header(estimate), _notes(estimate, tolerance), timeline(estimate),
+        f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
+        _header(estimate, heading), _notes(estimate, tolerance), timeline(estimate),
         _graph(estimate), _roofline(estimate), _table(estimate), _removed(estimate), "</section>",
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
 
-def _header(estimate: Estimate) -> str:
+def _header(estimate: Estimate, heading: str) -> str:
     width = half_width_share(estimate.latency_us, estimate.interval_us)
     interval = ""
     if estimate.interval_us is not None:
@@ -54,8 +55,8 @@ def _header(estimate: Estimate) -> str:
     facts = {
         "target": estimate.target,
         "batch": str(estimate.batch),
-        "time from measured cells": percent_text(estimate.measured_share, 0),
-        "measured just now": str(estimate.measured_now),
+        "rests on": basis_text(estimate),
+        "measured just now": measured_now_text(estimate) or "nothing",
         "sum of cells": latency_text(estimate.sum_of_cells_us),
         "answered in": latency_text(estimate.elapsed_s * 1e6),
     }
@@ -64,7 +65,7 @@ def _header(estimate: Estimate) -> str:
         for name, value in facts.items()
     )
     return (
-        f"<h1>{escape(estimate.network)}</h1>\n"
+        f"<h1>{escape(heading)}</h1>\n"
         f'<p class="answer"><span class="latency">{latency_text(estimate.latency_us)}</span>'
         f'{interval}{doubt}</p>\n<dl class="facts">{items}</dl>'
     )
@@ -163,10 +164,10 @@ def _table(estimate: Estimate) -> str:
         if limits:
             shown.append(f'<td class="word tight">{row.limit}</td>')
         if words:
-            place = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
+            location = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
             shown.append(
                 f'<td class="word tight"><button type="button" class="show" '
-                f'title="show in the graph">{place}</button></td>'
+                f'title="show in the graph">{location}</button></td>'
             )
             shown.append(f'<td class="word tight">{escape(row.what)}</td>')
         shown.append(f'<td class="word ops">{_opened(row)}</td>')

@@ -31,13 +31,28 @@ def script_json(value: Any) -> str:
 
 def page_data(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
     """One object per estimate: cells, their places in the network, roofs of the device."""
-    return [_network(estimate, letter_of(number)) for number, estimate in enumerate(estimates)]
+    named = headings(estimates)
+    return [
+        {"letter": letter_of(number), "heading": named[number], **_network(estimate)}
+        for number, estimate in enumerate(estimates)
+    ]
 
 
-def _network(estimate: Estimate, letter: str) -> dict[str, Any]:
+def headings(estimates: Sequence[Estimate]) -> list[str]:
+    """The networks' names, with what tells the estimates apart: their batches, their targets."""
+    batches = len({estimate.batch for estimate in estimates}) > 1
+    targets = len({estimate.target for estimate in estimates}) > 1
+    return [
+        estimate.network
+        + (f" · batch {estimate.batch}" if batches else "")
+        + (f" · {estimate.target}" if targets else "")
+        for estimate in estimates
+    ]
+
+
+def _network(estimate: Estimate) -> dict[str, Any]:
     structure = estimate.structure
     return {
-        "letter": letter,
         "network": estimate.network,
         "target": estimate.target,
         "batch": estimate.batch,
@@ -97,7 +112,7 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
 
 def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
     """The kernels that compute something of the input, as they read each other."""
-    place = {kernel: i for i, kernel in enumerate(cell.running)}
+    index_of = {kernel: i for i, kernel in enumerate(cell.running)}
     kernels = []
     for position in cell.running:
         kernel = cell.kernels[position]
@@ -105,7 +120,7 @@ def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
             {
                 "op": abbreviated(kernel.op),
                 "what": kernel_sizes(kernel),
-                "reads": [place[i] for i in kernel.reads if i in place],
+                "reads": [index_of[i] for i in kernel.reads if i in index_of],
             }
         )
     return kernels

@@ -100,9 +100,9 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
     folded: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
-        for place, other in enumerate(alike):
+        for index, other in enumerate(alike):
             if _close(row, other):
-                alike[place] = Row(
+                alike[index] = Row(
                     other.cells + row.cells, other.ops, other.paths + row.paths, row.what,
                     other.limit if other.limit == row.limit else _kind(other.limit, row.limit),
                 )  # fmt: skip

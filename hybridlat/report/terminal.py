@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from hybridlat.report.basis import basis_text, measured_now_text
 from hybridlat.report.cells_table import cells_table
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.rows import Row, rows_of
@@ -55,9 +56,9 @@ def headline(estimate: Estimate, noise_floor: float | None = None) -> Renderable
         first.append(f"  {width}  ({interval_text(estimate.interval_us)}, {sure} sure)")
     if not estimate.trusted:
         first.append("  not to be trusted", style="bold red")
-    basis = [f"{percent_text(estimate.measured_share, 0)} of the time measured"]
-    if estimate.measured_now:
-        basis[0] += f", {count_text(estimate.measured_now, 'cell')} just now"
+    basis = [basis_text(estimate)]
+    if now := measured_now_text(estimate):
+        basis[0] += f", {now} just now"
     if noise_floor is not None:
         basis.append(f"noise {plus_minus_text(noise_floor)}")
     basis.append(f"sum of cells {latency_text(estimate.sum_of_cells_us)}")

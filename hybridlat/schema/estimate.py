@@ -9,6 +9,7 @@ from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
 LatencySource = Literal["measured", "predicted", "unsupported"]
+NetworkSource = Literal["measured", "composed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ class Estimate:
     ``to_measure`` are the signatures that the gate would measure next, to come within
     ``tolerance``. ``structure`` says what the cells are made of and where they stand, where that
     was asked for.
+
+    ``source`` is ``measured`` where the latency is that of the network itself, measured whole, and
+    ``reason`` says when; then all of the time counts as measured, and the cells are what is
+    believed of them given that sum. It is ``composed`` where the latency is made of the cells.
+    ``network_measured_now`` says that the whole network was measured to answer this call.
+    ``pace_share`` is how far the interval would reach if nothing but the machine's own pace were
+    unsure: what all latencies on it share, so that it tells no two of them apart.
     """
 
     network: str
@@ -66,6 +74,10 @@ class Estimate:
     tolerance: float | None = None
     warnings: tuple[str, ...] = ()
     structure: Structure | None = field(default=None, compare=False, repr=False)
+    source: NetworkSource = "composed"
+    reason: str = ""
+    network_measured_now: bool = False
+    pace_share: float = 0.0
 
     @property
     def supported(self) -> bool:
@@ -76,8 +88,11 @@ class Estimate:
     def trusted(self) -> bool:
         """True when every cell has a latency, and they are measured or the interval suffices.
 
-        With every cell measured there is nothing left to do about an interval that is wide.
+        With every cell measured there is nothing left to do about an interval that is wide; so it
+        is with a network that was measured whole.
         """
+        if self.source == "measured":
+            return True
         if self.latency_us is None or not self.supported:
             return False
         measured = all(cell.source == "measured" for cell in self.cells)

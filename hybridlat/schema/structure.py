@@ -76,11 +76,11 @@ class CellStructure:
 
         All of them where none does.
         """
-        found: set[int] = set()
+        reached: set[int] = set()
         for i, kernel in enumerate(self.kernels):
-            if any(j < 0 or j in found for j in kernel.reads):
-                found.add(i)
-        return tuple(sorted(found)) or tuple(range(len(self.kernels)))
+            if any(j < 0 or j in reached for j in kernel.reads):
+                reached.add(i)
+        return tuple(sorted(reached)) or tuple(range(len(self.kernels)))
 
     @property
     def flop(self) -> float:

@@ -21,6 +21,7 @@ from hybridlat.store.tables import (
 )
 
 _PAGE = 500
+_MOST_RECENT = 20_000  # rows looked through for the newest runs
 
 
 def look_up(
@@ -67,6 +68,43 @@ def measurement_bodies(
     if signature is not None:
         query = query.where(column.signature == signature)
     return _in_pages(database, query, PAYLOAD)
+
+
+def recent_bodies(database: Database, target: Target, runs: int, each: int) -> Iterator[bytes]:
+    """Compressed JSON of good records of the newest ``runs`` minutes, ``each`` of a minute."""
+    column = MEASUREMENT.c
+    query = (
+        sa.select(column.measured_at, column.id)
+        .join(TARGET, TARGET.c.id == column.target_id)
+        .where(TARGET.c.name == str(target), column.latency_us.is_not(None))
+        .order_by(column.measured_at.desc(), column.id)
+        .limit(_MOST_RECENT)
+    )
+    chosen: dict[str, list[bytes]] = {}
+    with database.reading() as connection:
+        for measured_at, key in connection.execute(query):
+            minute = chosen.setdefault(str(measured_at)[:16], [])
+            if len(chosen) > runs:
+                break
+            if len(minute) < each:
+                minute.append(bytes(key))
+        keys = [key for minute in chosen.values() for key in minute]
+        for part in chunks(keys):
+            wanted = sa.select(PAYLOAD.c.body).where(PAYLOAD.c.id.in_(part)).order_by(PAYLOAD.c.id)
+            yield from map(bytes, connection.scalars(wanted))
+
+
+def revision(database: Database, target: Target) -> tuple[int, str]:
+    """How many records a target has, and the time of the newest: what changes with every add."""
+    column = MEASUREMENT.c
+    query = (
+        sa.select(sa.func.count(column.id), sa.func.max(column.measured_at))
+        .join(TARGET, TARGET.c.id == column.target_id)
+        .where(TARGET.c.name == str(target))
+    )
+    with database.reading() as connection:
+        count, last = connection.execute(query).one()
+    return int(count), str(last or "")
 
 
 def breakdown_bodies(database: Database, target: Target | None) -> Iterator[bytes]:

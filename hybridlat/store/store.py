@@ -193,6 +193,23 @@ class Store:
             for body in queries.measurement_bodies(self._opened(), target, kind, key):
                 yield codec.decoded(Measurement.from_json, body, self.url)
 
+    def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
+        """Good records of the newest ``runs`` minutes in which there are any, ``each`` of one."""
+        if self._absent():
+            return []
+        from hybridlat.store import queries
+
+        bodies = queries.recent_bodies(self._opened(), target, runs, each)
+        return [codec.decoded(Measurement.from_json, body, self.url) for body in bodies]
+
+    def revision(self, target: Target) -> tuple[int, str]:
+        """How many records there are of a target, and the time of the newest."""
+        if self._absent():
+            return 0, ""
+        from hybridlat.store import queries
+
+        return queries.revision(self._opened(), target)
+
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, in an order that depends on nothing but themselves."""
         if not self._absent():

@@ -10,6 +10,7 @@ import datetime
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,8 @@ class Candidate:
     def evaluate(self, model: CellModel, composition: Composition) -> dict[str, list[Prediction]]:
         """Regime → answers on what was held out, of any model and composition."""
         dataset = self.dataset
-        composition = composition.at(self.config.confidence)
+        # Networks are judged at the pace of the records, drift divided out.
+        composition = replace(composition.at(self.config.confidence), wander_share=0.0)
         texts = [dataset.cells[h].text for h in self.cells]
         cells = [
             Prediction(h, dataset.cells[h].latency_us,
@@ -150,7 +152,8 @@ class Candidate:
             "versions": _versions(),
         }
         self.model.save(folder, card)
-        text = json.dumps(self.composition.to_json(), indent=2, sort_keys=True)
+        served = replace(self.composition, wander_share=self.dataset.wander_share)
+        text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,42 +1,56 @@
-"""Make a new device known: measure what is worth most within a time budget, then train.
+"""Make a new device known: measure what teaches most within a time budget, then train.
 
-In order of worth: whole networks that come with hybridlat together with their cells (they fit the
-composition and say how good it is), small and quick ones first; then random realistic kernels (they
-widen what the model may be trusted on). Everything measured is in the store at once, so a run that
-was cut off, or a second one, goes on where the first stopped.
+Nearly everything is measured once, in portions of some seconds: whole networks that come with
+hybridlat together with their cells (they fit the composition and judge the model), and random
+realistic kernels. What a portion holds is chosen by what the model cannot know yet, for what it
+costs (see curriculum.py). The start is the model of another device with the same engine, where
+there is one. Everything measured is in the store at once, so a run that was cut off, or a second
+one, goes on where the first stopped.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hybridlat import onnx_io
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
-from hybridlat.estimate.partition import Partition, partition_network
-from hybridlat.graph.network import Network
-from hybridlat.graph.signature import read, sign
+from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.measuring.measurer import MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat.model.doubt import KernelSpace
+from hybridlat.model.geometry import problem_of
 from hybridlat.schema.device import Device
-from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.progress import OnMessage, Progress, silent
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.kernel_sampler import EVERY, as_read, draw, sweep
+from hybridlat.training.curriculum import Curriculum, Ground, Portion, portion_s
+from hybridlat.training.guesses import Guesses
+from hybridlat.training.lessons import Lessons
 from hybridlat.training.train import Trained, TrainingOptions, train_target
+from hybridlat.training.transfer import kin_of
+from hybridlat.training.visit_costs import VISIT_MS
 
-NETWORK_SHARE = 0.6
-"""Part of the budget that whole networks and their cells may take."""
-ONBOARDING = MeasurementConfig(differential_rounds=1)
-"""Many cells a few times are worth more than few cells often."""
-_BATCH = 120  # kernels of the sweep measured in one go: what a cut loses at most
-_TRAINING_S = 30.0
+ONBOARDING = MeasurementConfig(
+    rounds=1, processes=1, max_processes=3, spread_share=0.1, visit_ms=VISIT_MS,
+    network_visit_ms=100.0, network_visits=2, differential_rounds=1,
+)  # fmt: skip
+"""Many cells once are worth more than few cells often. What was disturbed (on a quiet machine one
+visit in forty) is looked at again, by another process."""
+READING_SHARE = 0.1
+"""Part of the budget that reading networks may take before anything is measured."""
+DRAWING_SHARE = 0.15
+"""Part of a portion's time that drawing kernels to choose from may take."""
+DRAWN_FOR_EACH = 3
+"""Kernels drawn for each that there is time to measure."""
+_STARTING_S = 3.0  # a measuring process: what is left of a budget must be more than that
+_TRAINING_S, _TRAINING_SHARE = 60.0, 0.12
 _LEAST_CELLS = 60
+_PACE_IN_NETWORKS = 20.0  # a cell that is measured inside its network against one by itself
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,7 @@ def onboard_target(
     settings: MeasurementConfig | None = None,
     progress: Callable[[Progress], None] | None = None,
     on_message: OnMessage = silent,
-    most_kernels: int = 5000,
+    most_kernels: int = 100_000,
 ) -> Onboarded:
     """Measure on ``backend`` (``options`` start it anew) for about ``budget_s`` seconds and train.
 
@@ -82,150 +96,197 @@ def onboard_target(
     if not budget_s > 0:
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
     began = time.monotonic()
-    work = _Work(
-        backend, options, Store(store), settings or ONBOARDING, progress, on_message, began
-    )
-    with work.store:
-        end = began + max(budget_s - _TRAINING_S, 0.5 * budget_s)
+    with Store(store) as opened:
+        work = _Work(backend, options, opened, settings or ONBOARDING, progress, on_message, seed)
         folder = nets or networks_folder()
         files = sorted(folder.glob("*.onnx")) if folder is not None else []
-        done = work.networks(files, began + NETWORK_SHARE * (end - began))
-        kernels = work.kernels(end, seed, most_kernels)
-        known = sum(s.cells for s in work.store.stats() if s.target == backend.target)
-        url = work.store.url
+        reserved_s = max(_TRAINING_S, _TRAINING_SHARE * budget_s)
+        end = began + max(budget_s - reserved_s, 0.5 * budget_s)
+        work.learn(files, device, began, end, most_kernels)
+        done, kernels, notes = work.networks_known(), work.kernels_measured, work.all_notes()
+        known = sum(s.cells for s in opened.stats() if s.target == backend.target)
+        url = opened.url
     trained = None
     if known >= _LEAST_CELLS:
         on_message(f"{backend.target}: training on {known} cells")
         chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
         trained = train_target(backend.target, chosen, store=url, on_message=on_message)
     else:
-        work.notes.append(
+        notes.append(
             f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
             "run it again with a larger budget, it goes on where it stopped"
         )
-    return Onboarded(
-        backend.target, done, known, kernels, time.monotonic() - began, trained, tuple(work.notes)
-    )
+    elapsed_s = time.monotonic() - began
+    return Onboarded(backend.target, done, known, kernels, elapsed_s, trained, tuple(notes))
 
 
 class _Work:
-    """Measures jobs in portions that fit the time left, and keeps what it measured."""
+    """Measures portion after portion, and keeps what it measured."""
 
     def __init__(
-        self,
-        backend: Backend,
-        options: Mapping[str, int | str],
-        store: Store,
-        settings: MeasurementConfig,
-        progress: Callable[[Progress], None] | None,
-        on_message: OnMessage,
-        began: float,
-    ) -> None:
-        self.backend, self.store = backend, store
+        self, backend: Backend, options: Mapping[str, int | str], store: Store,
+        settings: MeasurementConfig, progress: Callable[[Progress], None] | None,
+        on_message: OnMessage, seed: int,
+    ) -> None:  # fmt: skip
+        self.backend, self.store, self.target = backend, store, backend.target
         self.measurer = measurer_of(backend, options)
         self.settings, self.progress, self.on_message = settings, progress, on_message
-        self.began = began
-        self.notes: list[str] = []
+        self.lessons = Lessons(backend, store, self.measurer.needs_network, seed)
+        self.kernels_measured = 0
+        self._known: dict[str, tuple[float, float]] = {}
+        self._refused: set[str] = set()
+        self._done: set[str] = set()
+        self._given_up: set[str] = set()
+        self._notes: list[str] = []
+        self._pace = _PACE_IN_NETWORKS if self.measurer.needs_network else 1.0
 
-    def networks(self, files: Sequence[Path], end: float) -> int:
-        """Measure networks and their cells, the fewest operators first, until ``end``."""
-        sized: list[tuple[int, str, Network]] = []
-        for path in files:
-            try:
-                network = onnx_io.read_network(path, name=path.stem)
-            except HybridlatError as error:
-                self.notes.append(f"{path.name} is left out: {error}")
-                continue
-            sized.append((len(network.nodes), path.stem, network))
-        done = 0
-        for index, (_, name, network) in enumerate(sorted(sized, key=lambda item: item[:2])):
-            if time.monotonic() >= end:
-                self.notes.append(f"{len(sized) - index} networks did not fit into the budget")
-                break
-            self.on_message(f"{self.backend.target}: {name}")
-            try:
-                partition = self._partition(network)
-            except HybridlatError as error:
-                self.notes.append(f"{name} is left out: {error}")
-                continue
-            self._measure([self._request(name, network, partition)], end)
-            cells = tuple((use.signature, use.count) for use in partition.uses)
-            self.store.add_breakdowns(
-                [Breakdown(self.backend.target, name, sign(network).hash, cells,
-                           labels={"network": name})]
-            )  # fmt: skip
-            done += 1
-        return done
-
-    def kernels(self, end: float, seed: int, most: int) -> int:
-        """Measure random kernels in portions until ``end``."""
-        portion: list[MeasureRequest] = []
-        done = 0
-        for request in self._drawn(seed, most):
-            portion.append(request)
-            # What needs its network is built with it: a few kernels make a portion of work.
-            if sum(len(each.cells) for each in portion) >= (
-                1 if self.measurer.needs_network else _BATCH
-            ):
-                done += self._measure(portion, end)
-                portion = []
-            if done >= most or time.monotonic() >= end:
-                return done
-        return done + self._measure(portion, end)
-
-    def _drawn(self, seed: int, most: int) -> Iterator[MeasureRequest]:
-        """Random kernels, each alone or in the small network that was drawn around it."""
-        if not self.measurer.needs_network:
-            for hash_, kernel in sweep(self.backend.lower, most, seed, families=EVERY):
-                cells = self._unknown({hash_: kernel})
-                yield MeasureRequest("kernel", kernel, cells, labels={"sweep": str(seed)})
+    def learn(
+        self, files: Sequence[Path], device: Device | None, began: float, end: float, most: int
+    ) -> None:
+        """Portions until ``end``, or until nothing is left; at most so many random kernels."""
+        sheet = device or device_of(self.target, self.store)
+        found = kin_of(self.target)
+        kin = found[1] if found is not None else None
+        if found is not None:
+            self.on_message(f"{self.target}: starting from the model of {found[0]}")
+        lessons = self.lessons
+        lessons.read(files, began + READING_SHARE * (end - began))
+        span_s = portion_s(end - began)
+        if not lessons.texts:
+            lessons.draw(min(most, 100), end)
+        texts = [text for text in lessons.texts.values() if not problem_of(text)]
+        if not texts:
             return
-        for index in range(20 * most):
-            try:
-                network = as_read(draw(seed * 1_000_003 + index, EVERY))
-                partition = self._partition(network)
-            except HybridlatError:
-                continue  # what an engine refuses is passed over, as in every sweep
-            yield MeasureRequest(f"kernel {index}", network, self._cells(partition))
+        space = KernelSpace.over(texts, sheet, self.target.precision, lessons.seed)
+        guesses = Guesses(Ground(space), kin, sheet, self.target.precision)
+        spent_s = (0.0, 0.0)
+        # However slow reading was: one portion is measured.
+        end = max(end, time.monotonic() + span_s)
+        while (left_s := end - time.monotonic()) > (_STARTING_S if self._known else 0.0):
+            room = max(min(DRAWN_FOR_EACH * int(span_s / 0.1), 3 * most), 0)
+            if self.kernels_measured < most:
+                lessons.draw(
+                    max(room - len(self._open_kernels()), 0) if most else 0,
+                    time.monotonic() + DRAWING_SHARE * min(span_s, left_s),
+                )
+            self._look_up(lessons.texts)
+            guesses.learn_of(lessons.texts)
+            guesses.fit(self._known)
+            curriculum = self._curriculum(guesses)
+            kernels = self._open_kernels() if self.kernels_measured < most else []
+            known = {h: noise for h, (_, noise) in self._known.items() if h in guesses.ground.row}
+            portion = curriculum.portion(
+                known,
+                self._done | self._given_up,
+                kernels,
+                spent_s,
+                min(span_s, end - time.monotonic()),
+            )
+            if portion.is_empty:
+                break
+            self._say(portion, guesses, curriculum.expected_share(known, kernels))
+            took = self._measure(portion, end, most - self.kernels_measured)
+            spent_s = (spent_s[0] + took[0], spent_s[1] + took[1])
+            guesses.compare({h: self._known[h][0] for h in self._known})
 
-    def _partition(self, network: Network) -> Partition:
-        left_out = (name for name, _ in network.left_out)
-        names = (*(node.name for node in network.nodes), *network.folded, *left_out)
-        partition = partition_network(network, self.backend.lower(network), names)
-        self.store.add_signatures(partition.texts)
-        return partition
+    def networks_known(self) -> int:
+        """Networks whose whole latency and cells are all known."""
+        return sum(name in self._done for name in self.lessons.networks)
 
-    def _request(self, name: str, network: Network, partition: Partition) -> MeasureRequest:
-        """What is not known of a network yet."""
-        whole = sign(network).hash
-        known = self.store.latencies(self.backend.target, [whole], "network")
-        return MeasureRequest(name, network, self._cells(partition), whole not in known)
+    def all_notes(self) -> list[str]:
+        """What was left out, and why."""
+        left = len(self.lessons.networks) - len(self._done | self._given_up) + self.lessons.unread
+        notes = [*self.lessons.notes, *self._notes]
+        if left > 0:
+            notes.append(f"{left} networks did not fit into the budget")
+        return notes
 
-    def _cells(self, partition: Partition) -> dict[str, Network]:
-        return self._unknown(
-            {
-                use.signature: read(partition.texts[use.signature], " ".join(use.ops)[:60])
-                for use in partition.uses
-            }
-        )
+    def _curriculum(self, guesses: Guesses) -> Curriculum:
+        outlines = [
+            guesses.outline(lesson, self.settings, self._pace)
+            for lesson in self.lessons.networks.values()
+            if all(h in guesses.ground.row for h in lesson.cells)
+        ]
+        return Curriculum(guesses.ground, outlines, guesses.costs_s(self._pace))
 
-    def _unknown(self, cells: Mapping[str, Network]) -> dict[str, Network]:
-        known = self.store.latencies(self.backend.target, cells)
-        return {hash_: cell for hash_, cell in cells.items() if hash_ not in known}
+    def _open_kernels(self) -> list[str]:
+        return [h for h in self.lessons.kernels if h not in self._known and h not in self._refused]
 
-    def _measure(self, requests: Sequence[MeasureRequest], end: float) -> int:
+    def _look_up(self, hashes: Mapping[str, str]) -> None:
+        """Read what the store knows of cells and networks that are not known here yet."""
+        asked = [h for h in hashes if h not in self._known and h not in self._refused]
+        for h, stats in self.store.latencies(self.target, asked).items():
+            if stats.latency_us is None:
+                self._refused.add(h)
+            else:
+                self._known[h] = (stats.latency_us, stats.spread_share)
+        lessons = {
+            lesson.signature: lesson
+            for name, lesson in self.lessons.networks.items()
+            if name not in self._done
+        }
+        whole = self.store.latencies(self.target, lessons, "network")
+        tried = self._known.keys() | self._refused
+        for hash_ in whole:
+            if tried >= set(lessons[hash_].cells):
+                self._done.add(lessons[hash_].name)
+
+    def _measure(self, portion: Portion, end: float, most: int) -> tuple[float, float]:
+        """Measure a portion; the seconds that went to networks and to kernels."""
+        tried = self._known.keys() | self._refused
+        chosen = [self.lessons.networks[name] for name in portion.networks]
+        requests: list[MeasureRequest] = []
+        for lesson in chosen:
+            new = {h: h not in tried for h in lesson.cells}
+            whole = not self.store.latencies(self.target, [lesson.signature], "network")
+            requests.append(lesson.request(new, whole))
+        asked = [r for r in requests if not r.is_empty]
+        kernels = [self.lessons.kernels[h] for h in portion.kernels[:most]]
+        began = time.monotonic()
+        got = self._run([*asked, *kernels], end)
+        self.store.add_breakdowns([lesson.breakdown(self.target) for lesson in chosen])
+        cells = {h for r in (*asked, *kernels) for h in r.cells}
+        self._look_up(dict.fromkeys([*cells, *portion.kernels], ""))
+        self.kernels_measured += sum(h in self._known for h in portion.kernels)
+        took_s = time.monotonic() - began
+        if got and portion.expected_s > 0 and time.monotonic() < end:
+            self._pace *= math.sqrt(max(0.2, min(5.0, took_s / portion.expected_s)))
+        if not got:  # what cannot be measured is not tried again
+            self._given_up.update(lesson.name for lesson in chosen)
+        share = portion.networks_s / portion.expected_s if portion.expected_s else 0.0
+        return share * took_s, (1 - share) * took_s
+
+    def _run(self, requests: Sequence[MeasureRequest], end: float) -> int:
         """Measure what there is time for; how many latencies came of it. Refusals become notes."""
         left_s = end - time.monotonic()
-        asked = [request for request in requests if not request.is_empty]
-        if not asked or left_s <= 0:
+        if not requests or left_s <= 0:
             return 0
+        if len(requests) > 1 and self.measurer.needs_network:
+            # What needs its network is built with it, and a run of many cannot be cut.
+            return sum(self._run([request], end) for request in requests)
         settings = replace(self.settings, budget_s=left_s)
         try:
-            records = self.measurer.measure(asked, self.store, settings, self.progress)
+            records = self.measurer.measure(requests, self.store, settings, self.progress)
         except UnavailableError:
             raise
         except HybridlatError as error:
-            names = ", ".join(request.name for request in asked)
-            self.notes.append(f"{names} was not measured: {error}")
+            if len(requests) > 1:  # one of them is to blame: each for itself
+                return sum(self._run([request], end) for request in requests)
+            self._notes.append(f"{requests[0].name} was not measured: {error}")
+            self._refused.update(requests[0].cells)
+            self._given_up.add(requests[0].name)
             return 0
         return sum(record.latency_us is not None for record in records)
+
+    def _say(self, portion: Portion, guesses: Guesses, expected: float) -> None:
+        """What is learned now, and how wrong the model is expected to be about a cell unseen."""
+        what = []
+        if portion.networks:
+            shown = ", ".join(portion.networks[:4])
+            more = len(portion.networks) - 4
+            what.append(f"networks {shown}" + (f" and {more} more" if more > 0 else ""))
+        if portion.kernels:
+            what.append(f"{len(portion.kernels)} kernels")
+        known = f"{len(self._known)} cells known"
+        doubt = f"an unseen cell is expected to be off by {100 * guesses.honest(expected):.0f} %"
+        self.on_message(f"{self.target}: {known}, {doubt}; now {' and '.join(what)}")

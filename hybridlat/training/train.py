@@ -42,6 +42,7 @@ from hybridlat.training.candidate import Candidate
 from hybridlat.training.promotion import Champion, install
 
 _PRIORS_BELOW = 1500
+_KIN_BELOW = 8000
 _MOST_LINES = 2000
 
 
@@ -147,13 +148,18 @@ def _dataset(target: Target, store: Store, packs_folder: Path | None) -> Dataset
 
 
 def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
-    """Models of other targets to start from, where the target has few records of its own."""
-    if len(dataset.cells) >= _PRIORS_BELOW:
+    """Models of other targets to start from, where the target has few records of its own.
+
+    Of those with the same engine more can be learned, so they serve longer.
+    """
+    if len(dataset.cells) >= _KIN_BELOW:
         return ()
     folders: dict[str, Path] = {}
     for folder in reversed(model_folders(None)):
         other = readable(read_target, folder)
-        if other is not None and other != target:
+        if other is None or other == target:
+            continue
+        if other.engine == target.engine or len(dataset.cells) < _PRIORS_BELOW:
             folders[other.folder] = folder
     models = [readable(read_model, folder) for _, folder in sorted(folders.items())]
     return tuple(model for model in models if model is not None)

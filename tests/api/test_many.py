@@ -78,14 +78,15 @@ SOURCES = [network(8), b"no model", onnx.load_from_string(network(16)), network(
 @pytest.mark.parametrize("measure", ["never", "auto"])
 @pytest.mark.parametrize("everything_known", [True, False])
 def test_two_workers_answer_as_one_does(store: str, measure: Any, everything_known: bool) -> None:
+    if everything_known:  # the networks themselves too: the machine is new, and wants them whole
+        with Predictor(FAKE, store=store, settings=QUICK) as predictor:
+            list(predictor.predict_many(SOURCES, errors="return"))
     with Predictor(FAKE, store=store, measure=measure, settings=QUICK) as predictor:
-        if everything_known:
-            predictor.predict(network(12))
         two = list(predictor.predict_many(SOURCES, jobs=2, errors="return"))
     measured = [a.measured_now for a in two if isinstance(a, Estimate)]
     assert (sum(measured) > 0) == (measure == "auto" and not everything_known)
     if sum(measured):
-        assert measured[0] == measured[1] == measured[3] == 0
+        assert measured[:2] == [0, 0] and measured[2] > 0 and measured[3] == 0
     else:
         with Predictor(FAKE, store=store, measure=measure, settings=QUICK) as predictor:
             one = list(predictor.predict_many(SOURCES, errors="return"))

@@ -127,6 +127,35 @@ def test_a_device_that_nobody_has_described_has_no_fallback(tmp_path: Path) -> N
     assert not estimate.supported and estimate.latency_us is None
 
 
+def test_a_cpu_that_nobody_knows_is_told_by_another_one_as_badly_as_that_is(tmp_path: Path) -> None:
+    store, target = str(tmp_path / "s.db"), "abacus/onnxruntime-1.31/fp32/1t"
+    estimate = predicted(store, target)
+    theirs = predicted(store, "epyc-26-2/onnxruntime-1.31/fp32/1t", tolerance=5.0)
+    assert estimate.supported and not estimate.within_tolerance
+    assert estimate.latency_us is not None and estimate.interval_us is not None
+    assert theirs.latency_us is not None
+    low, high = estimate.interval_us
+    assert low < theirs.latency_us < high and high / low > 9
+    assert any("another device" in cell.reason for cell in estimate.cells)
+
+
+def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
+    store, target = str(tmp_path / "s.db"), "abacus/onnxruntime-1.31/fp32/1t"
+    before = predicted(store, target)
+    heaviest = max(before.cells, key=lambda cell: cell.share)
+    assert heaviest.latency_us is not None and before.latency_us is not None
+    slow = Measurement(
+        Target.parse(target), heaviest.signature, "cell", 2 * heaviest.latency_us, 0.01
+    )
+    with Store(store) as opened:
+        opened.add([slow])
+    after = predicted(store, target)
+    assert after.latency_us is not None and after.interval_us is not None
+    assert after.latency_us == pytest.approx(2 * before.latency_us, rel=0.2)
+    assert before.interval_us is not None
+    assert after.interval_us[1] / after.latency_us < before.interval_us[1] / before.latency_us / 1.5
+
+
 def test_an_own_model_speaks_first_and_the_family_for_what_it_leaves(tmp_path: Path) -> None:
     with Predictor(
         "v100/tensorrt/fp16", store=str(tmp_path / "n.db"), measure="never"

@@ -180,3 +180,74 @@ def test_the_surer_the_more_is_measured() -> None:
 @functools.cache
 def _calibrated(networks: int) -> Composition:
     return fit_composition([make_network(i, cells=8 + i % 9) for i in range(networks)])
+
+
+def _step(
+    network: HeldOutNetwork, tolerance: float, cost_s: float, anyway: bool = False
+) -> gate.Step:
+    action = gate.NetworkAction(cost_s, 0.01, anyway)
+    return gate.next_step(
+        COMPOSITION.start(network.cells), COMPOSITION, tolerance, network=action
+    )  # fmt: skip
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(2, 22), st.floats(0.02, 0.3), st.floats(0.01, 30.0))
+def test_the_network_is_measured_whole_exactly_where_that_is_cheaper(
+    seed: int, cells: int, tolerance: float, cost_s: float
+) -> None:
+    network = make_network(seed, cells)
+    found = gate.plan(COMPOSITION.start(network.cells), COMPOSITION, tolerance)
+    step = _step(network, tolerance, cost_s)
+    if not found.positions:
+        assert not step
+    elif found.half_width_share <= tolerance:
+        assert step.network is (cost_s <= found.cost_s)
+        assert step.network is not bool(step.positions)
+    else:
+        assert step.network  # no cells would do, and it comes nearer than they
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.integers(2, 16), st.floats(0.05, 20.0))
+def test_with_the_network_a_wider_tolerance_never_costs_more(
+    seed: int, cells: int, cost_s: float
+) -> None:
+    network = make_network(seed, cells)
+    start = COMPOSITION.start(network.cells)
+    spent = []
+    for tolerance in (0.03, 0.05, 0.08, 0.15, 0.5):
+        step = _step(network, tolerance, cost_s)
+        plan = gate.plan(start, COMPOSITION, tolerance)
+        spent.append(cost_s if step.network else plan.cost_s)
+    assert spent == sorted(spent, reverse=True)
+
+
+def test_cells_of_which_nothing_is_known_are_measured_with_the_network_or_without() -> None:
+    network = make_network(3, cells=10)
+    blank = replace(
+        network, cells=tuple(replace(c, latency_us=None, trusted=False) for c in network.cells)
+    )
+    assert _step(blank, 0.05, cost_s=0.1) == gate.Step(tuple(range(10)), True)
+    assert _step(blank, 0.05, cost_s=1e6) == gate.Step(tuple(range(10)), False)
+    assert _step(blank, 0.05, cost_s=1e6, anyway=True).network
+
+
+def test_a_machine_that_still_learns_wants_the_network_besides_the_cells() -> None:
+    network = make_network(3, cells=10)
+    dear = _step(network, 0.1, cost_s=1e6)
+    assert dear.positions and not dear.network
+    assert _step(network, 0.1, cost_s=1e6, anyway=True) == gate.Step(dear.positions, True)
+    assert not _step(network, 10.0, cost_s=0.1, anyway=True)  # nothing is asked for
+
+
+def test_wandering_of_the_machine_is_no_reason_to_measure() -> None:
+    network = make_network(3, cells=10)
+    moving = replace(COMPOSITION, wander_share=0.3)
+    known = moving.start(network.cells).observe(network.truth(range(10)))
+    action = gate.NetworkAction(1.0, 0.01)
+    assert not gate.next_step(known, moving, 0.05, network=action)
+    # What rests on predictions is measured once all the same: no cell would help, the network does.
+    some = moving.start(network.cells).observe(network.truth(range(9)))
+    assert gate.next_step(some, moving, 0.05, network=action) == gate.Step((), True)
+    assert not gate.next_step(some, moving, 0.05)

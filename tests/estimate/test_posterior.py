@@ -131,3 +131,68 @@ def test_too_few_networks_leave_the_defaults() -> None:
 
 def test_json_round_trip() -> None:
     assert Correlation.from_json(TRUE.to_json()) == TRUE
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.sets(st.integers(0, 7), max_size=7), st.floats(0.002, 0.3))
+def test_a_whole_network_is_one_more_line_of_the_same_conditioning(
+    seed: int, measured: set[int], noise: float
+) -> None:
+    network = make_network(seed, cells=8)
+    before = ErrorPosterior.start(network.cells, TRUE).observe(network.truth(sorted(measured)))
+    sum_us = 1.15 * before.sum_us
+    after = before.observe_total(sum_us, noise)
+    weights = after.uses_us / after.sum_us
+    free = [i for i in range(8) if i not in measured]
+    # Another road: precisions add up. The observation is linear in the errors around the answer.
+    told = math.log(sum_us / after.sum_us) + float(weights @ after.mean)
+    told -= float(weights @ np.where(np.isin(range(8), free), 0.0, before.mean))
+    precision = np.linalg.inv(before.covariance) + np.outer(weights, weights) / noise**2
+    expected = np.linalg.inv(precision)
+    np.testing.assert_allclose(after.covariance, expected, rtol=1e-5, atol=1e-10)
+    fixed = np.where(np.isin(range(8), free), before.mean, 0.0)
+    brute = before.mean + expected @ weights * (told - float(weights @ fixed)) / noise**2
+    np.testing.assert_allclose(after.mean[free], brute[free], rtol=1e-4, atol=1e-7)
+    assert [after.latencies_us[i] for i in measured] == [before.latencies_us[i] for i in measured]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.integers(1, 20), st.floats(0.0, 0.2), st.floats(0.7, 1.4))
+def test_more_evidence_of_the_sum_never_widens(
+    seed: int, cells: int, noise: float, ratio: float
+) -> None:
+    before = ErrorPosterior.start(make_network(seed, cells).cells, TRUE)
+    after = before.observe_total(ratio * before.sum_us, noise)
+    shrunk = before.covariance - after.covariance
+    assert float(np.linalg.eigvalsh(shrunk).min()) > -1e-9
+    assert after.variance_share <= noise**2 + 1e-9
+    assert 0 <= (after.sum_us / before.sum_us - 1) / (ratio - 1 or 1) <= 1 + 1e-6
+
+
+def test_an_exact_total_is_met_and_the_unsure_cells_give_way() -> None:
+    priors = (replace(TWINS[0], source="measured", spread_share=0.01), *TWINS[1:])
+    unsure = (*priors[:2], replace(priors[2], spread_share=0.6))
+    taught = ErrorPosterior.start(unsure).observe_total(330.0, 0.0)
+    assert taught.sum_us == pytest.approx(330.0, rel=1e-3)
+    assert taught.latencies_us[0] == 100.0
+    assert 100.0 < taught.latencies_us[1] < taught.latencies_us[2]
+
+
+def test_the_total_is_kept_while_cells_are_measured_in_any_order() -> None:
+    network = make_network(4, cells=6)
+    start = ErrorPosterior.start(network.cells, TRUE)
+    total = network.sum_of_measured_us, 0.02
+    first = start.observe_total(*total).observe(network.truth([1, 3]))
+    last = start.observe(network.truth([1, 3])).observe_total(*total)
+    np.testing.assert_allclose(first.latencies_us, last.latencies_us)
+    np.testing.assert_allclose(first.covariance, last.covariance)
+    twice = last.observe_total(*total)
+    np.testing.assert_allclose(twice.covariance, last.covariance)
+
+
+def test_a_total_waits_for_the_cells_of_which_nothing_is_known() -> None:
+    start = ErrorPosterior.start((*TWINS, CellPrior("d", 2, None, 0.0)))
+    waiting = start.observe_total(420.0, 0.01)
+    np.testing.assert_array_equal(waiting.covariance, start.covariance)
+    done = waiting.observe({3: (50.0, 0.02)})
+    assert done.sum_us == pytest.approx(420.0, rel=0.02)

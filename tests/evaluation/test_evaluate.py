@@ -6,10 +6,11 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from rich.console import Console
@@ -334,3 +335,22 @@ def test_the_real_model_learns_the_formula(store_url: str) -> None:
     ]
     assert len(errors) == len(held)
     assert np.median(errors) < 0.15
+
+
+@pytest.fixture
+def two_workers() -> Iterator[None]:
+    from joblib.externals.loky import get_reusable_executor
+
+    with joblib.parallel_config(n_jobs=2):
+        yield
+    get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+@pytest.mark.usefixtures("two_workers")
+def test_folds_by_two_processes_give_the_same_figures(
+    judged: evaluate.Evaluation, store_url: str
+) -> None:
+    def figures(evaluation: evaluate.Evaluation) -> list[dict[str, object]]:
+        return [{**row, "predict_ms": None} for row in evaluation.to_json()]
+
+    assert figures(_judge(store_url, baselines=FAST)) == figures(judged)

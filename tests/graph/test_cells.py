@@ -13,7 +13,7 @@ from hybridlat.graph.cells import Cell, cut, cut_positions, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from tests.fakes.fake_backend import FakeBackend
-from tests.networks import branches, classifier, conv_relu, residual_block, two_outputs
+from tests.networks import branches, classifier, conv_relu, in_order, residual_block, two_outputs
 from tests.strategies import networks, orders
 
 
@@ -121,3 +121,13 @@ def test_borders_cost_what_the_fake_machine_says(blocks: int) -> None:
     plain, dear = FakeBackend(), FakeBackend(Machine(border_us=7.0))
     borders = len(cut_positions(network)) - 1
     assert dear.ideal_us(network) - plain.ideal_us(network) == pytest.approx(7.0 * borders)
+
+
+def test_kernels_are_told_in_the_order_of_the_file() -> None:
+    """However the engine lists the branches of a cell."""
+    network = branches()
+    other = network.order_by(lambda position: -position)
+    assert other != list(range(len(network.nodes)))
+    shuffled = Lowered(in_order(network, other), tuple((i,) for i in other), (), "test")
+    plain = cut(identity(network), network)
+    assert [cell.ops for cell in cut(shuffled, network)] == [cell.ops for cell in plain]

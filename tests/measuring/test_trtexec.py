@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments import trtexec_profile
 from hybridlat.errors import InputError
 from hybridlat.measuring import trtexec
-from hybridlat.schema.target import Target
-from tests.board.conftest import FAKE, small_network
+from tests.board.conftest import FAKE
 
 
 @pytest.fixture(params=["8.2", "8.5", "8.6", "10", "11"])
@@ -35,21 +35,17 @@ def test_all_three_of_every_version(exports: Path) -> None:
     times = trtexec.read_times(exports / "Times.json", warm_up_ms=400)
     assert len(times) == 400
     assert max(times) / min(times) < 1.02  # the warm-up is not among them
-    layers = trtexec.read_layers(exports / "LayerInfo.json")
+    layers = trtexec.layers_of(trtexec.read_export(exports / "LayerInfo.json"))
     assert layers[0].name == "conv1 + relu1"
     assert layers[0].nodes == ("conv1", "relu1")
     assert layers[1].nodes == ()
-    profile = trtexec.read_profile(exports / "Profile.json")
+    profile = trtexec_profile.read_profile(exports / "Profile.json")
     assert len(profile) == 2
     engine_us = min(times)
-    report = trtexec.report(profile, engine_us)
+    report = trtexec_profile.report(profile, engine_us)
     assert report.constant_us == pytest.approx((report.sum_us - engine_us) / 2)
     assert report.corrected_us == pytest.approx(engine_us, rel=0.01)
     assert "the engine itself" in "\n".join(report.lines())
-    target = Target("board", "tensorrt-8.6", "fp32")
-    record = trtexec.to_measurement(times, small_network(), target, "Times.json")
-    assert record.latency_us == pytest.approx(sorted(times)[200], rel=0.001)
-    assert 0 < record.spread_share < 0.01
 
 
 def test_names_alone_and_control_characters(tmp_path: Path) -> None:
@@ -61,7 +57,7 @@ def test_names_alone_and_control_characters(tmp_path: Path) -> None:
             trtexec.read_tolerant(text)
 
 
-@pytest.mark.parametrize("reader", [trtexec.read_layers, trtexec.read_profile, trtexec.read_times])
+@pytest.mark.parametrize("reader", [trtexec_profile.read_profile, trtexec.read_times])
 def test_another_file_is_refused(reader: Callable[[Path], object], tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps([{"other": 1}]))
@@ -78,5 +74,5 @@ def test_another_file_is_refused(reader: Callable[[Path], object], tmp_path: Pat
 def test_a_constant_that_is_there_is_found(
     constant: float, engines: list[tuple[int, float]]
 ) -> None:
-    made = [trtexec.ProfiledEngine(n, m + constant * n, m) for n, m in engines]
-    assert trtexec.fit_constant(made) == pytest.approx(constant, rel=1e-6)
+    made = [trtexec_profile.ProfiledEngine(n, m + constant * n, m) for n, m in engines]
+    assert trtexec_profile.fit_constant(made) == pytest.approx(constant, rel=1e-6)

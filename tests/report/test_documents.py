@@ -10,10 +10,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hybridlat.report.batch_curve import curves_of, throughput_per_s, throughput_text
+from hybridlat.report.batch_curve import curves_of, throughput_text
 from hybridlat.report.compare import cell_differences, comparison, distinguishable, speed_up
 from hybridlat.report.html import page
 from hybridlat.report.json import document, estimates_document
+from hybridlat.report.page_data import headings
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
@@ -77,7 +78,8 @@ def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
     assert "://" not in own and "url(" not in own and "@import" not in own
     assert "sourceMappingURL" not in text
     assert not {"link", "img", "iframe", "object"} & set(parsed.tags)
-    assert not [name for name, _ in parsed.attributes if name in {"src", "href", "srcset"}]
+    links = [v for name, v in parsed.attributes if name in {"src", "href", "srcset"}]
+    assert links == ["#n0", "#n1", "#n2", "#n3"]  # within the page
     assert (
         "default-src 'none'" in dict(parsed.attributes)["content"] or "default-src 'none'" in text
     )
@@ -118,7 +120,7 @@ def test_curves_are_of_one_network_on_one_target_by_batch() -> None:
     estimates = [at(4, 2e3), at(1, 1e3), at(1, 5e3, "h100/tensorrt/fp16"), at(2, None)]
     (curve,) = curves_of(estimates)
     assert [e.batch for e in curve.estimates] == [1, 2, 4]
-    assert [throughput_per_s(e) for e in curve.estimates] == [1000.0, None, 2000.0]
+    assert [e.throughput_per_s for e in curve.estimates] == [1000.0, None, 2000.0]
     assert throughput_text(1234.4) == "1,234 a second" and throughput_text(9.87) == "9.87 a second"
     for words in ("over batches</h1>", "side by side</h1>"):
         assert words in page(estimates) and words not in page([residual()])
@@ -174,3 +176,26 @@ def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
     json.loads(document(text))
     assert speed_up(untrusted(), residual()) == pytest.approx(61.0 / 8123.4)
     assert not distinguishable(residual(), residual())
+
+
+def test_what_tells_estimates_apart_stands_in_their_headings() -> None:
+    one = dataclasses.replace(residual(), batch=1)
+    assert headings([one]) == ["resnet.onnx"]
+    assert headings([one, dataclasses.replace(one, batch=4)])[1] == "resnet.onnx · batch 4"
+    other = dataclasses.replace(one, target="l4/tensorrt/fp16")
+    assert headings([one, other])[1] == "resnet.onnx · l4/tensorrt/fp16"
+    # Networks at different batches are not faster or slower than one another.
+    assert "against A" in page([one, other])
+    assert "against A" not in page([one, dataclasses.replace(other, batch=4)])
+
+
+def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
+    one = dataclasses.replace(residual(), latency_us=100.0, interval_us=(100 / 1.1, 110.0))
+    other = dataclasses.replace(one, latency_us=112.0, interval_us=(112 / 1.1, 112 * 1.1))
+    assert not distinguishable(one, other)
+    # Nearly all of the width is the machine's own pace: the same for both.
+    paced = [dataclasses.replace(each, pace_share=0.095) for each in (one, other)]
+    assert distinguishable(*paced)
+    assert not distinguishable(
+        paced[0], dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
+    )

@@ -9,7 +9,7 @@ const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 const cut = (text, letters) =>
   text.length <= letters ? text : `${text.slice(0, Math.max(letters - 1, 0))}…`;
 const cutFront = (text, letters) =>
-  text.length <= letters ? text : `…${text.slice(text.length - Math.max(letters - 1, 0))}`;
+  text.length <= letters ? text : `…${text.slice(text.length - Math.max(letters - 1, 0)).replace(/^…+/, "")}`;
 const quantity = (value, unit) => {
   const text = d3.format(".3~s")(value);
   return `${text.replace(/[^0-9.]+$/, "")} ${text.replace(/^[0-9.]+/, "")}${unit}`;

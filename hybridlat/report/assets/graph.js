@@ -69,13 +69,18 @@ class CellGraph {
   draw() {
     const wide = this.panel.clientWidth || 1000;
     const narrow = wide < 560;
-    const layout = layoutOf(this.net, this.open, wide / (narrow ? 900 : 460));
+    const most = narrow ? 900 : 560;
+    const layout = layoutOf(this.net, this.open, wide, most);
     this.boxes = layout.boxes;
     const [width, height] = [layout.width + 16, layout.height + 36];
     this.svg.attr("viewBox", `-8 -18 ${width} ${height}`);
     // As tall as the whole needs, at its own size at most, within what a screen shows.
     const fit = Math.min(1.15, wide / width) * height;
-    this.panel.style.height = `${Math.min(Math.max(fit, 220), narrow ? 900 : 680)}px`;
+    this.panel.style.height = `${Math.min(Math.max(fit, 200), most + 60)}px`;
+    // What is said of a cell scrolls beside the graph rather than pushing it up.
+    const beside = window.matchMedia("(min-width: 861px)").matches;
+    this.root.querySelector("aside").style.maxHeight = beside
+      ? `${Math.max(this.panel.clientHeight, 340)}px` : "";
     this.moved.selectAll("path.link").data(layout.links).join("path")
       .attr("class", "link").lower()
       .attr("d", ([from, to]) => linkPath(this.boxes[from], this.boxes[to]));

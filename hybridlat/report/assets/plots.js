@@ -141,5 +141,5 @@ const drawComparison = (panel, networks) => {
       return `M${low},16v9M${low},20.5H${high}M${high},16v9`;
     });
   groups.append("text").attr("x", frame.x[0]).attr("y", 10)
-    .text((net) => `${net.letter}  ${net.network}  ·  ${microseconds(net.latency_us)}`);
+    .text((net) => `${net.letter}  ${net.heading}  ·  ${microseconds(net.latency_us)}`);
 };

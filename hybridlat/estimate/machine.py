@@ -1,0 +1,90 @@
+"""A machine's own composition, from the whole networks that were measured on it in use.
+
+A target that nobody trained composes its cells by what another machine lends: the plain sum and the
+cost of entering the engine, with the width of the same engine's interval elsewhere, widened by what
+borrowing costs. Every network measured whole with its cells then tells constants and width of this
+machine, and after a handful they are its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybridlat.estimate.composition import Composition, student_quantile
+
+CALIBRATING = 5
+"""So many whole networks are measured beside their cells even where they are not asked for."""
+BORROWING_SHARE = 0.05
+"""What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
+shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
+machines say this, no more; experiments/16_new_machine.py plays one of them and tries others."""
+MACHINES = 2.0
+"""Degrees of freedom of what was lent: as many machines as say how machines differ."""
+_LONE_SHARE = 0.05  # scatter of networks where no machine lends
+_LEAST_DEGREES = 4.0  # of Student's quantile, below which its series is no good
+_HUBER = 1.5
+_FAR_OUT = 3.0
+_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SummedNetwork:
+    """A network measured whole with all of its cells: its latency, and their raw sum."""
+
+    latency_us: float
+    sum_us: float
+
+
+def machine_composition(
+    networks: Sequence[SummedNetwork], dispatch_overhead_us: float, lent: Composition | None = None
+) -> Composition:
+    """Scale and width of a machine from its own networks and from what another lends.
+
+    With r = ln((latency − dispatch overhead) / sum) of each network, r scatters normally around the
+    machine's own constant. The constant is around 0 give or take the cost of borrowing; the
+    variance of the scatter is the lender's and the cost of borrowing with two degrees of freedom
+    (the conjugate analysis of a normal variance), and the interval reaches as far as Student's
+    distribution says. Networks far from the others count less in the constant (Huber's weights),
+    and as three times the usual distance in the scatter. The overhead is
+    the dispatch overhead, which was measured by itself: a few large networks would tell
+    it badly, and small ones would bear that.
+    """
+    confidence = lent.confidence if lent is not None else 0.9
+    prior = math.hypot(lent.residual_share, BORROWING_SHARE) if lent is not None else _LONE_SHARE
+    ratios = np.array(
+        [
+            math.log(max(n.latency_us - dispatch_overhead_us, 0.5 * n.latency_us) / n.sum_us)
+            for n in networks
+        ]
+    )
+    constant, scatter = 0.0, prior
+    weights = np.ones(len(ratios))
+    for _ in range(_ROUNDS):
+        pull = (scatter / BORROWING_SHARE) ** 2
+        found = float((weights * ratios).sum() / (weights.sum() + pull))
+        misses = ratios - found
+        weights = np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(misses), 1e-12))
+        # The constant was fitted to the same networks: that costs up to one degree of freedom.
+        fitted = float(weights.sum() / (weights.sum() + pull))
+        degrees = max(len(ratios) - fitted, 0.0) + MACHINES
+        sizes = np.abs(misses)
+        usual = 1.4826 * float(np.median(sizes)) if len(sizes) else 0.0
+        squares = float((np.minimum(sizes, _FAR_OUT * max(usual, prior)) ** 2).sum())
+        before, scatter = scatter, math.sqrt((squares + MACHINES * prior**2) / degrees)
+        if abs(found - constant) + abs(scatter - before) < 1e-9:
+            break
+        constant = found
+    unsure = scatter / math.sqrt(weights.sum() + (scatter / BORROWING_SHARE) ** 2)
+    reach = student_quantile(confidence, max(degrees, _LEAST_DEGREES))
+    return Composition(
+        overhead_us=dispatch_overhead_us,
+        scale=math.exp(constant),
+        confidence=confidence,
+        residual_share=math.hypot(scatter, unsure),
+        networks=len(networks),
+        quantiles=((0.0, reach), (1.0, reach)),
+    )

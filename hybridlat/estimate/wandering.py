@@ -1,0 +1,123 @@
+"""How much a machine's own pace wanders: from the reference network that runs around every visit.
+
+Latencies are told at one pace of the machine: that at which its reference network takes what it
+took when the machine was first measured, on the quick side of that run. Every visit's ``drift``
+says how much slower or quicker the machine was then. Within a process drift is divided out; what
+somebody meets who runs the network at another time is one process among those seen.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hybridlat.schema.measurement import Measurement
+
+LARGE_SHARE = 0.03
+"""From here on an answer says that the machine wanders."""
+LEAST_VISITS = 2
+"""A process with fewer visits in a run says more of single visits than of the machine."""
+_USUAL_SHARE = 0.02  # what is taken for likely before a machine's processes say so
+_USUAL_PROCESSES = 2
+_FAR_OUT = 3.0
+_LEAST_USUAL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Wandering:
+    """How far processes were from the pace that latencies are told at.
+
+    ``share`` is the root mean square of ln(pace) over ``processes`` of measuring, those far out
+    drawn in to three times the usual distance, pooled with two processes of 2 %; ``slowest`` and
+    ``quickest`` are the extremes (1.05: 5 % slower) and ``latest`` the last. Without any process
+    nothing is known, and ``share`` is 0.
+    """
+
+    share: float = 0.0
+    processes: int = 0
+    quickest: float = 1.0
+    slowest: float = 1.0
+    latest: float = 1.0
+
+    @property
+    def is_large(self) -> bool:
+        return self.share > LARGE_SHARE
+
+    def sentence(self) -> str:
+        """What a reader must know of it."""
+        return (
+            f"this machine's pace wanders by ±{100 * self.share:.0f} % "
+            f"({100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} % in "
+            f"{self.processes} measuring processes), which the interval holds; the latency is for "
+            f"the pace of its first measurement, and it last ran {_slower(self.latest)}"
+        )
+
+
+def _slower(pace: float) -> str:
+    percent = 100 * (pace - 1)
+    if abs(percent) < 1:
+        return "at that"
+    return f"{abs(percent):.0f} % {'slower' if percent > 0 else 'quicker'}"
+
+
+class Paces:
+    """Collects the paces of measuring processes from records, as they come.
+
+    Records of one run bear the time at which it ended, so a process is told by that time, to the
+    minute, and its number.
+    """
+
+    def __init__(self) -> None:
+        self._drifts: dict[tuple[str, int], list[float]] = {}
+
+    def add(self, record: Measurement) -> None:
+        """Take the drifts of a record's visits; those of failures say nothing."""
+        if record.failure is not None or record.labels.get("role"):
+            return
+        for visit in record.visits:
+            key = record.measured_at[:16], visit.process
+            self._drifts.setdefault(key, []).append(math.log(visit.drift))
+
+    def found(self) -> list[tuple[str, int, float]]:
+        """(when, visits, pace) of every measuring process, oldest first."""
+        return [
+            (when, len(drifts), math.exp(statistics.median(drifts)))
+            for (when, _), drifts in sorted(self._drifts.items())
+            if len(drifts) >= LEAST_VISITS
+        ]
+
+
+def paces_of(records: Iterable[Measurement]) -> list[tuple[str, int, float]]:
+    """(when, visits, pace) of every measuring process in the records, oldest first."""
+    paces = Paces()
+    for record in records:
+        paces.add(record)
+    return paces.found()
+
+
+def wandering_of(paces: Sequence[tuple[str, int, float]]) -> Wandering:
+    """The wandering that the paces of processes show."""
+    if not paces:
+        return Wandering()
+    values = [pace for _, _, pace in paces]
+    sizes = [abs(math.log(pace)) for pace in values]
+    most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
+    squares = math.fsum(min(size, most) ** 2 for size in sizes)
+    squares += _USUAL_PROCESSES * _USUAL_SHARE**2
+    share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
+    return Wandering(share, len(values), min(values), max(values), values[-1])
+
+
+def to_json(found: Wandering) -> Mapping[str, object]:
+    """For a cache."""
+    return {
+        "share": found.share, "processes": found.processes, "quickest": found.quickest,
+        "slowest": found.slowest, "latest": found.latest,
+    }  # fmt: skip
+
+
+def from_json(body: Mapping[str, float]) -> Wandering:
+    """Read ``to_json``."""
+    return Wandering(**{**body, "processes": int(body["processes"])})  # type: ignore[arg-type]

@@ -1,0 +1,126 @@
+"""What records of whole networks say: of a network itself, and of how cells sum up on a machine."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hybridlat.schema.measurement import Measurement
+from hybridlat.store.latencies import aggregate
+
+if TYPE_CHECKING:
+    from hybridlat.schema.target import Target
+    from hybridlat.store import Store
+    from hybridlat.store.packs import PackLookup
+
+LEAST_NOISE_SHARE = 0.01
+"""The same networks, measured again minutes later, differ by this much where visits agree better:
+standard deviation 1.6 % over 114 networks of the shipped CPU pack, disturbed ones included."""
+UNSTATED_NOISE_SHARE = 0.05
+"""Of a figure that comes without samples, as of a single visit."""
+MOST_AGE_DAYS = 3 * 365
+"""Drivers and firmware change: an older record is evidence, and no longer the answer."""
+AGED_NOISE_SHARE = 0.1
+_VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLatency:
+    """A network as it was measured whole.
+
+    ``noise_share`` is the relative standard error of ``latency_us``. ``is_exact``: it answers for
+    the network; otherwise it is only evidence. ``basis`` says in a few words what it rests on.
+    """
+
+    latency_us: float
+    noise_share: float
+    is_exact: bool
+    basis: str
+
+
+def whole_latency(
+    target: Target, signature: str, store: Store, packs: Sequence[PackLookup]
+) -> WholeLatency | None:
+    """What is recorded of the network with this signature; None where nothing is that counts.
+
+    Records that their origin doubts, and those of another version of the engine than the target's,
+    do not count; those older than three years are evidence only.
+    """
+    records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
+    if records:
+        return from_records(records)
+    for pack in packs:
+        found = pack.latencies(target, [signature], "network").get(signature)
+        if found is not None and found.latency_us is not None:
+            times = "once" if found.records == 1 else f"{found.records} times"
+            noise = max(found.spread_share, LEAST_NOISE_SHARE)
+            return WholeLatency(found.latency_us, noise, True, f"{times}, in the shipped pack")
+    return None
+
+
+def tells_latency(record: Measurement) -> bool:
+    """Whether a record of a whole network tells its latency on its target."""
+    if record.latency_us is None or "suspect" in record.labels.get("note", ""):
+        return False
+    return _same_version(record.target.version, record.environment.get("engine", ""))
+
+
+def from_records(
+    records: Iterable[Measurement], today: datetime.datetime | None = None
+) -> WholeLatency | None:
+    """What records of one network that count say together; the recent ones where there are any."""
+    now = today or datetime.datetime.now(datetime.UTC)
+    found = sorted(records, key=lambda r: (r.measured_at, r.id))
+    recent = [r for r in found if _age_days(r.measured_at, now) <= MOST_AGE_DAYS]
+    chosen = recent or found
+    if not chosen:
+        return None
+    known = aggregate(
+        (r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen
+    )  # fmt: skip
+    if known.latency_us is None:
+        return None
+    times = "once" if len(chosen) == 1 else f"{len(chosen)} times"
+    day = chosen[-1].measured_at[:10]
+    if day:
+        when = f"on {day}" if len(chosen) == 1 else f"last on {day}"
+    else:
+        when = f"according to {chosen[-1].labels.get('source', 'an imported table')}"
+    noise = max(known.spread_share, LEAST_NOISE_SHARE)
+    if not recent:
+        return WholeLatency(
+            known.latency_us, max(noise, AGED_NOISE_SHARE), False, f"{times}, {when}"
+        )
+    return WholeLatency(known.latency_us, noise, True, f"{times}, {when}")
+
+
+def _noise(record: Measurement) -> float:
+    if record.spread_share > 0 or record.visits:
+        return record.spread_share
+    return UNSTATED_NOISE_SHARE
+
+
+def _same_version(wanted: str, engine: str) -> bool:
+    """Whether an engine's version, as an environment tells it, is that of a target.
+
+    A target may state fewer parts of it, or none; an environment that names no version agrees.
+    """
+    stated = _VERSION.search(engine)
+    if stated is None or not wanted or not wanted[0].isdigit():
+        return True
+    parts = wanted.split(".")
+    return stated.group(1).split(".")[: len(parts)] == parts
+
+
+def _age_days(measured_at: str, now: datetime.datetime) -> float:
+    """Days since; 0 for a record without a date, whose target's version is all that dates it."""
+    try:
+        then = datetime.datetime.fromisoformat(measured_at)
+    except ValueError:
+        return 0.0
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=datetime.UTC)
+    return (now - then).total_seconds() / 86400

@@ -1,0 +1,126 @@
+"""``hybridlat doctor``: what is here, how steady it is, what is in the way."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hybridlat.cli.doctor import doctor
+from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.errors import BackendUnavailable
+from hybridlat.evaluation import checkup
+from hybridlat.measuring.steadiness import of_levels, steadiness
+from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.fakes.fake_backend import FakeBackend
+
+FAKE = Target.parse("fake/fake-1.0/fp32/1t")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(doctor, list(arguments), catch_exceptions=False)
+
+
+@pytest.fixture
+def fake_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake engine in the place of this machine's CPU."""
+    engine = ResolvedEngine(FAKE, FakeBackend(), {})
+    monkeypatch.setattr(checkup, "resolve", lambda _: engine)
+
+
+@pytest.mark.usefixtures("fake_default")
+def test_it_says_what_is_here_where_things_lie_and_what_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with Store(path) as store:
+        visits = tuple(Visit((5.0,), 1.0 + 0.2 * process, process) for process in (0, 0, 1, 1))
+        at = "2026-11-01T10:00:00+00:00"
+        store.add([Measurement(FAKE, "0" * 32, "network", 5.0, 0.01, visits, measured_at=at)])
+    result = run("--seconds", "0.2", "--json", "--store", str(path))
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and found["can_measure"] and found["format"] == 1
+    engines = {engine["name"]: engine for engine in found["engines"]}
+    assert engines["onnxruntime"]["target"] and engines["onnxruntime"]["version"]
+    assert engines["torch-compile"]["why_not"] and not engines["torch-compile"]["measures"]
+    [held] = [h for h in found["held"] if h["source"] == "store"]
+    assert (held["target"], held["networks"], held["last"]) == (str(FAKE), 1, at)
+    assert held["wander_share"] > 0.02
+    assert str(path) in found["places"]["store"] and found["places"]["tracking"]
+    assert found["machine"]["device"] and int(found["machine"]["cores"]) >= 1
+    timed = found["steadiness"]
+    assert timed["processes"] == 2 and timed["visits"] >= 6 and timed["latency_us"] > 0
+    assert "timing the reference network" not in result.stdout
+
+
+@pytest.mark.usefixtures("fake_default")
+def test_people_are_shown_the_same_and_progress_goes_to_standard_error(tmp_path: Path) -> None:
+    result = run("--seconds", "0", "--store", str(tmp_path / "none.db"))
+    assert result.exit_code == 0
+    for words in ("onnxruntime", "not made yet", "This machine can measure"):
+        assert words in result.stdout or "Nothing is in the way" in result.stdout
+    assert "looking for engines" in result.stderr
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_without_an_engine_it_ends_with_3_and_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> ResolvedEngine:
+        raise BackendUnavailable("onnxruntime cannot be imported")
+
+    monkeypatch.setattr(checkup, "resolve", refuse)
+    result = run("--store", str(tmp_path / "none.db"))
+    assert result.exit_code == 3
+    assert "onnxruntime cannot be imported" in result.stdout
+    assert "cannot measure as it is" in result.stdout
+
+
+@pytest.mark.usefixtures("fake_default")
+def test_a_store_that_cannot_be_read_is_a_problem_and_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.write_bytes(b"no database at all, but long enough to be read as one" * 40)
+    result = run("--seconds", "0", "--json", "--store", str(path))
+    found: Any = json.loads(result.stdout)
+    assert result.exit_code == 3
+    [problem] = [p for p in found["problems"] if p["severity"] == "error"]
+    assert "store" in problem["what"] and "store check" in problem["fix"]
+
+
+@pytest.mark.usefixtures("fake_default")
+def test_an_unsteady_busy_throttled_machine_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    governor, quota = tmp_path / "governor", tmp_path / "quota"
+    governor.write_text("powersave\n")
+    quota.write_text("150000 100000\n")
+    monkeypatch.setattr(checkup, "_GOVERNOR", governor)
+    monkeypatch.setattr(checkup, "_QUOTA", quota)
+    monkeypatch.setattr("os.getloadavg", lambda: (900.0, 0.0, 0.0))
+    swinging = of_levels(str(FAKE), 1.0, [[100.0, 110.0] * 20, [130.0, 100.0] * 20])
+    monkeypatch.setattr(checkup, "steadiness", lambda *_: swinging)
+    found = json.loads(run("--json", "--store", str(tmp_path / "none.db")).stdout)
+    said = " ".join(p["what"] for p in found["problems"])
+    for words in ("powersave", "150000 100000", "load of 900.0", "visits differ", "pace wandered"):
+        assert words in said
+    assert found["can_measure"]
+
+
+def test_noise_is_from_visit_to_visit_and_pace_is_over_all() -> None:
+    still = of_levels("t", 1.0, [[100.0] * 10, [100.0] * 10])
+    assert still.noise_share == still.wander_share == 0.0 and still.latency_us == 100.0
+    apart = of_levels("t", 1.0, [[100.0] * 10, [110.0] * 10])
+    assert apart.noise_share == 0.0
+    assert apart.wander_share == pytest.approx(math.log(1.1) / math.sqrt(2))
+    assert apart.slowest_share == pytest.approx(0.1)
+    noisy = of_levels("t", 1.0, [[100.0, 104.0] * 10])
+    assert noisy.noise_share == pytest.approx(0.04, rel=0.1)
+
+
+def test_the_fake_engine_is_steady() -> None:
+    found = steadiness(FakeBackend(), {}, 0.1)
+    assert found.processes == 2 and found.noise_share < 0.02 and found.target == str(FAKE)

@@ -1,0 +1,95 @@
+"""How much a machine's own pace wanders, and what an answer says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.estimate.composition import Composition, normal_quantile
+from hybridlat.estimate.posterior import CellPrior
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.wandering import (
+    Wandering,
+    from_json,
+    paces_of,
+    to_json,
+    wandering_of,
+)
+from hybridlat.graph.signature import sign
+from hybridlat.onnx_io import load, to_onnx
+from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import Builder
+
+FAKE = Target.parse("fake/fake-1.0/fp32/1t")
+
+
+def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Measurement:
+    """A record of a run in which each process met the machine at that drift."""
+    visits = tuple(
+        Visit((100.0 + i,), drift, process) for process, drift in enumerate(drifts) for i in (0, 1)
+    )
+    at = f"2026-11-01T10:{minute:02d}:30+00:00"
+    return Measurement(FAKE, signature, "network", 100.0, 0.01, visits, measured_at=at)
+
+
+def test_processes_are_told_apart_by_minute_and_number() -> None:
+    paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])])
+    assert [pace for _, _, pace in paces] == pytest.approx([1.0, 1.1, 0.9])
+    assert [visits for _, visits, _ in paces] == [2, 2, 2]
+    assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]) == []
+
+
+def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
+    assert wandering_of([]) == Wandering()
+    paces = [("", 9, math.exp(0.08 * (-1) ** i)) for i in range(40)]
+    found = wandering_of(paces)
+    assert found.share == pytest.approx(0.08, rel=0.05) and found.is_large
+    assert not wandering_of([("", 9, 1.005)] * 20).is_large
+    # Two processes say little: what is usual counts as much.
+    assert wandering_of(paces[:2]).share < 0.06
+    # One that was disturbed does not decide.
+    assert wandering_of([*([("", 9, 1.01)] * 30), ("", 9, 2.0)]).share < 0.02
+    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+
+
+def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:
+    priors = [CellPrior(f"{i}", 1, 10.0, 0.001, source="measured") for i in range(200)]
+    still = Composition(residual_share=0.02)
+    moving = Composition(residual_share=0.02, wander_share=0.08)
+    state = still.start(priors)
+    half = moving.interval(state).half_width_share
+    logs = normal_quantile(0.9) * math.hypot(0.02, 0.08)
+    assert math.log1p(half) == pytest.approx(logs, rel=1e-3)
+    assert moving.measured_half_width_share(0.0) == pytest.approx(
+        math.expm1(normal_quantile(0.9) * 0.08)
+    )
+    assert Composition.from_json(moving.to_json()) == moving
+
+
+def test_an_answer_holds_the_wandering_and_says_so(tmp_path: Path) -> None:
+    net = Builder("net")
+    data = to_onnx(net.network(net.relu(net.conv(net.input((1, 3, 8, 8)), 4))), seed=1)
+    hash_ = sign(load(data).network(None, None)).hash
+    widths = []
+    for scale in (0.001, 0.1):
+        url = str(tmp_path / f"{scale}.db")
+        with Store(url) as store:
+            store.add(
+                run(i, [math.exp(scale * (-1) ** j) for j in range(2)], hash_) for i in range(30)
+            )
+            assert TargetData(FAKE, store).wandering.processes >= 60
+        with Predictor(str(FAKE), store=url, measure="never") as predictor:
+            estimate = predictor.predict(data)
+        assert estimate.latency_us is not None and estimate.interval_us is not None
+        widths.append(estimate.interval_us[1] / estimate.latency_us)
+        sentences = [w for w in estimate.warnings if "wanders" in w]
+        assert len(sentences) == (1 if scale == 0.1 else 0)
+    assert sentences[0].count("pace") >= 2 and "10 % quicker" in sentences[0]
+    assert widths[1] > widths[0] + 0.05

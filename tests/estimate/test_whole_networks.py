@@ -1,0 +1,241 @@
+"""A network that was measured whole: the answer for itself, and evidence on its cells."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.errors import StoreError
+from hybridlat.estimate import machine
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.whole_networks import from_records, tells_latency
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat.onnx_io import load, to_onnx
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import Builder
+
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+FAKE = "fake/fake-1.0/fp32/1t"
+TARGET = Target.parse(FAKE)
+TODAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def network_of(channels: int = 8, depth: int = 3) -> Network:
+    net = Builder("net")
+    x = net.op("Relu", [net.conv(net.input((1, 3, 16, 16)), channels)], (1, channels, 16, 16))
+    for _ in range(depth):
+        x = net.op("Relu", [net.conv(x, channels)], (1, channels, 16, 16))
+    return net.network(x)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def fake(store: str) -> Iterator[Predictor]:
+    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
+        yield predictor
+
+
+def keep(store: Store, data: bytes, **changes: Any) -> None:
+    """A record of the whole network, as an import makes it."""
+    hash_ = sign(load(data).network(None, None)).hash
+    record = Measurement(TARGET, hash_, "network", 500.0, 0.01)
+    store.add([replace(record, **changes)])
+
+
+def asked(store: str, data: bytes, batch: int | None = None) -> Estimate:
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        return predictor.predict(data, batch=batch)
+
+
+def test_a_measured_network_is_the_answer_for_itself(store: str) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Store(store) as opened:
+        keep(opened, data, measured_at="2026-11-01T00:00:00+00:00")
+    estimate = asked(store, data)
+    assert estimate.latency_us == 500.0 and estimate.source == "measured"
+    assert estimate.measured_share == 1.0 and "2026-11-01" in estimate.reason
+    assert estimate.within_tolerance and estimate.trusted and estimate.to_measure == ()
+    assert estimate.interval_us is not None
+    assert estimate.interval_us[0] < 500.0 < estimate.interval_us[1]
+    # Its cells are listed, and sum up to it although nobody measured them.
+    assert {cell.source for cell in estimate.cells} == {"predicted"}
+    assert estimate.sum_of_cells_us == pytest.approx(500.0, rel=0.01)
+    assert all("leaves for it" in cell.reason for cell in estimate.cells)
+
+
+def test_only_the_same_structure_shapes_and_batch_are_answered(store: str) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Store(store) as opened:
+        keep(opened, data)
+    assert asked(store, to_onnx(network_of(), seed=7)).source == "measured"  # other weights
+    for other in (to_onnx(network_of(depth=4), seed=1), to_onnx(network_of(16), seed=1)):
+        assert asked(store, other).source == "composed"
+    assert asked(store, data, batch=2).source == "composed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": {"note": "suspect: half of its neighbours"}},
+        {"environment": {"engine": "fake 2.1"}},
+        {"latency_us": None, "failure": "refused"},
+    ],
+)
+def test_doubtful_records_and_other_versions_do_not_count(
+    store: str, changes: dict[str, Any]
+) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Store(store) as opened:
+        keep(opened, data, **changes)
+    assert asked(store, data).source == "composed"
+
+
+def test_an_old_record_is_evidence_and_not_the_answer(fake: Predictor) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Store(fake.store.url) as opened:
+        keep(opened, data, measured_at="2010-01-01T00:00:00+00:00")
+    estimate = asked(fake.store.url, data)
+    assert estimate.source == "composed" and not estimate.within_tolerance
+
+
+def test_what_records_say_together() -> None:
+    record = Measurement(TARGET, "0" * 32, "network", 100.0, 0.02, (Visit((100.0,)),))
+    dated = [
+        replace(record, latency_us=us, measured_at=f"{year}-06-01T00:00:00+00:00")
+        for us, year in ((50.0, 2015), (100.0, 2025), (104.0, 2025))
+    ]
+    found = from_records(dated, TODAY)
+    assert found is not None and found.latency_us == 102.0 and found.is_exact
+    assert found.basis == "2 times, last on 2025-06-01"
+    old = from_records(dated[:1], TODAY)
+    assert old is not None and not old.is_exact and old.noise_share >= 0.1
+    bare = from_records([replace(record, spread_share=0.0, visits=())], TODAY)
+    assert bare is not None and bare.noise_share == 0.05  # a figure without samples
+    assert from_records([], TODAY) is None
+
+
+def test_versions_are_compared_as_far_as_the_target_states_them() -> None:
+    target = Target.parse("x/onnxruntime-1.31/fp32/1t")
+    record = Measurement(target, "0" * 32, "network", 100.0, 0.02)
+    for engine, same in (
+        ("onnxruntime 1.31.1", True), ("onnxruntime 1.32.0", False), ("onnxruntime 1.3", False),
+        ("", True), ("onnxruntime", True),
+    ):  # fmt: skip
+        assert tells_latency(replace(record, environment={"engine": engine})) is same, engine
+    unstated = replace(record, target=Target.parse("x/onnxruntime/fp32/1t"))
+    assert tells_latency(replace(unstated, environment={"engine": "onnxruntime 1.9"}))
+
+
+def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
+    fake: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "CALIBRATING", 2)
+    first = fake.predict(to_onnx(network_of(8), seed=1))
+    assert first.network_measured_now and first.source == "measured"
+    assert first.measured_now == len(first.cells)
+    assert {cell.source for cell in first.cells} == {"measured"}
+    data = TargetData(TARGET, fake.store)
+    assert data.composition.networks == 1 and data.is_calibrating
+    [network] = data.summed_networks()
+    assert network.latency_us == first.latency_us
+    fake.predict(to_onnx(network_of(12), seed=1))
+    assert not TargetData(TARGET, fake.store).is_calibrating
+    assert TargetData(TARGET, fake.store).composition.networks == 2
+
+
+def test_known_cells_and_a_known_network_are_not_measured_again(fake: Predictor) -> None:
+    data = to_onnx(network_of(), seed=1)
+    fake.predict(data)
+    again = fake.predict(data)
+    assert again.measured_now == 0 and not again.network_measured_now
+
+
+def test_measuring_always_takes_the_network_too(store: str) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Predictor(FAKE, store=store, settings=QUICK, measure="always") as predictor:
+        predictor.predict(data)
+        estimate = predictor.predict(data)
+    assert estimate.network_measured_now and estimate.measured_now == len(estimate.cells)
+    assert "2 times" in estimate.reason
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 10, 30])
+def test_a_machines_own_networks_take_over_from_what_was_lent(count: int) -> None:
+    sums = [100.0 * 1.3**i for i in range(count)]
+    networks = [machine.SummedNetwork(1.08 * us + 2.0, us) for us in sums]
+    found = machine.machine_composition(networks, 2.0)
+    assert found.networks == count
+    before = machine.machine_composition(networks[: count // 2], 2.0)
+    if count:
+        assert found.residual_share < before.residual_share or count == 1
+        assert abs(found.scale - 1.08) < abs(before.scale - 1.08) or count == 1
+    else:
+        assert found.overhead_us == 2.0 and found.scale == 1.0
+        assert found.residual_share > machine.BORROWING_SHARE
+
+
+@pytest.mark.parametrize("target", ["v100/tensorrt/fp16", "l4/tensorrt/fp16"])
+def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(
+    target: str, tmp_path: Path
+) -> None:
+    wanted = Target.parse(target)
+    path = NETS / "resnet18.onnx"
+    hash_ = sign(load(path).network(None, None)).hash
+    before = predicted(tmp_path / "none.db", target)
+    assert before.latency_us is not None and before.source == "composed"
+    slower_us = 1.7 * before.latency_us
+    with Store(tmp_path / "s.db") as opened:
+        opened.add([Measurement(wanted, hash_, "network", slower_us, labels={"source": "a page"})])
+    after = predicted(tmp_path / "s.db", target)
+    assert after.source == "measured" and after.latency_us == slower_us
+    assert "a page" in after.reason
+    assert {cell.source for cell in after.cells} == {"predicted"}
+    # As much as their own predictions and the unsure figure of the table leave room for.
+    assert 1.15 < after.sum_of_cells_us / before.sum_of_cells_us < 2.0
+    for old, new in zip(before.cells, after.cells, strict=True):
+        assert old.latency_us is not None and new.latency_us is not None
+        assert new.latency_us >= old.latency_us and new.interval_us is not None
+
+
+def predicted(store: Path, target: str) -> Estimate:
+    with Predictor(target, store=str(store), measure="never") as predictor:
+        return predictor.predict(NETS / "resnet18.onnx")
+
+
+def test_one_network_that_was_disturbed_does_not_decide() -> None:
+    networks = [machine.SummedNetwork(1.02 * us, us) for us in (100.0, 200.0, 400.0, 800.0)]
+    found = machine.machine_composition([*networks, machine.SummedNetwork(900.0, 300.0)], 0.0)
+    assert found.scale == pytest.approx(1.02, abs=0.06)
+    assert found.residual_share < 0.2
+
+
+def test_a_store_that_takes_nothing_answers_all_the_same(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = to_onnx(network_of(), seed=1)
+    with Store(store) as opened:
+        keep(opened, data)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Store, "cache_put", full)
+    assert asked(store, data).latency_us == 500.0
