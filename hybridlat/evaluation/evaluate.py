@@ -239,7 +239,7 @@ def evaluate_target(
         return evaluate_networks(dataset, config, tolerances, names, on_message)
     if count:
         on_message(
-            f"{dataset.target}: {count} whole networks are too few to hold out, judged per cell"
+            f"{dataset.target}: {count} whole {'network is' if count == 1 else 'networks are'} too few to hold out, judged per cell"
         )
     return evaluate_cells(dataset, config, names, on_message, range(trials))
 
