@@ -1,6 +1,6 @@
 """How well does a machine that nobody calibrated answer, after 0, 1, 3, 10 whole networks?
 
-    python experiments/16_new_machine.py [--pack DIR] [--loops FILE] [--draws 100] [--json FILE]
+    python experiments/16_new_machine.py [--pack DIR] [--loops FILE] [--draws 40] [--json FILE]
     python experiments/16_new_machine.py --measure DIR [--minutes 7]
 
 Records of a machine are played as those of a new one: its own composition, its model and its whole
@@ -270,7 +270,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=7.0)
     parser.add_argument("--pack", type=Path, help="records to play (default: the shipped CPU's)")
     parser.add_argument("--loops", type=Path)
-    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.measure is not None:

@@ -49,7 +49,7 @@ MINUTES = (2.0, 5.0, 10.0, 20.0)
 STARTING_S = 2.5  # a measuring process: its engine, its references
 DRAWING_S = 0.02  # one kernel of the sweep drawn and lowered
 LOWERING_S = 0.5  # one network read and lowered
-TRAINING_S = 45.0
+TRAINING_S = 60.0
 NETWORK_VISIT_S, NETWORK_BUILD_S = 0.1, 0.15
 DRAWN = 3.0  # kernels drawn for each that is measured
 VISITS_BEFORE = 6
@@ -158,7 +158,7 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     rng.shuffle(order_of_reading)
     if arm.chosen:
         outlines = order_of_reading[: max(4, int(0.1 * budget_s / LOWERING_S))]
-    end_s = max(budget_s - TRAINING_S, 0.5 * budget_s)
+    end_s = max(budget_s - max(TRAINING_S, 0.12 * budget_s), 0.5 * budget_s)
     clock = LOWERING_S * len(outlines) if arm.chosen else 0.0
     curriculum = None
     if arm.chosen:
@@ -177,7 +177,7 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
             drawn += more
             noise = dict.fromkeys(played.cells, SINGLE_VISIT_SPREAD)
             pool = [h for h in order[:drawn] if h not in played.cells]
-            portion = curriculum.portion(
+            portion = replace(curriculum, dearest_s=0.25 * (end_s - clock)).portion(
                 noise, played.networks, pool, (played.spent_s[0], played.spent_s[1]), span
             )
         else:

@@ -3,13 +3,14 @@
     python experiments/19_engines_own_tool.py measure --journal FILE [--seconds 1.5]
     python experiments/19_engines_own_tool.py report  --journal FILE [--write]
 
-Every fifth network of ``data/nets`` by name, twelve of them, with random weights. For each, one
-after the other in one run: a plain loop around ``InferenceSession.run`` of ONNX Runtime (one
-thread, its defaults otherwise, ten runs to warm up, the median of all runs of ``--seconds``), in a
-process of its own; ``hybridlat measure NET --network``; ``hybridlat predict NET`` from a store of
-its own; and the plain loop again. The loop knows nothing of this package: it is the text ``LOOP``
-below. Wheels of ONNX Runtime bring no ``onnxruntime_perf_test``; where one is on the path, it is
-run too. ``report`` prints ratios; ``--write`` makes ``experiments/engines_own_tool.md`` of them.
+Every third network of ``data/nets`` by name among those of less than 32 MB of weights, twelve of
+them, with random weights. For each, one after the other in one run: a plain loop around
+``InferenceSession.run`` of ONNX Runtime (one thread, its defaults otherwise, ten runs to warm up,
+the median of all runs of ``--seconds``), in a process of its own; ``hybridlat measure NET
+--network``; ``hybridlat predict NET`` from a store of its own; and the plain loop again. The loop
+knows nothing of this package: it is the text ``LOOP`` below. Wheels of ONNX Runtime bring no
+``onnxruntime_perf_test``; where one is on the path, it is run too. ``report`` prints ratios;
+``--write`` makes ``experiments/engines_own_tool.md`` of them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hybridlat.onnx_io import read_network, to_onnx
 ROOT = Path(__file__).resolve().parents[1]
 NETS = ROOT / "data" / "nets"
 PAGE = ROOT / "experiments" / "engines_own_tool.md"
-COUNT, EVERY = 12, 5
+COUNT, EVERY, LIGHT_BYTES = 12, 3, 32_000_000
 PERF_TEST = "onnxruntime_perf_test"
 LOOP = """
 import sys, time, statistics, numpy, onnxruntime
@@ -56,7 +57,9 @@ Row = dict[str, Any]
 
 def networks() -> list[Path]:
     """Twelve networks that nobody has picked."""
-    return sorted(NETS.glob("*.onnx"))[::EVERY][:COUNT]
+    every = sorted(NETS.glob("*.onnx"))
+    light = [path for path in every if read_network(path).weight_bytes < LIGHT_BYTES]
+    return light[::EVERY][:COUNT]
 
 
 def plain_loop_us(path: Path, seconds: float) -> float:

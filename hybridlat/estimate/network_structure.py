@@ -17,7 +17,7 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Partition
+    from hybridlat.estimate.partition import CellPlace, Partition
     from hybridlat.onnx_io import OnnxFile
 
 _NOBODY = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
@@ -33,10 +33,19 @@ def network_structure(
 ) -> Structure:
     """The structure of a network; ``texts`` are the signatures of the partition's uses, in order.
 
-    ``device`` None is one that nobody knows. ValueError for a text that is no signature.
+    Operators that only make constants are named where a kernel has no others. ``device`` None is
+    one that nobody knows. ValueError for a text that is no signature.
     """
+    constants = file.constant_nodes
+
+    def shown(place: CellPlace) -> tuple[tuple[int, ...], ...]:
+        """The operators of each kernel; what is fused to it of constants goes without saying."""
+        return tuple(
+            tuple(n for n in kernel if n not in constants) or kernel for kernel in place.kernels
+        )
+
     cells = tuple(
-        _cell(text, use.places[0].kernels, file.op_types, device, precision)
+        _cell(text, shown(use.places[0]), file.op_types, device, precision)
         for text, use in zip(texts, partition.uses, strict=True)
     )
     names, paths = file.node_names, _within(file.module_paths)
@@ -49,8 +58,8 @@ def network_structure(
         Place(
             number,
             place.reads,
-            common_path([_path(paths[n] for n in kernel) for kernel in place.kernels]),
-            tuple(tuple(names[n] for n in kernel) for kernel in place.kernels),
+            common_path([_path(paths[n] for n in kernel) for kernel in shown(place)]),
+            tuple(tuple(names[n] for n in kernel) for kernel in shown(place)),
         )
         for _, number, place in in_order
     )
@@ -129,10 +138,14 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
     kernels = []
+    channels_last: set[str] = set()
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
         attributes = dict(node.attributes)
-        last = bool(attributes.get("channels_last"))
+        # Sums of such images do not say so themselves.
+        last = bool(attributes.get("channels_last")) or node.op.startswith("Nhwc")
+        last = last or (node.op != "Transpose" and not channels_last.isdisjoint(read))
+        channels_last.update(node.outputs if last else ())
         taps = attributes.get("kernel_shape")
         window = (k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None
         if isinstance(taps, tuple) and len(taps) == 2:

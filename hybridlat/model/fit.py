@@ -115,7 +115,8 @@ class _Fit:
             weights *= np.where(kernels[cells.cell] > 1, 0.5, 1.0)
             kernel_us = divided(problem, rows, prior, weights)
         values = np.log(kernel_us / problem.base) - prior
-        tuned = tune_gaussian_process(rows, values, columns, problem.seed)
+        sound = problem.trusted_rows()
+        tuned = tune_gaussian_process(rows[sound], values[sound], columns, problem.seed)
         return cls(problem, start, rows, prior, values, weights, tuned)
 
     def model(self, records: str, for_cells: bool) -> CellModel:
@@ -138,7 +139,8 @@ class _Fit:
             candidates[outside, 2] = (
                 candidates[outside, 1] if forest is None else forest.predict(rows[outside])
             )
-        shares = best_shares(candidates, self.values, smooth=smooths)
+        trust = None if p.trust is None else p.trust[p.cells.cell]
+        shares = best_shares(candidates, self.values, smooths, trust)
         boosted, forest = self._trees(rows, np.ones(n, bool))
         if forest is None:
             shares = (shares[0], shares[1] + shares[2], 0.0)

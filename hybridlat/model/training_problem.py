@@ -21,6 +21,7 @@ from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 
 LEAST_ROWS = 20
+_SOUND = 0.2  # trust of a measurement whose noise is twice what the model itself gets wrong
 FOLDS = 5
 MODEL_SHARE = 0.1
 """What a model gets wrong of a cell by itself: noise well below it does not matter."""
@@ -123,6 +124,14 @@ class TrainingProblem:
             self.view.device, self.view.precision, self.ops, self.floor_us, gp_mean, 1.0,
             nothing, nothing, domain, 1.0, confidence,
         )  # fmt: skip
+
+    def trusted_rows(self) -> NDArray[np.bool_]:
+        """Kernels whose measurement says more than its noise; all where too few do."""
+        everything = np.ones(len(self.cells.cell), bool)
+        if self.trust is None:
+            return everything
+        sound = self.trust[self.cells.cell] >= _SOUND
+        return sound if sound.sum() >= LEAST_ROWS else everything
 
     def shared_out(self, kernel_us: Array) -> Array:
         """Each cell's measured latency, divided among its kernels in the ratio of ``kernel_us``."""

@@ -84,11 +84,12 @@ def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
 
 
 def running_ops(cell: CellEstimate, made_of: CellStructure) -> tuple[str, ...]:
-    """The labels of a cell's kernels without those that only make constants."""
-    running = made_of.running
-    if len(running) == len(made_of.kernels):
-        return cell.ops
-    return tuple(made_of.kernels[i].op for i in running)
+    """The labels of a cell's kernels without what only makes constants.
+
+    In the order of the file, which the cell's own labels have, where those say the same.
+    """
+    ops = tuple(made_of.kernels[i].op for i in made_of.running)
+    return cell.ops if sorted(ops) == sorted(cell.ops) else ops
 
 
 def share_of(rows: Iterable[Row]) -> float:

@@ -7,6 +7,7 @@ beside what a young model does not know, and it is a weight in the fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -86,11 +87,16 @@ class Ground:
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Chooses portions. ``costs_s`` is what measuring a cell once is expected to take, by hash."""
+    """Chooses portions.
+
+    ``costs_s`` is what measuring a cell once is expected to take, by hash; networks that take more
+    than ``dearest_s`` are left out.
+    """
 
     ground: Ground
     networks: Sequence[Outline]
     costs_s: Mapping[str, float]
+    dearest_s: float = math.inf
 
     def portion(
         self,
@@ -112,9 +118,10 @@ class Curriculum:
         allowed = NETWORK_SHARE * (of_all + portion_s) - of_networks if kernels else portion_s
         allowed = min(allowed, portion_s)
         left = [
-            n for n in self.networks
-            if n.name not in done and self.cost_s(n, known) <= _OVER * max(allowed, 0.0)
-        ]  # fmt: skip
+            n
+            for n in self.networks
+            if n.name not in done and self.cost_s(n, known) <= self.dearest_s
+        ]
         taken: list[Outline] = []
         spent = 0.0
         now = dict(known)

@@ -49,6 +49,7 @@ DRAWN_FOR_EACH = 3
 """Kernels drawn for each that there is time to measure."""
 _STARTING_S = 3.0  # a measuring process: what is left of a budget must be more than that
 _TRAINING_S, _TRAINING_SHARE = 60.0, 0.12
+_DEAREST_SHARE = 0.25  # of the time left: a network that takes more is left out
 _LEAST_CELLS = 60
 _PACE_IN_NETWORKS = 20.0  # a cell that is measured inside its network against one by itself
 
@@ -172,7 +173,7 @@ class _Work:
             self._look_up(lessons.texts)
             guesses.learn_of(lessons.texts)
             guesses.fit(self._known)
-            curriculum = self._curriculum(guesses)
+            curriculum = self._curriculum(guesses, _DEAREST_SHARE * left_s)
             kernels = self._open_kernels() if self.kernels_measured < most else []
             known = {h: noise for h, (_, noise) in self._known.items() if h in guesses.ground.row}
             portion = curriculum.portion(
@@ -201,13 +202,13 @@ class _Work:
             notes.append(f"{left} networks did not fit into the budget")
         return notes
 
-    def _curriculum(self, guesses: Guesses) -> Curriculum:
+    def _curriculum(self, guesses: Guesses, dearest_s: float) -> Curriculum:
         outlines = [
             guesses.outline(lesson, self.settings, self._pace)
             for lesson in self.lessons.networks.values()
             if all(h in guesses.ground.row for h in lesson.cells)
         ]
-        return Curriculum(guesses.ground, outlines, guesses.costs_s(self._pace))
+        return Curriculum(guesses.ground, outlines, guesses.costs_s(self._pace), dearest_s)
 
     def _open_kernels(self) -> list[str]:
         return [h for h in self.lessons.kernels if h not in self._known and h not in self._refused]

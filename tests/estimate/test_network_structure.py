@@ -136,3 +136,33 @@ def test_weights_that_are_made_lend_their_names() -> None:
     assert file.module_paths == ("", "layer1")
     file = onnx_io.load(model_of("w = Transpose(head_conv_weight)  y = Conv(x, w)"))
     assert file.module_paths[1] == "head_conv"
+
+
+QUANTISED = """<ir_version: 8, opset_import: ["" : 13]>
+    g (float[1,4,16,16] x) => (float[1,8,16,16] y)
+    <int8[8,4,1,1] q = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},
+     float one = {0.5}, int8 zero = {0}, uint8 none = {0}>
+{
+    small = QuantizeLinear(x, one, none)
+    back = DequantizeLinear(small, one, none)
+    w = DequantizeLinear(q, one, zero)
+    wide = Conv(back, w)
+    out = QuantizeLinear(wide, one, none)
+    y = DequantizeLinear(out, one, none)
+}"""
+
+
+@pytest.mark.parametrize("target", ["l4/tensorrt/int8", "epyc-26-2/onnxruntime-1.31/int8/1t"])
+def test_what_makes_a_weight_from_whole_numbers_is_not_named(target: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(QUANTISED)
+    for node in model.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        estimate = predictor.predict(model, describe=True)
+    structure = estimate.structure
+    assert structure is not None
+    named = [name for place in structure.places for kernel in place.names for name in kernel]
+    assert "Conv_wide" in named and "DequantizeLinear_w" not in named
+    # The JSON has all of them, in cells or among what is removed.
+    every = {*estimate.removed, *(name for cell in estimate.cells for name in cell.nodes)}
+    assert every == {node.name for node in model.graph.node}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hybridlat.model.fit import fit_model
+from hybridlat.model.fit_trees import best_shares
 from hybridlat.model.training_problem import MODEL_SHARE, FitConfig, trust_of
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -29,3 +30,14 @@ def test_noisy_rows_pull_less() -> None:
         return float(np.median(np.abs(np.log(said / truth))))
 
     assert error(noise) < 0.85 * error(None)
+
+
+def test_rows_without_trust_do_not_choose_the_shares() -> None:
+    random = np.random.default_rng(0)
+    truth = random.normal(size=2000)
+    good, bad = truth + 0.01 * random.normal(size=2000), truth + random.normal(size=2000)
+    spoiled = np.arange(2000) % 2 == 0  # here the good candidate seems far off
+    seen = np.where(spoiled, bad, truth)
+    candidates = np.stack([good, bad, bad], axis=1)
+    trusting = best_shares(candidates, seen, trust=np.where(spoiled, 0.0, 1.0))
+    assert trusting[0] > best_shares(candidates, seen)[0]

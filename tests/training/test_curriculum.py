@@ -70,7 +70,7 @@ def test_some_networks_judge(ground: Ground) -> None:
 
 def test_a_network_that_is_too_dear_is_left_out(ground: Ground) -> None:
     heavy = Curriculum(ground, [Outline("net0", (HASHES[0],), 60.0), *NETWORKS[1:]],
-                       dict.fromkeys(HASHES, 0.1))  # fmt: skip
+                       dict.fromkeys(HASHES, 0.1), 5.0)  # fmt: skip
     assert "net0" not in heavy.portion({}, (), HASHES, (0.0, 0.0), 10.0).networks
 
 

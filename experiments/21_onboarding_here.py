@@ -1,8 +1,8 @@
 """A machine that no pack knows, learned in ten minutes for real, and judged on other networks.
 
-    python experiments/18_onboarding_here.py prepare --to DIR     # minutes of fitting, no measuring
-    python experiments/18_onboarding_here.py onboard --to DIR [--budget 600]
-    python experiments/18_onboarding_here.py judge   --to DIR [--gated 20]
+    python experiments/21_onboarding_here.py prepare --to DIR     # minutes of fitting, no measuring
+    python experiments/21_onboarding_here.py onboard --to DIR [--budget 600]
+    python experiments/21_onboarding_here.py judge   --to DIR [--gated 20]
 
 ``prepare`` splits the networks of ``data/nets`` as experiment 17 does, and trains the model that is
 transferred from once more on its pack, without the cells and kernels of the networks that judge: a
