@@ -22,6 +22,8 @@ BORROWING_SHARE = 0.05
 """What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
 shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
 machines say this, no more; experiments/16_new_machine.py plays one of them and tries others."""
+MOST_NOISE_SHARE = 0.1
+"""A network that was measured worse than this, as on a busy machine, tells of no constant."""
 MACHINES = 2.0
 """Degrees of freedom of what was lent: as many machines as say how machines differ."""
 _LONE_SHARE = 0.05  # scatter of networks where no machine lends

@@ -138,10 +138,14 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
     kernels = []
+    channels_last: set[str] = set()
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
         attributes = dict(node.attributes)
-        last = bool(attributes.get("channels_last"))
+        # Sums of such images do not say so themselves.
+        last = bool(attributes.get("channels_last")) or node.op.startswith("Nhwc")
+        last = last or (node.op != "Transpose" and not channels_last.isdisjoint(read))
+        channels_last.update(node.outputs if last else ())
         taps = attributes.get("kernel_shape")
         window = (k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None
         if isinstance(taps, tuple) and len(taps) == 2:

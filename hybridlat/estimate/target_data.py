@@ -196,6 +196,8 @@ class TargetData:
             latency = self.whole(breakdown.signature)
             if latency is None or not latency.is_exact or len(uses) < len(breakdown.cells):
                 continue
+            if latency.noise_share > machine.MOST_NOISE_SHARE:
+                continue
             if all(us is not None for us, _ in uses):
                 sum_us = sum((us or 0.0) * n for us, n in uses)
                 found.append(machine.SummedNetwork(latency.latency_us, sum_us))

@@ -269,6 +269,11 @@ def _ask_engine(
                 f"{label} is in BF16, which ONNX does not define for all its operators ({words}): "
                 "export the model in FP32 (model.float()) and ask for a target in bf16"
             ) from doubt
+        if "inconsistent type" in words:
+            raise NetworkError(
+                f"{label}: the types of the tensors do not fit together: {words}; the exporter "
+                "mixed precisions: export the whole model in one, best in FP32 (model.float())"
+            ) from doubt
         raise NetworkError(
             f"{label}: the shapes do not fit together: {words}; a file exported for other sizes "
             "than it is asked with may need those: give them with --shape"

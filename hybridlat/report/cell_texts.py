@@ -55,12 +55,23 @@ def what_text(cell: CellStructure) -> str:
 
     Anything else is named: ``MaxPool 64, 3×3/2, 56×56``, ``Gemm 197×192→576``. A cell of several
     kernels goes by its convolutions, the ends giving the channels and the widest the window, else
-    by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``.
+    by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``. One
+    that is computed in whole numbers says so: ``64→128, 3×3/2, 28×28 int8``.
     """
     kernels = [cell.kernels[i] for i in cell.running]
     if not kernels:
         return ""
     heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
+    text = _what(kernels, heavy)
+    return f"{text} int8" if heavy.contracts and _is_quantised(heavy) else text
+
+
+def _is_quantised(kernel: Kernel) -> bool:
+    names = kernel.op.split("+")
+    return any(name in QUANTISING or name.startswith("QLinear") for name in names)
+
+
+def _what(kernels: Sequence[Kernel], heavy: Kernel) -> str:
     if len(kernels) == 1:
         return kernel_text(heavy)
     windows = [kernel for kernel in kernels if kernel.contracts and kernel.window]

@@ -9,6 +9,7 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.target import Target
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.onnx_io.test_precision import model
@@ -55,3 +56,19 @@ def test_cells_measured_under_another_precision_are_known(predictor: Predictor) 
     assert (again.measured_now, again.measured_share) == (0, 1.0)
     assert again.target == first.target
     assert any("computes in the precision of the file" in w for w in again.warnings)
+
+
+def test_a_report_says_the_sizes_of_the_file_and_what_is_quantised(predictor: Predictor) -> None:
+    """The engine keeps such images with their channels last, sums too."""
+    usual = predictor.target
+    store = predictor.store.url
+    predictor.close()
+    with Predictor(str(usual), store=store, measure="never") as looking:
+        estimate = looking.predict(model(QDQ, WEIGHTS), describe=True)
+    assert estimate.structure is not None
+    texts = [what_text(cell) for cell in estimate.structure.cells]
+    assert "8→16, 3×3, 9×9 int8" in texts
+    shapes = {k.output_shape for cell in estimate.structure.cells for k in cell.kernels}
+    assert {shape for shape in shapes if len(shape) == 4} <= {
+        (1, 8, 9, 9), (1, 16, 9, 9), (1, 9, 9, 8),
+    }  # fmt: skip

@@ -156,6 +156,12 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     assert data.composition.networks == 1 and data.is_calibrating
     [network] = data.summed_networks()
     assert network.latency_us == first.latency_us
+    # A record that a busy machine made says nothing of how cells sum up.
+    noisy = replace(next(fake.store.measurements(TARGET, "network")), spread_share=0.5)
+    monkeypatch.setattr(Store, "measurements", lambda *_: iter([noisy]))
+    assert TargetData(TARGET, fake.store).summed_networks() == []
+    monkeypatch.undo()
+    monkeypatch.setattr(machine, "CALIBRATING", 2)
     fake.predict(to_onnx(network_of(12), seed=1))
     assert not TargetData(TARGET, fake.store).is_calibrating
     assert TargetData(TARGET, fake.store).composition.networks == 2

@@ -109,3 +109,11 @@ def test_bf16_that_onnx_does_not_define_is_refused_with_what_helps() -> None:
                  {"w": (BF16, [16, 8, 3, 3])})  # fmt: skip
     with pytest.raises(NetworkError, match=r"is in BF16.*export the model in FP32"):
         read_network(made)
+
+
+def test_a_file_of_mixed_types_is_refused_with_what_helps() -> None:
+    """A new exporter folds normalisations into FP32 weights of a model in half precision."""
+    made = model("g (float16[1,8,9,9] x) => (float16[1,16,7,7] y) { y = Conv(x, w) }",
+                 {"w": (FLOAT, [16, 8, 3, 3])})  # fmt: skip
+    with pytest.raises(NetworkError, match="types of the tensors do not fit together"):
+        read_network(made)
