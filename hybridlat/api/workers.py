@@ -163,10 +163,15 @@ def crew(jobs: int | None) -> Crew:
     """Workers by joblib's backend that is in force now; None: as many as it is told there."""
     import joblib
 
+    count = max(1, joblib.effective_n_jobs(jobs))
     parallel = joblib.Parallel(
-        n_jobs=jobs, return_as="generator", batch_size=1, timeout=SILENT_S, pre_dispatch="2*n_jobs"
+        n_jobs=jobs,
+        return_as="generator",
+        batch_size=1,
+        timeout=None if count == 1 else SILENT_S,  # nobody waits for oneself, and joblib warns
+        pre_dispatch="2*n_jobs",
     )
-    return Crew(parallel, max(1, joblib.effective_n_jobs(jobs)))
+    return Crew(parallel, count)
 
 
 @dataclass

@@ -206,3 +206,9 @@ def test_what_is_no_network_at_all_costs_only_its_own_answer(store: str, jobs: i
 def test_a_single_network_is_no_list_of_networks(source: Any) -> None:
     with Predictor(FAKE) as predictor, pytest.raises(InputError, match="takes a list of networks"):
         predictor.predict_many(source)
+
+
+def test_no_more_workers_than_one_is_no_reason_for_a_warning(store: str) -> None:
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        (answer,) = predictor.predict_many([network(8)], jobs=-1000)  # one, on any machine
+    assert isinstance(answer, Estimate)
