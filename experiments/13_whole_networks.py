@@ -28,7 +28,7 @@ from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.dataset import SumData, collect
-from hybridlat.model.family.intervals import calibrate
+from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.posterior import embedded, fit
 from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.shipped import embedding_of
@@ -181,25 +181,77 @@ def boosted(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
     return lines
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What is said of a device's rows by the law of all others: errors are of the logarithm."""
+
+    model: FamilyModel
+    rows: NDArray[np.intp]
+    errors: Array
+    spreads: Array
+
+
+def left_out(world: World) -> dict[str, LeftOut]:
+    """Each device's rows as the law of all other devices says them; none where there is one."""
+    found = {}
+    for device in sorted({row.target.device for row in world.rows}):
+        outside = np.array([row.target.device != device for row in world.rows])
+        rows = np.flatnonzero(~outside & world.counted)
+        if not (outside & world.counted).any() or not len(rows):
+            continue
+        model = world.learn(outside)
+        predicted, spreads = world.predict(model, rows)
+        errors = world.data.log_us[rows] - np.log(predicted)
+        found[device] = LeftOut(model, rows, errors, spreads)
+    return found
+
+
 def other_devices(world: World) -> list[Line]:
     """A device left out: nothing of it, then a few of its networks, chosen or at random."""
     lines = []
-    for device in sorted({row.target.device for row in world.rows}):
-        outside = np.array([row.target.device != device for row in world.rows])
-        if not (outside & world.counted).any():
-            continue
-        model = world.learn(outside)
-        for label in sorted({world.labels[i] for i in np.flatnonzero(~outside)}):
-            rows = [i for i, n in enumerate(world.labels) if n == label and world.counted[i]]
+    all_devices = left_out(world)
+    for device, found in all_devices.items():
+        calibration = elsewhere([one for name, one in all_devices.items() if name != device])
+        for label in sorted({world.labels[i] for i in found.rows}):
+            rows = [int(i) for i in found.rows if world.labels[i] == label]
             if len(rows) >= 8:
-                lines += _few(world, model, label, rows)
+                lines += _few(world, found.model, calibration, label, rows)
     return lines
 
 
-def _few(world: World, model: FamilyModel, label: str, rows: list[int]) -> list[Line]:
+def elsewhere(devices: Sequence[LeftOut], rows_each: int = 150) -> Calibration | None:
+    """Intervals for a device that no row is of, by the errors on devices that were left out.
+
+    Each device counts alike, however many of its networks were timed. None without any.
+    """
+    if not devices:
+        return None
+    errors, spreads = [], []
+    for one in devices:
+        count = len(one.rows)
+        chosen = np.linspace(0, count - 1, min(count, rows_each)).astype(int)
+        errors.append(one.errors[chosen])
+        spreads.append(one.spreads[chosen])
+    names = [ELSEWHERE] * sum(map(len, errors))
+    return calibrate(np.concatenate(errors), np.concatenate(spreads), names)
+
+
+def _few(
+    world: World,
+    model: FamilyModel,
+    calibration: Calibration | None,
+    label: str,
+    rows: list[int],
+) -> list[Line]:
     task = world.rows[rows[0]].task
-    predicted, _ = world.predict(model, rows)
-    lines = [line(label, "zero_shot", "hybridlat", predicted, world.truth[rows])]
+    predicted, spreads = world.predict(model, rows)
+    zero = line(label, "zero_shot", "hybridlat", predicted, world.truth[rows])
+    if calibration is not None:
+        half = np.array([calibration.half_width(one, ELSEWHERE) for one in spreads])
+        inside = np.abs(world.data.log_us[rows] - np.log(predicted)) <= half
+        width = statistics.median(np.exp(half) - np.exp(-half))
+        zero = replace(zero, coverage=float(inside.mean()), width=float(width))
+    lines = [zero]
     kernels = [world.data.sets[world.data.of_set[i]] for i in rows]
     draw = np.random.default_rng(0)
     for count in FEW:

@@ -48,28 +48,13 @@ def calibration(world: whole_networks.World, kin: Path) -> Calibration:
     names = [world.labels[i] for i in np.flatnonzero(known)]
     errors = world.data.log_us - np.log(predicted)
     held_out = calibrate(errors[known], spread[known], names)
-    missed, stated = [], []
-    devices = sorted({row.target.device for row in world.rows})
-    for device in devices if len(devices) > 1 else []:
-        outside = np.array([row.target.device != device for row in world.rows])
-        model = world.learn(outside)
-        mine = np.flatnonzero(~outside & known)
-        if not len(mine):
-            continue
-        us, width = world.predict(model, mine)
-        # Each device counts alike, however many of its networks were timed.
-        chosen = np.linspace(0, len(mine) - 1, min(len(mine), 150)).astype(int)
-        off = world.data.log_us[mine] - np.log(us)
-        missed.append(off[chosen])
-        stated.append(width[chosen])
-    if not missed:
+    left_out = whole_networks.left_out(world)
+    found = whole_networks.elsewhere(list(left_out.values()))
+    if found is None:
         lent = _calibration_of(kin)
         spreads = held_out.spreads | {k: v for k, v in lent.spreads.items() if k == ELSEWHERE}
         return replace(held_out, pooled=lent.pooled, spreads=spreads)
-    elsewhere = calibrate(
-        np.concatenate(missed), np.concatenate(stated), [ELSEWHERE] * sum(map(len, missed))
-    )
-    return replace(held_out, pooled=elsewhere.pooled, spreads=held_out.spreads | elsewhere.spreads)
+    return replace(held_out, pooled=found.pooled, spreads=held_out.spreads | found.spreads)
 
 
 def _calibration_of(folder: Path) -> Calibration:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model.family.dataset import SumData
-from hybridlat.model.family.posterior import HIGHEST, LOWEST
+from hybridlat.model.family.posterior import LOWEST
 
 Array = NDArray[np.float64]
+
+_HIGHEST = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def fit_predict(data: SumData, config: BoostingConfig | None = None, seed: int =
     learned = weights > 0
 
     def latencies(margin: Array, owner: NDArray[np.intp], log_base: Array, counts: Array) -> Any:
-        each = counts * np.exp(log_base + np.clip(margin, LOWEST, HIGHEST))
+        each = counts * np.exp(log_base + np.clip(margin, LOWEST, _HIGHEST))
         total = np.bincount(owner, each, len(data))
         return each, total
 

@@ -19,7 +19,7 @@ from hybridlat.estimate.posterior import Correlation
 from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
-from hybridlat.model.family.posterior import HIGHEST, LOWEST, log_sum
+from hybridlat.model.family.posterior import LOWEST, log_sum
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.family.shipped import label_of
 from hybridlat.model.family.tasks import Task
@@ -110,11 +110,12 @@ class FamilyPrior:
         points = self.model.embedding(kernels.descriptors, kernels.classes)
         weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
         ratios = (points @ weights).astype(np.float64)
-        each = base * np.exp(np.clip(ratios, LOWEST, HIGHEST))
+        highest = self.model.embedding.hyper.highest
+        each = base * np.exp(np.clip(ratios, LOWEST, highest))
         if self.adapted is not None:
             _, spread = self.adapted.log_latency(kernels)
         else:
-            _, share = log_sum(kernels, base, ratios)
+            _, share = log_sum(kernels, base, ratios, highest)
             equation = share.astype(np.float32) @ points
             spread = float(self.model.spreads(equation[None], [self.task])[0])
         # The point errs least relatively where a task's own networks tell its spread; see

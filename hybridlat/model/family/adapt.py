@@ -45,7 +45,9 @@ class AdaptedTask:
         if points is None:
             points = self.model.embedding(kernels.descriptors, kernels.classes)
         ratios = (points @ self.coefficients).astype(np.float64)
-        logarithm, share = log_sum(kernels, task_base(kernels, self.task), ratios)
+        logarithm, share = log_sum(
+            kernels, task_base(kernels, self.task), ratios, self.model.embedding.hyper.highest
+        )
         return logarithm, share.astype(np.float32) @ points
 
     def log_latency(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, float]:
@@ -83,7 +85,7 @@ def adapt(
         residual = np.zeros(count)
         for i, (kernels, _us) in enumerate(measured):
             ratios = (clouds[i] @ coefficients).astype(np.float64)
-            logarithm, share = log_sum(kernels, bases[i], ratios)
+            logarithm, share = log_sum(kernels, bases[i], ratios, hyper.highest)
             equations[i] = share.astype(np.float32) @ clouds[i]
             moved = share @ (ratios - (clouds[i] @ start).astype(np.float64))
             residual[i] = target[i] - logarithm + moved

@@ -29,7 +29,8 @@ class Hyper:
     apart two classes are in the same scale; ``smooth`` and ``rough`` are standard deviations of the
     two Gaussian kernels, the rough one ``rough_scale`` times as quick; ``by_class`` that of a
     class's own level, ``offset`` of a level of all. ``noise`` is of one observation, ``network``
-    of what one network has of its own on one task, ``architecture`` on all tasks.
+    of what one network has of its own on one task, ``architecture`` on all tasks. No kernel's
+    log-ratio to its base is believed to be above ``highest``.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -43,11 +44,21 @@ class Hyper:
     network: float = 0.05
     architecture: float = 0.05
     sharing: Sharing = field(default_factory=Sharing)
+    highest: float = 3.5
 
 
 ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
                   "outputs_per_unit": 0.5}  # fmt: skip
 """Descriptors that tell devices apart count less where few devices tell of another."""
+
+
+def of_old_versions() -> Hyper:
+    """What is assumed where old versions of an engine are known, too.
+
+    They run a grouped convolution as one kernel for each of its groups: thirty-two launches where
+    the base has one.
+    """
+    return Hyper(highest=5.0)
 
 
 def of_many_networks() -> Hyper:

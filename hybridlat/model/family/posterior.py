@@ -21,8 +21,8 @@ from hybridlat.model.family.tasks import Task
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-LOWEST, HIGHEST = -1.3, 3.5
-"""Bounds of a kernel's log-ratio to its base: what no kernel was seen to leave."""
+LOWEST = -1.3
+"""Bound of a kernel's log-ratio to its base: what no kernel was seen to leave."""
 _STEPS = 7
 _DAMPING = 0.7
 _FREEDOM = 4.0
@@ -81,7 +81,9 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
                 target = cloud @ levels[data.task[i]]
                 damping = 1.0 if step == _STEPS - 1 else _DAMPING
                 ratios[i] = ratios[i] + damping * (target - ratios[i])
-            logarithm, share = log_sum(data.sets[set_index], data.base_us[i], ratios[i])
+            logarithm, share = log_sum(
+                data.sets[set_index], data.base_us[i], ratios[i], hyper.highest
+            )
             points[i] = share.astype(np.float32) @ cloud
             residual[i] = data.log_us[i] - logarithm + share @ ratios[i]
         noise = hyper.noise**2 / (robust * given)
@@ -101,9 +103,14 @@ def embedded(data: SumData, embedding: Embedding) -> list[Float32]:
     return [embedding(one.descriptors, one.classes) for one in data.sets]
 
 
-def log_sum(kernels: KernelSet, base_us: Array, ratios: Array) -> tuple[float, Array]:
-    """(logarithm of the network's latency, share of each row of kernels in it)."""
-    each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, HIGHEST))
+def log_sum(
+    kernels: KernelSet, base_us: Array, ratios: Array, highest: float
+) -> tuple[float, Array]:
+    """(logarithm of the network's latency, share of each row of kernels in it).
+
+    Log-ratios count from ``LOWEST`` to ``highest``.
+    """
+    each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, highest))
     total = float(each.sum())
     return float(np.log(total)), np.asarray(each / total)
 

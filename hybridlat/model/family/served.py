@@ -17,7 +17,7 @@ from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.intervals import Calibration
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable
-from hybridlat.model.family.posterior import HIGHEST, LOWEST, Posterior, log_sum
+from hybridlat.model.family.posterior import LOWEST, Posterior, log_sum
 from hybridlat.model.family.tasks import Sharing, Task
 from hybridlat.schema.device import Device
 
@@ -103,8 +103,8 @@ class FamilyModel:
         base = task_base(kernels, task)
         points = self.embedding(kernels.descriptors, kernels.classes)
         ratios = (points @ self.coefficients(task)).astype(np.float64)
-        each = base * np.exp(np.clip(ratios, LOWEST, HIGHEST))
-        logarithm, share = log_sum(kernels, base, ratios)
+        each = base * np.exp(np.clip(ratios, LOWEST, self.embedding.hyper.highest))
+        logarithm, share = log_sum(kernels, base, ratios, self.embedding.hyper.highest)
         equation = share.astype(np.float32) @ points
         spread = self.spreads(equation[None], [task])
         factor = float(relative_point(spread, self.seen_of(task))[0])
@@ -130,7 +130,7 @@ class FamilyModel:
         if points is None:
             points = self.embedding(kernels.descriptors, kernels.classes)
         ratios = (points @ self.coefficients(task)).astype(np.float64)
-        logarithm, share = log_sum(kernels, base, ratios)
+        logarithm, share = log_sum(kernels, base, ratios, self.embedding.hyper.highest)
         return logarithm, share.astype(np.float32) @ points
 
     def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:

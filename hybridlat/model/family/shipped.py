@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.model.family.embedding import Embedding, Hyper, across_devices, of_many_networks
+from hybridlat.model.family.embedding import (
+    Embedding,
+    across_devices,
+    of_many_networks,
+    of_old_versions,
+)
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration
 from hybridlat.model.family.served import FamilyModel, read_head, relative_point
 from hybridlat.model.family.tasks import Task
@@ -38,7 +43,7 @@ def embedding_of(family: str) -> Embedding:
         return Embedding(across_devices(), 160)
     if family == "torch-compile":
         return Embedding(of_many_networks(), 240)
-    return Embedding(Hyper(), 300)
+    return Embedding(of_old_versions(), 300)
 
 
 def copies_of(target: Target) -> bool:

@@ -142,3 +142,17 @@ def test_a_latency_must_be_above_zero() -> None:
     (row,) = observations(1, 1)
     with pytest.raises(ValueError, match="a latency of 0"):
         collect([replace(row, latency_us=0.0)])
+
+
+def test_a_kernel_of_many_launches_is_learned_where_that_is_believed() -> None:
+    slower = 4.2  # sixty-odd launches where the base has one
+    rows, held_out = observations(40, 1, slower=slower), observations(10, 2, slower=slower)
+    truth = [np.log(true_us(one.kernels, one.task, slower)) for one in held_out]
+
+    def error(highest: float) -> float:
+        embedding = Embedding(replace(Hyper(offset=2.0), highest=highest), size=60)
+        model = serve(fit(collect(rows), embedding))
+        said = [model.equation(one.kernels, one.task)[0] for one in held_out]
+        return float(np.median(np.abs(np.subtract(said, truth))))
+
+    assert error(6.0) < 0.2 < error(3.5)
