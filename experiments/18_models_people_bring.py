@@ -187,6 +187,8 @@ def page(rows: Sequence[Row]) -> str:
             head.append(
                 f"| {precision} | {len(offs)} | {rmspe:.1f} % | {bias:+.1f} % | {near:.0f} % |"
             )
+    if not everything:
+        head = [head[0], "", "No latencies yet: while this was made the machine was never quiet."]
     told = ["", "## Refused", ""]
     told += [f"- `{row['name']}` ({kind_of(row)}): {row['refused']}" for row in refused]
     failed = [r for r in measured.values() if r.get("failure")]
@@ -199,7 +201,7 @@ INTRODUCTION = """# What people really bring
 Files written by others' exporters from others' models, with random weights: read, lowered by ONNX
 Runtime {engine} and measured, one thread, on `{device}`. *Whole* and *sum of cells* are of one run
 of `python experiments/18_models_people_bring.py` on a shared virtual machine, in two rounds,
-so single rows carry its noise. Nothing is fitted.
+so single rows carry its noise; a dash is for what was not measured. Nothing is fitted.
 
 """
 

@@ -56,7 +56,7 @@ batch sizes. `flops_linear` learns a line over kernels and FLOPs from the same k
 BESIDE = """
 Ten networks of the new GPU are enough: more move the errors little. On FBNet at batch 1 the host's
 launches are all there is to tell, and a line over the number of kernels ranks better than the law
-of kernels does. `chosen` is no better than `random` here: networks of one space are much alike.
+of kernels does. `chosen` is no better than `random` here: a search space's networks are much alike.
 
 What others publish (Spearman's rank correlation alone; HELP's authors' repository, tables 2 and 3):
 

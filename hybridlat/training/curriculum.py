@@ -19,7 +19,7 @@ from hybridlat.model.doubt import CellPoints, Doubt, KernelSpace, second_moment
 
 NETWORK_SHARE = 0.4
 """Part of the measuring time that goes to whole networks with their cells, while there are some."""
-LEAST_PORTION_S, MOST_PORTION_S = 6.0, 60.0
+LEAST_PORTION_S, MOST_PORTION_S = 15.0, 60.0
 PORTIONS = 10
 """How many portions a budget falls into, within those limits: the doubt is new after each."""
 _TYPICAL_SHARE = 0.5
