@@ -10,6 +10,7 @@ answers are those that it would have given alone.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -44,6 +45,10 @@ def predict_many(
         raise InputError(f"errors={errors!r}: choose raise or return")
     if jobs == 0 or isinstance(jobs, bool):
         raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
+    if isinstance(sources, str | bytes | bytearray | os.PathLike) or not isinstance(
+        sources, Iterable
+    ):
+        raise InputError("predict_many takes a list of networks: for a single one there is predict")
     items = items_of(sources)
     answers: Iterator[Estimate | HybridlatError]
     if jobs == 1:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hybridlat.api.sources import Opened, Query, one_batch, open_source, several_batches
 from hybridlat.engines import registry
@@ -44,6 +45,14 @@ MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
 
+def _number(value: Any) -> float:
+    """The value where it is a number, else NaN."""
+    try:
+        return math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
 class Predictor:
     """Predicts latencies on one target; keeps what it has loaded, so later calls are quick.
 
@@ -69,10 +78,10 @@ class Predictor:
     ) -> None:
         from hybridlat.store import Store
 
-        if not 0 < tolerance < 10:
-            raise InputError(f"a tolerance of {tolerance} makes no sense: give 0.05 or 5%")
-        if not 0 < confidence < 1:
-            raise InputError(f"a confidence of {confidence} makes no sense: give 0.9")
+        if not 0 < _number(tolerance) < 10:
+            raise InputError(f"a tolerance of {tolerance!r} makes no sense: give 0.05 for 5 %")
+        if not 0 < _number(confidence) < 1:
+            raise InputError(f"a confidence of {confidence!r} makes no sense: give 0.9 for 90 %")
         if measure not in ("auto", "never", "always"):
             raise InputError(f"measure={measure!r}: choose auto, never or always")
         if device is not None and target is None:

@@ -146,6 +146,6 @@ def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:
     """The networks with their names; a module may stand in a tuple with its own input."""
     for index, source in enumerate(sources):
         example = None
-        if isinstance(source, tuple):
+        if isinstance(source, tuple) and len(source) == 2:
             source, example = source
         yield Item(source, name_of(source, index), example)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from hybridlat.cli.param_types import BATCHES, DURATION, SHAPE, SHARE, TOLERANCE
+from hybridlat.cli.param_types import BATCHES, DURATION, SHAPE, SHARE, TOLERANCE, OutputFile
 from hybridlat.errors import HybridlatError, TargetError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,7 +132,7 @@ threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
                        help="Threads that the engine computes with (1 unless given).")  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
-as_page = click.option("--html", type=click.Path(dir_okay=False), metavar="FILE",
+as_page = click.option("--html", type=OutputFile(), metavar="FILE",
                        help="Also write a page to look at: one file, no network.")  # fmt: skip
 every_cell = click.option(
     "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,30 @@ class Batches(_Text):
         if not all(re.fullmatch("[0-9]{1,9}", word) and int(word) for word in words):
             raise ValueError(f"{text!r} is no list of batch sizes: write it as 8 or 1,2,4,8")
         return tuple(dict.fromkeys(map(int, words)))
+
+
+class OutputFile(click.Path):
+    """A file to write, or ``-``. What begins with a dash is the next option."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(dir_okay=False, allow_dash=allow_dash)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """The path as it was given."""
+        text = os.fspath(value)
+        if text.startswith("-") and not (text == "-" and self.allow_dash):
+            dash = " or - for standard output," if self.allow_dash else ""
+            self.fail(
+                f"{text!r} is no name of a file: give one{dash or ','} and write ./{text} if it "
+                "is called that",
+                param, ctx,
+            )  # fmt: skip
+        return super().convert(value, param, ctx)
 
 
 BATCHES = Batches()

@@ -11,7 +11,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console
-from hybridlat.cli.param_types import LATENCY
+from hybridlat.cli.param_types import LATENCY, OutputFile
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hybridlat.schema.estimate import Estimate
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
-_FILE = click.Path(dir_okay=False, allow_dash=True)
+_FILE = OutputFile(allow_dash=True)
 
 
 @dataclass

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hybridlat.store import Store
 
 DAMAGED = 2
+_COUNTS_WIDTH = 64  # of the other columns of `store stats`
 _AT_ONCE = 5000  # records in one transaction
 
 
@@ -48,17 +49,20 @@ def stats(store: str | None, as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from hybridlat.report.labels import lines_at_slashes
+
     out = console()
     if rows:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("target", overflow="fold")
+        table.add_column("target", no_wrap=True)
         for title in ("cells", "networks", "layers", "records", "failures", "MB"):
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("last")
         for row in rows:
             counts = (row.cells, row.networks, row.layers, row.records, row.failures)
             megabytes = f"{row.bytes / 1e6:,.1f}"
-            table.add_row(str(row.target), *map("{:,}".format, counts), megabytes, row.last[:10])
+            name = lines_at_slashes(str(row.target), out.width - _COUNTS_WIDTH)
+            table.add_row(name, *map("{:,}".format, counts), megabytes, row.last[:10])
         out.print(table)
     else:
         out.print(Text("The store is empty: predict or measure a network, or import records."))

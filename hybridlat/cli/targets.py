@@ -46,11 +46,12 @@ def _table(known: Sequence[TargetInfo]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from hybridlat.estimate.target_list import FAMILY
     from hybridlat.report.units import plus_minus_text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("target", overflow="fold")
-    for title in ("cells", "networks", "model", "noise", "90 % sure"):
+    table.add_column("target", no_wrap=True)  # to be copied
+    for title in ("cells", "networks", "noise", "90 % sure"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("known from")
     for info in known:
@@ -59,10 +60,9 @@ def _table(known: Sequence[TargetInfo]) -> Table:
             Text(info.target, "bold" if here else ""),
             f"{info.cells:,}",
             f"{info.networks:,}",
-            "yes" if info.model else "–",
             plus_minus_text(None if info.noise_floor is None else info.noise_floor / 100),
             plus_minus_text(info.half_width_share),
-            Text(info.source, "green" if here else ""),
+            Text(info.source.replace(FAMILY, "family"), "green" if here else ""),
         )
     return table
 

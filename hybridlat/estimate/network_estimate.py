@@ -239,6 +239,7 @@ def _warnings(
     if state.exact is None:
         engine = data.target.engine if would_help else ""
         found += remarks.about_cells(request, rows, interval, within, engine)
+    found += remarks.about_device(data.target.device, rows)
     found += remarks.about_origins(rows)
     if state.exact is None and (state.kin is None or data.has_composition):
         found += remarks.about_interval(data)  # a family is named as the cells' origin

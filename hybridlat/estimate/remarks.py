@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybridlat.engines import registry
+from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.composition import NetworkInterval
 from hybridlat.schema.estimate import CellEstimate
 
@@ -46,8 +47,21 @@ def about_cells(
         )
     if missing:
         have = "cell has" if missing == 1 else "cells have"
-        found.append(f"{missing} {have} no latency: the latency given is that of the others")
+        rest = "" if missing == len(rows) else ": the latency given is that of the others"
+        found.append(f"{missing} {have} no latency{rest}")
     return found
+
+
+def about_device(device: str, rows: Sequence[CellEstimate]) -> list[str]:
+    """That nobody described the device, where that leaves cells without a latency."""
+    known = device_sheets.names()
+    if device in known or all(row.source != "unsupported" for row in rows):
+        return []
+    near = difflib.get_close_matches(device, known, n=2, cutoff=0.6)
+    question = f": did you mean {' or '.join(near)}? If it is right, describe it" if near else (
+        ": describe it"
+    )  # fmt: skip
+    return [f"{device} has no data sheet{question} with --device FILE.toml, or measure on it"]
 
 
 def about_interval(data: TargetData) -> list[str]:

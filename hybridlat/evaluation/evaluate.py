@@ -238,9 +238,8 @@ def evaluate_target(
     if count >= LEAST_NETWORKS:
         return evaluate_networks(dataset, config, tolerances, names, on_message)
     if count:
-        on_message(
-            f"{dataset.target}: {count} whole networks are too few to hold out, judged per cell"
-        )
+        are = "network is" if count == 1 else "networks are"
+        on_message(f"{dataset.target}: {count} whole {are} too few to hold out, judged per cell")
     return evaluate_cells(dataset, config, names, on_message, range(trials))
 
 

@@ -143,6 +143,11 @@ def load(source: ModelSource, name: str | None = None) -> OnnxFile:
     else:
         if isinstance(source, bytes | bytearray | memoryview):
             label, data = name or "network", bytes(source)
+        elif not isinstance(source, str | os.PathLike):
+            raise NetworkError(
+                f"an object of type {type(source).__name__} is no network: give a path, the "
+                "bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
+            )
         else:
             label, data = name or str(source), _read_bytes(Path(source))
         if not data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -67,6 +68,16 @@ def first_and_more(names: Sequence[str]) -> str:
 
 def _join(parts: Sequence[_Part]) -> str:
     return ARROW.join(part.text for part in parts)
+
+
+def lines_at_slashes(target: str, width: int) -> str:
+    """A target in lines of at most ``width`` characters, as far as its parts are no longer."""
+    lines = [""]
+    for part in re.findall("[^/]*/?", target):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def abbreviated(text: str) -> str:

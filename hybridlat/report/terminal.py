@@ -61,7 +61,8 @@ def headline(estimate: Estimate, noise_floor: float | None = None) -> Renderable
         basis[0] += f", {now} just now"
     if noise_floor is not None:
         basis.append(f"noise {plus_minus_text(noise_floor)}")
-    basis.append(f"sum of cells {latency_text(estimate.sum_of_cells_us)}")
+    if estimate.latency_us is not None:
+        basis.append(f"sum of cells {latency_text(estimate.sum_of_cells_us)}")
     basis.append(f"answered in {latency_text(estimate.elapsed_s * 1e6)}")
     batch = f"batch {estimate.batch}"
     return Group(first, Text(f"on {estimate.target} · {batch}"), Text(" · ".join(basis), "dim"))
@@ -87,8 +88,9 @@ def notes(
     lines: list[Text] = []
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     if missing:
-        lines.append(Text(f"{count_text(len(missing), 'cell')} without a latency: the time above "
-                          "leaves them out.", "bold red"))  # fmt: skip
+        left_out = "" if estimate.latency_us is None else ": the time above leaves them out"
+        lines.append(Text(f"{count_text(len(missing), 'cell')} without a latency{left_out}.",
+                          "bold red"))  # fmt: skip
         reasons = dict.fromkeys(cell.reason for cell in missing if cell.reason)
         lines += [Text(f"  {reason}", "red") for reason in reasons]
     elif not estimate.within_tolerance:

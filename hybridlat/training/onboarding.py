@@ -199,7 +199,9 @@ class _Work:
         left = len(self.lessons.networks) - len(self._done | self._given_up) + self.lessons.unread
         notes = [*self.lessons.notes, *self._notes]
         if left > 0:
-            notes.append(f"{left} networks did not fit into the budget")
+            notes.append(
+                f"{left} {'network' if left == 1 else 'networks'} did not fit into the budget"
+            )
         return notes
 
     def _curriculum(self, guesses: Guesses, dearest_s: float) -> Curriculum:

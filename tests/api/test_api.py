@@ -15,7 +15,7 @@ from hybridlat.graph.network import Network
 from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store.packs import shipped_packs
-from tests.networks import Builder
+from tests.networks import Builder, classifier
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 QUICK = MeasurementConfig(
@@ -130,6 +130,11 @@ def test_bad_arguments_are_named() -> None:
         predict("net.onnx", "gpu/tensorrt/fp31")
     with pytest.raises(InputError, match="tolerance"):
         Predictor(FAKE, tolerance=0)
+    for told in ("abc", "5%", None):
+        with pytest.raises(InputError, match=r"give 0\.05 for 5 %"):
+            Predictor(FAKE, tolerance=told)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"give 0\.9 for 90 %"):
+            Predictor(FAKE, confidence=told)  # type: ignore[arg-type]
 
 
 def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:
@@ -152,3 +157,15 @@ def test_a_real_network_on_onnx_runtime(store: str) -> None:
     assert len(named) == len(set(named))
     names = onnx_io.load(NETS / "squeezenet.onnx").node_names
     assert sorted([*named, *estimate.removed]) == sorted(names)
+
+
+def test_a_device_that_nobody_described_is_named_with_what_it_may_have_meant(
+    tmp_path: Path,
+) -> None:
+    store = str(tmp_path / "s.db")
+    with Predictor("h1000/tensorrt/fp16", store=store, measure="never") as predictor:
+        estimate = predictor.predict(to_onnx(classifier(8), seed=1))
+    assert estimate.latency_us is None
+    (told,) = (text for text in estimate.warnings if "data sheet" in text)
+    assert told.startswith("h1000 has no data sheet: did you mean h100") and "--device" in told
+    assert not any("that of the others" in text for text in estimate.warnings)

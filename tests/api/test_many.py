@@ -191,3 +191,18 @@ def test_errors_cross_processes_as_they_are() -> None:
         assert (type(again), str(again), again.exit_code) == (
             type(error), str(error), error.exit_code,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_no_network_at_all_costs_only_its_own_answer(store: str, jobs: int) -> None:
+    sources: list[Any] = [network(8), 3, None, [network(8)], (network(8),), network(16)]
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        answers = list(predictor.predict_many(sources, jobs=jobs, errors="return"))
+    assert [type(answer) for answer in answers] == [Estimate, *[NetworkError] * 4, Estimate]
+    assert "an object of type int is no network" in str(answers[1])
+
+
+@pytest.mark.parametrize("source", ["net.onnx", Path("net.onnx"), b"", 3, None])
+def test_a_single_network_is_no_list_of_networks(source: Any) -> None:
+    with Predictor(FAKE) as predictor, pytest.raises(InputError, match="takes a list of networks"):
+        predictor.predict_many(source)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.cli.param_types import DURATION, LATENCY, SHAPE, SHARE, TOLERANCE
+from hybridlat.cli.param_types import DURATION, LATENCY, SHAPE, SHARE, TOLERANCE, OutputFile
 
 positive = st.floats(1e-3, 1e4).map(lambda x: float(f"{x:.4f}")).filter(lambda x: x > 0)
 
@@ -94,3 +94,15 @@ def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
         with contextlib.suppress(click.BadParameter):
             value = kind.convert(text, None, None)
         assert value is None or isinstance(value, float | tuple)
+
+
+@pytest.mark.parametrize("text", ["--measure", "-o", "--json"])
+def test_the_next_option_is_not_taken_for_a_file(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"'{text}' is no name of a file"):
+        OutputFile(allow_dash=True).convert(text, None, None)
+
+
+def test_standard_output_is_a_dash_only_where_it_may_be() -> None:
+    assert OutputFile(allow_dash=True).convert("-", None, None) == "-"
+    with pytest.raises(click.BadParameter, match="is no name of a file"):
+        OutputFile().convert("-", None, None)

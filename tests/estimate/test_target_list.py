@@ -104,10 +104,13 @@ def test_a_damaged_family_costs_only_itself(
 
 def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
-    short = process("targets", "--store", store)
+    short = process("targets", "--store", store, COLUMNS="80")
     assert short.returncode == 0, short.stderr
     assert "family tensorrt: paddle-tensorrt, tensorrt, tensorrt-rtx" in short.stdout
-    assert "family: whole networks" in short.stdout and "rtx-5090" not in short.stdout
+    # A target is printed in one piece, so that it can be copied.
+    assert "epyc-26-2/onnxruntime-1.31/fp32/1t" in short.stdout
+    assert max(map(len, short.stdout.splitlines())) <= 80
+    assert "rtx-5090" not in short.stdout
     (tmp_path / "board.toml").write_text(SHEET)
     long = process("targets", "--store", store, "--all", "--device", str(tmp_path / "board.toml"))
     assert "rtx-5090" in long.stdout and "board" in long.stdout

@@ -211,3 +211,17 @@ def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:
         tolerance=0.01,
     )
     assert "outside" not in why_untrusted(learned) and "wider" in why_untrusted(learned)
+
+
+def test_where_nothing_has_a_latency_no_sum_and_no_time_are_spoken_of() -> None:
+    cells = tuple(
+        dataclasses.replace(
+            cell, source="unsupported", latency_us=None, interval_us=None, share=0.0
+        )
+        for cell in untrusted().cells
+    )
+    nothing = dataclasses.replace(
+        untrusted(), cells=cells, latency_us=None, interval_us=None, sum_of_cells_us=0.0
+    )
+    text = printed(nothing)
+    assert "sum of cells" not in text and "the time above" not in text
