@@ -1,5 +1,6 @@
 # make demo    installs into .venv and shows the latency of a real network on this machine
 # make test    the same with the development tools: style, types, import layers, tests
+#              (HYBRIDLAT_SLOW_TESTS=1 also those that take the better part of a minute)
 # make docs    writes the site of the pages to build/site, without a network
 # make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
 # make matrix  the tests on every Python 3.11 to 3.13 there is (TESTS=tests/graph: only those)
@@ -20,7 +21,7 @@ SUITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:
 VERSIONS := 3.11 3.12 3.13
 TESTS ?= tests
 
-.PHONY: demo test install check docs wheel-check matrix clean
+.PHONY: demo test install check style tests docs wheel-check matrix clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -32,10 +33,15 @@ test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory check
 
 check:
+	$(MAKE) --no-print-directory -j 2 tests style
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+tests:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 docs: $(VENV)/.installed-dev

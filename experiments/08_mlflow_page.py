@@ -75,7 +75,8 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host",
          "127.0.0.1", "--port", str(port), "--workers", "1"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"},
+        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true",
+             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
     )  # fmt: skip
     try:
         base = f"http://127.0.0.1:{port}"

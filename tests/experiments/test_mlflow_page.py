@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hybridlat.evaluation import overview, tracking
+from tests.slow import slow
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "08_mlflow_page.py"
 
@@ -40,6 +41,7 @@ def test_old_and_new_champion_are_compared(script: ModuleType) -> None:
     assert script.compared(runs[:1]) == []
 
 
+@slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
 def test_the_page_shows_runs_and_their_comparison(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from hybridlat.schema import plugins
 from hybridlat.store import Store, importers
 from hybridlat.store.importers.base import ImportedRecords
 from tests.cli.shell import process
+from tests.slow import slow
 
 pandas = pytest.importorskip("pandas")
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -214,10 +215,11 @@ def test_an_unknown_name_gives_the_choices() -> None:
 @pytest.mark.parametrize(
     ("name", "records", "targets"),
     [
-        ("conv_cdecatapult", 62_442, 5), ("conv_neusight", 14_917, 3),
-        ("edge_networks", 2_846, 2),
+        ("conv_neusight", 14_917, 3),
+        pytest.param("conv_cdecatapult", 62_442, 5, marks=slow),
+        pytest.param("edge_networks", 2_846, 2, marks=slow),
     ],
-)  # fmt: skip
+)
 def test_the_real_files(name: str, records: int, targets: int) -> None:
     start = time.process_time()
     imported = importers.load(name).read(DATA / name)

@@ -19,6 +19,7 @@ from hybridlat.store import Store
 from hybridlat.training import onboarding
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
 from tests.networks import classifier, conv_relu, residual_block
+from tests.slow import slow
 
 QUICK = MeasurementConfig(
     rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
@@ -44,7 +45,7 @@ def run(backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int) -> onboa
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [FakeBackend, FakeDifferentialBackend])
+@pytest.mark.parametrize("kind", [FakeBackend, pytest.param(FakeDifferentialBackend, marks=slow)])
 def test_networks_kernels_and_a_model(kind: type[FakeBackend], nets: Path, tmp_path: Path) -> None:
     backend = kind(Machine(noise_share=0.0))
     outcome = run(backend, nets, tmp_path, 70)
