@@ -92,6 +92,11 @@ def _told_apart(
             if target is not None:
                 raise InputError(f"two targets are given, {target} and {value}: one is enough")
             target = value
+        elif isinstance(value, int | float):
+            raise InputError(
+                f"{value!r} is neither a target nor an example input: a batch size is given with "
+                f"batch={value!r}"
+            )
         elif example is not None:
             raise InputError("two inputs are given: put those of a module with several in a tuple")
         else:

@@ -16,7 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hybridlat.api.sources import Opened, Query, one_batch, open_source, several_batches
+from hybridlat.api.sources import (
+    Opened,
+    Query,
+    checked_shapes,
+    one_batch,
+    open_source,
+    several_batches,
+)
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
@@ -78,6 +85,10 @@ class Predictor:
     ) -> None:
         from hybridlat.store import Store
 
+        if not (target is None or isinstance(target, str | Target)):
+            raise InputError(
+                f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
+            )
         if not 0 < _number(tolerance) < 10:
             raise InputError(f"a tolerance of {tolerance!r} makes no sense: give 0.05 for 5 %")
         if not 0 < _number(confidence) < 1:
@@ -284,7 +295,11 @@ class Predictor:
         from hybridlat.api.many import predict_many
 
         return predict_many(
-            self, sources, Query(one_batch(batch), shapes, input, describe), jobs, errors
+            self,
+            sources,
+            Query(one_batch(batch), checked_shapes(shapes), input, describe),
+            jobs,
+            errors,
         )
 
     def measure(

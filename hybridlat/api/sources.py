@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -46,7 +46,12 @@ def open_source(
     Raises InputError where an example is missing or has no business here, and what
     ``onnx_io.load`` and ``torch_export.export`` raise.
     """
+    shapes = checked_shapes(shapes)
     if not torch_export.is_module(source):
+        if isinstance(example, int | float):
+            raise InputError(
+                f"{example!r} is no example input: a batch size is given with batch={example!r}"
+            )
         if example is not None:
             raise InputError(
                 "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs "
@@ -79,6 +84,25 @@ def one_batch(batch: object) -> int | None:
     if size < 1 or isinstance(batch, bool):
         raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
     return size
+
+
+def checked_shapes(shapes: object) -> Shapes | None:
+    """``shapes`` with every shape as a tuple of whole numbers; InputError for anything else."""
+    if shapes is None:
+        return None
+    hint = 'give shapes={"input": (1, 3, 224, 224)}'
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"shapes={shapes!r} does not say which input it is of: {hint}")
+    found = {}
+    for name, shape in shapes.items():
+        try:
+            sizes = None if isinstance(shape, str | bytes) else tuple(map(operator.index, shape))
+        except TypeError:
+            sizes = None
+        if sizes is None or not isinstance(name, str):
+            raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}")
+        found[name] = sizes
+    return found
 
 
 def several_batches(batch: object) -> list[int] | None:

@@ -19,6 +19,8 @@ from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.target import PRECISIONS, Target
 
 _ROOM = "hybridlat.engines"
+PLANNED = ("fp32", "tf32", "fp16", "bf16")
+"""Precisions that a plan can ask another machine for."""
 
 
 class LoweringModule(Protocol):
@@ -40,11 +42,13 @@ class EngineEntry:
     """An engine: ``lowering`` is a module, ``backend`` ``module:Class``; None where it has none.
 
     ``keeps_precision``: it computes in the precision that a file is written in, whatever is asked.
+    ``precisions``: those that its backend measures.
     """
 
     lowering: str | None = None
     backend: str | None = None
     keeps_precision: bool = False
+    precisions: tuple[str, ...] = PRECISIONS
 
 
 ONNXRUNTIME = EngineEntry(
@@ -57,7 +61,11 @@ OPENVINO = EngineEntry(
     f"{_ROOM}.openvino.session:OpenVinoBackend",
     keeps_precision=True,
 )
-TENSORRT = EngineEntry(f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend")
+TENSORRT = EngineEntry(
+    f"{_ROOM}.tensorrt.lowering",
+    f"{_ROOM}.tensorrt.session:TensorRtBackend",
+    precisions=PLANNED,
+)
 TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx.lowering")
 TORCH = EngineEntry(f"{_ROOM}.torch.eager")
 TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch.compiled")
@@ -110,6 +118,20 @@ def lowerings() -> tuple[str, ...]:
 def backends() -> tuple[str, ...]:
     """Engines that can be started where they are installed, sorted."""
     return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.backend)
+
+
+def can_measure(target: Target) -> bool:
+    """Whether the target's engine can be started somewhere, and measures its precision."""
+    found = entry(target.engine)
+    return found is not None and found.backend is not None and not refuses(target)
+
+
+def refuses(target: Target) -> bool:
+    """Whether the target's engine is measured, though never in the target's precision."""
+    found = entry(target.engine)
+    if found is None or found.backend is None:
+        return False
+    return target.precision not in found.precisions
 
 
 def lower(network: Network, target: Target) -> Lowered:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate, priors, remarks
+from hybridlat.estimate.agreement import Disagreement, disagreement
 from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer
@@ -58,7 +60,8 @@ class _State:
     """How far an answer has got: what is believed of the cells, and what measuring came to.
 
     ``kin`` is what the engine's family said, where it was asked; ``whole`` what the records say of
-    the network itself, and ``network_runs`` how often it was measured for this answer.
+    the network itself, ``disagreement`` how that differs from its cells where it may not, and
+    ``network_runs`` how often it was measured for this answer.
     """
 
     composition: Composition
@@ -68,6 +71,7 @@ class _State:
     fresh: set[str] = field(default_factory=set)
     kin: FamilyAnswer | None = None
     whole: WholeLatency | None = None
+    disagreement: Disagreement | None = None
     network_runs: int = 0
 
     @property
@@ -76,9 +80,13 @@ class _State:
         return self.whole if self.whole is not None and self.whole.is_exact else None
 
     def take_whole(self, whole: WholeLatency | None) -> None:
-        """The network as it was measured: evidence on the sum of its cells."""
+        """The network as it was measured: evidence on the sum of its cells, if it may be."""
         self.whole = whole
-        if whole is not None:
+        if self.posterior.total is not None:
+            self.posterior = replace(self.posterior, total=None).observe({})
+        self.disagreement = disagreement(whole, self.composition, self.posterior)
+        disturbed = self.disagreement is not None and self.disagreement.is_measured
+        if whole is not None and not disturbed:
             total = self.composition.total(whole.latency_us, whole.noise_share)
             if total is not None:
                 self.posterior = self.posterior.observe_total(*total)
@@ -134,7 +142,7 @@ def _let_the_gate_measure(
         state.posterior = state.posterior.observe(news)
         if step.network:
             state.network_runs += 1
-            state.take_whole(data.whole(request.partition.whole))
+        state.take_whole(data.whole(request.partition.whole) if step.network else state.whole)
 
 
 def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
@@ -172,10 +180,10 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     something = posterior.sum_us > 0
     tight = interval.half_width_share <= request.tolerance
     within = tight and (exact is not None or (supported and not posterior.required))
-    to_measure: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
     if not within and exact is None and request.measure is None:
         plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
-        to_measure = tuple(partition.uses[i].signature for i in plan.positions)
+        wanted = tuple(partition.uses[i].signature for i in plan.positions)
     return Estimate(
         network=request.file.name,
         target=str(data.target),
@@ -191,10 +199,10 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         cells=rows,
         removed=tuple(request.file.node_names[i] for i in _removed(request)),
         constants=len(request.file.constant_nodes.intersection(partition.removed)),
-        to_measure=to_measure,
+        to_measure=() if registry.refuses(data.target) else wanted,
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
-        warnings=_warnings(request, data, state, rows, interval, within, bool(to_measure)),
+        warnings=_warnings(request, data, state, rows, interval, within, bool(wanted)),
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"measured whole {exact.basis}",
         network_measured_now=state.network_runs > 0,
@@ -237,8 +245,10 @@ def _warnings(
 ) -> tuple[str, ...]:
     found = [*data.warnings, *request.partition.warnings]
     if state.exact is None:
-        engine = data.target.engine if would_help else ""
-        found += remarks.about_cells(request, rows, interval, within, engine)
+        unmeasured = data.target if would_help else None
+        found += remarks.about_cells(request, rows, interval, within, unmeasured)
+    else:
+        found += remarks.about_disagreement(state.disagreement, request, data.target)
     found += remarks.about_device(data.target.device, rows)
     found += remarks.about_origins(rows)
     if state.exact is None and (state.kin is None or data.has_composition):

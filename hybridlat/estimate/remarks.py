@@ -12,8 +12,10 @@ from hybridlat.estimate.composition import NetworkInterval
 from hybridlat.schema.estimate import CellEstimate
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.agreement import Disagreement
     from hybridlat.estimate.network_estimate import Request
     from hybridlat.estimate.target_data import TargetData
+    from hybridlat.schema.target import Target
 
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
@@ -24,20 +26,19 @@ def about_cells(
     rows: Sequence[CellEstimate],
     interval: NetworkInterval,
     within: bool,
-    engine: str,
+    unmeasured: Target | None,
 ) -> list[str]:
     """What keeps the estimate from its tolerance, and what its latency leaves out.
 
-    ``engine`` would have to measure cells; empty where none would help.
+    ``unmeasured`` is the target where measuring cells would help, None where it would not.
     """
     missing = sum(row.source == "unsupported" for row in rows)
     found = []
-    if engine:
+    if unmeasured is not None:
         found.append(f"nothing was measured: {request.why_not}")
-        if engine in registry.backends():
-            found.append(
-                "to measure what is needed: --measure auto on that machine, or hybridlat plan here"
-            )
+        if registry.can_measure(unmeasured):
+            plan = ", or hybridlat plan here" if unmeasured.precision in registry.PLANNED else ""
+            found.append(f"to measure what is needed: --measure auto on that machine{plan}")
     everything = all(row.source == "measured" for row in rows)
     if not within and request.measure is not None and not missing:
         found.append(
@@ -50,6 +51,25 @@ def about_cells(
         rest = "" if missing == len(rows) else ": the latency given is that of the others"
         found.append(f"{missing} {have} no latency{rest}")
     return found
+
+
+def about_disagreement(found: Disagreement | None, request: Request, target: Target) -> list[str]:
+    """That the network measured whole and its cells are too far apart, and what to do about it."""
+    if found is None:
+        return []
+    size = f"{100 * abs(found.excess_share):.0f} % {'more' if found.excess_share > 0 else 'less'}"
+    if not found.is_measured:
+        return [f"the whole network took {size} than is predicted of its cells"]
+    again = "measure it again with --measure always"
+    if request.measure is None:
+        again += f" on {target.device}"
+    elif request.remeasure:
+        again = "measure it again when the machine has nothing else to do"
+    advice = f": {again}" if registry.can_measure(target) else ""
+    return [
+        f"the whole network took {size} than its cells, so one of the two was disturbed{advice}; "
+        "the rows are of the cells, and their shares of the cells' sum"
+    ]
 
 
 def about_device(device: str, rows: Sequence[CellEstimate]) -> list[str]:

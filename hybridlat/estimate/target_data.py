@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, wandering
+from hybridlat.estimate.agreement import undisturbed
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.model_folders import (
     model_folders,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
-_MACHINE_VERSION = 1
+_MACHINE_VERSION = 2  # 1 counted networks that were disturbed
 _MOST_NETWORKS = 200
 T = TypeVar("T")
 
@@ -162,8 +163,9 @@ class TargetData:
         lent = None if self.borrowed is None else self.borrowed[1]
 
         def fitted() -> Mapping[str, object]:
-            networks = self.summed_networks()
-            return machine.machine_composition(networks, self.dispatch_overhead_us, lent).to_json()
+            overhead_us = self.dispatch_overhead_us
+            networks = undisturbed(self.summed_networks(), overhead_us, lent)
+            return machine.machine_composition(networks, overhead_us, lent).to_json()
 
         return Composition.from_json(self._of_this_revision("composition", fitted))
 

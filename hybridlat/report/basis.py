@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridlat.report.units import count_text, percent_text
+from hybridlat.report.units import count_text, part_text
 from hybridlat.schema.estimate import Estimate
 
 
@@ -10,7 +10,7 @@ def basis_text(estimate: Estimate) -> str:
     """``82 % of the time measured``, or when the whole network was."""
     if estimate.source == "measured":
         return estimate.reason
-    return f"{percent_text(estimate.measured_share, 0)} of the time measured"
+    return f"{part_text(estimate.measured_share)} of the time measured"
 
 
 def measured_now_text(estimate: Estimate) -> str:

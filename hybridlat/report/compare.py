@@ -18,7 +18,7 @@ from hybridlat.report.units import (
     RESOLUTION_US,
     half_width_share,
     latency_text,
-    percent_text,
+    part_text,
     plus_minus_text,
     scale_for,
 )
@@ -176,7 +176,7 @@ def _networks_table(estimates: Sequence[Estimate]) -> Table:
             Text(latency_text(estimate.latency_us), "bold cyan"),
             plus_minus_text(width).removeprefix("±"),
             "" if estimate is first else _against(first, estimate),
-            percent_text(estimate.measured_share, 0),
+            part_text(estimate.measured_share),
         )
     table.caption = None if len({e.target for e in estimates}) > 1 else f"on {first.target}"
     table.caption_justify = "left"

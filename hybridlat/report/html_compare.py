@@ -10,7 +10,7 @@ from hybridlat.report.labels import chain
 from hybridlat.report.units import (
     half_width_share,
     latency_text,
-    percent_text,
+    part_text,
     plus_minus_text,
     scale_for,
 )
@@ -46,7 +46,7 @@ def comparison_section(estimates: Sequence[Estimate]) -> str:
             f"<td><b>{latency_text(estimate.latency_us)}</b></td>",
             f"<td>{plus_minus_text(width)}</td>",
             *([] if batches else [f'<td class="{kind}">{text}</td>']),
-            f"<td>{percent_text(estimate.measured_share, 0)}</td>",
+            f"<td>{escape(part_text(estimate.measured_share))}</td>",
         ]
         rows.append(f"<tr>{''.join(shown)}</tr>")
     where = "" if targets else f'<p class="hint">on {escape(first.target)}</p>\n'

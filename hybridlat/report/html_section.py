@@ -11,6 +11,7 @@ from hybridlat.report.labels import chain, first_and_more
 from hybridlat.report.rows import Row, rows_of
 from hybridlat.report.timeline import timeline
 from hybridlat.report.units import (
+    confidence_text,
     count_text,
     each_text,
     first_upper,
@@ -48,7 +49,7 @@ def _header(estimate: Estimate, heading: str) -> str:
     if estimate.interval_us is not None:
         interval = (
             f'<span class="interval">{plus_minus_text(width)} · '
-            f"{interval_text(estimate.interval_us)} · {percent_text(estimate.confidence, 0)} sure"
+            f"{interval_text(estimate.interval_us)} · {confidence_text(estimate.confidence)} sure"
             "</span>"
         )
     doubt = "" if estimate.trusted else '<span class="doubt">not to be trusted</span>'

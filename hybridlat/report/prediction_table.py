@@ -17,7 +17,7 @@ from hybridlat.report.units import (
     half_width_share,
     interval_text,
     latency_text,
-    percent_text,
+    part_text,
     plus_minus_text,
 )
 from hybridlat.schema.estimate import Estimate
@@ -96,7 +96,7 @@ def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
     for estimate in estimates:
         width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
         wider = [[interval_text(estimate.interval_us)],
-                 [percent_text(estimate.measured_share, 0)]] if wide else [[], []]  # fmt: skip
+                 [part_text(estimate.measured_share)]] if wide else [[], []]  # fmt: skip
         shown.add_row(
             f"{estimate.batch:,}",
             Text(latency_text(estimate.latency_us), "bold cyan"),
@@ -171,7 +171,7 @@ def _of_one_target(table: PredictionTable) -> tuple[list[str], list[list[str]]]:
             said = [NOTHING] * 3 if estimate is None else [
                 interval_text(estimate.interval_us),
                 throughput_text(estimate.throughput_per_s),
-                percent_text(estimate.measured_share, 0),
+                part_text(estimate.measured_share),
             ]  # fmt: skip
             rows.append([network, table.batch_text(i, j), _short(estimate), *said])
     return header, rows

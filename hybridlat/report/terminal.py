@@ -10,12 +10,12 @@ from hybridlat.report.cells_table import cells_table
 from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.rows import Row, rows_of
 from hybridlat.report.units import (
+    confidence_text,
     count_text,
     first_upper,
     half_width_share,
     interval_text,
     latency_text,
-    percent_text,
     plus_minus_text,
 )
 from hybridlat.schema.estimate import Estimate
@@ -52,7 +52,7 @@ def headline(estimate: Estimate, noise_floor: float | None = None) -> Renderable
     )
     if estimate.interval_us is not None:
         width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
-        sure = percent_text(estimate.confidence, 0)
+        sure = confidence_text(estimate.confidence)
         first.append(f"  {width}  ({interval_text(estimate.interval_us)}, {sure} sure)")
     if not estimate.trusted:
         first.append("  not to be trusted", style="bold red")

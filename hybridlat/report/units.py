@@ -26,6 +26,9 @@ class Scale:
 RESOLUTION_US = 1.0
 """Cells below this are told apart by nothing that a clock shows; their intervals mean nothing."""
 
+_ALL = 0.995  # from here on whole percents would read 100
+_ALMOST = 1e-9  # what summing up leaves of nothing
+
 MICROSECONDS = Scale("µs", 1.0)
 MILLISECONDS = Scale("ms", 1e3)
 SECONDS = Scale("s", 1e6)
@@ -88,6 +91,18 @@ def half_width_share(
 def percent_text(share: float | None, decimals: int = 1) -> str:
     """``7.0 %`` for 0.07; a dash where there is none."""
     return "–" if share is None else f"{100 * share:.{decimals}f} %"
+
+
+def part_text(share: float) -> str:
+    """``82 %``; never all or nothing where it is not: ``> 99 %``, ``< 1 %``."""
+    if _ALL <= share < 1 - _ALMOST:
+        return "> 99 %"
+    return "< 1 %" if _ALMOST < share <= 1 - _ALL else percent_text(share, 0)
+
+
+def confidence_text(confidence: float) -> str:
+    """``90 %``, ``99.9 %``: with the digits that were asked for."""
+    return f"{100 * confidence:.12g} %"
 
 
 def plus_minus_text(share: float | None) -> str:

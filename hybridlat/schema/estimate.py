@@ -17,7 +17,7 @@ class CellEstimate:
     """One row of a report: all uses of one cell in the network.
 
     ``latency_us`` and ``interval_us`` are of one use, ``count`` the number of uses, ``share`` the
-    part of the network's time that all uses take (0..1). ``nodes`` names every operator of the
+    part of the sum of cells that all uses take (0..1). ``nodes`` names every operator of the
     file in any of the uses. An unsupported cell has no latency, and makes the whole untrusted.
     ``trusted`` is False where the prediction is far from all that its model was trained on;
     ``reason`` says so then, and else what a prediction rests on if not on the target's own model.

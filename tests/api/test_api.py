@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
+import hybridlat
 from hybridlat import onnx_io
 from hybridlat.api import Predictor, list_targets, predict
 from hybridlat.errors import InputError, NetworkError, TargetError
@@ -135,6 +137,30 @@ def test_bad_arguments_are_named() -> None:
             Predictor(FAKE, tolerance=told)  # type: ignore[arg-type]
         with pytest.raises(InputError, match=r"give 0\.9 for 90 %"):
             Predictor(FAKE, confidence=told)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shapes", [5, "abc", {"input": "abc"}, {"input": 5}, {"input": (1, 2.5)}])
+def test_shapes_that_are_none_are_named(fake: Predictor, shapes: Any) -> None:
+    data = to_onnx(small_network(), seed=1)
+    with pytest.raises(InputError, match=r'give shapes=\{"input": \(1, 3, 224, 224\)\}'):
+        fake.predict(data, shapes=shapes)
+    with pytest.raises(InputError, match="give shapes="):
+        fake.predict_many([data], shapes=shapes)
+
+
+def test_a_number_behind_the_network_is_taken_for_a_batch_size(fake: Predictor) -> None:
+    data: Any = to_onnx(small_network(), seed=1)
+    number: Any = 5
+    with pytest.raises(InputError, match="given with batch=5"):
+        predict(data, number)
+    with pytest.raises(InputError, match="given with batch=5"):
+        fake.predict(data, number)
+    with pytest.raises(InputError, match="5 is no target"):
+        predict(data, target=number)
+
+
+def test_only_public_names_are_listed() -> None:
+    assert set(dir(hybridlat)) == set(hybridlat.__all__)
 
 
 def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from hybridlat.report import cells_table, compare, terminal
 from hybridlat.report.doubt import why_untrusted
+from hybridlat.report.html_section import network_section
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import described, long_tail, residual, untrusted
 
@@ -156,6 +157,15 @@ def strange() -> Estimate:
     cells = list(residual().cells)
     cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell", trusted=False)
     return dataclasses.replace(residual(), cells=tuple(cells), within_tolerance=False)
+
+
+def test_nearly_all_is_not_all_and_nearly_sure_not_sure() -> None:
+    nearly = dataclasses.replace(residual(), measured_share=0.999, confidence=0.999)
+    text = printed(nearly)
+    assert "> 99 % of the time measured" in text and "99.9 % sure" in text
+    assert "100 %" not in text.split("on " + nearly.target)[0]
+    section = network_section(nearly, 0, "a network", None)
+    assert "99.9 % sure" in section and "&gt; 99 % of the time measured" in section
 
 
 def test_a_narrow_interval_is_not_called_too_wide() -> None:

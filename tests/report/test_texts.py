@@ -45,6 +45,25 @@ def test_half_widths(share: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0 %"), (1e-6, "< 1 %"), (0.0049, "< 1 %"), (0.006, "1 %"), (0.725, "72 %"),
+        (0.994, "99 %"), (0.996, "> 99 %"), (0.999, "> 99 %"), (1 - 1e-12, "100 %"), (1.0, "100 %"),
+    ],
+)  # fmt: skip
+def test_a_part_is_never_rounded_to_all_or_nothing(share: float, text: str) -> None:
+    assert units.part_text(share) == text
+
+
+@pytest.mark.parametrize(
+    ("confidence", "text"),
+    [(0.9, "90 %"), (0.57, "57 %"), (0.975, "97.5 %"), (0.999, "99.9 %"), (0.99999, "99.999 %")],
+)
+def test_a_confidence_has_the_digits_that_were_asked_for(confidence: float, text: str) -> None:
+    assert units.confidence_text(confidence) == text
+
+
+@pytest.mark.parametrize(
     ("ops", "text"),
     [
         ((), ""),

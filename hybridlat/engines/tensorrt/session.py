@@ -19,6 +19,7 @@ from hybridlat.board.client import Worker
 from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
 from hybridlat.board.identity import board_model
 from hybridlat.board.runner import Plan, Runner
+from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.tensorrt import lowering
@@ -29,7 +30,7 @@ from hybridlat.schema.target import Target
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
 CACHE_VARIABLE = "HYBRIDLAT_TENSORRT_CACHE"
-_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+_PRECISIONS = registry.TENSORRT.precisions
 _BUILD_S = 600.0
 _RUN_S = 120.0
 _WARM_S = 0.05

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import onnx_io
+from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import Cell, cut, file_part, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -26,7 +27,6 @@ ItemKey = str
 RecordKey = tuple[Kind, str]
 """A cell or a network, by its signature hash."""
 
-_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _COPIES = {"network": 1, "cell": 4}
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
 
@@ -65,9 +65,9 @@ class Draft:
 
     def item(self, network: Network, precision: str, kind: Kind) -> ItemKey:
         """A model to build in one precision; the same model twice is one item."""
-        if precision not in _PRECISIONS:
+        if precision not in registry.PLANNED:
             raise InputError(
-                f"a plan cannot ask for {precision!r}: choose one of {', '.join(_PRECISIONS)}"
+                f"a plan cannot ask for {precision!r}: choose one of {', '.join(registry.PLANNED)}"
             )
         from hybridlat.onnx_io import external_weights
 

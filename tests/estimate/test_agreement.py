@@ -1,0 +1,117 @@
+"""A whole network and its cells that are too far apart: said, and no evidence of either."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.engines import registry
+from hybridlat.estimate.agreement import disagreement, undisturbed
+from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.machine import SummedNetwork
+from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.whole_networks import WholeLatency
+from hybridlat.graph.signature import sign
+from hybridlat.onnx_io import load, to_onnx
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.estimate.test_whole_networks import FAKE, NETS, QUICK, TARGET, network_of
+
+FITTED = Composition(scale=1.0, residual_share=0.02, networks=60)
+
+
+def measured_cells(*latencies_us: float) -> ErrorPosterior:
+    cells = [
+        CellPrior(f"{i:032x}", 1, us, 0.01, source="measured") for i, us in enumerate(latencies_us)
+    ]
+    return FITTED.start(cells)
+
+
+@pytest.mark.parametrize(
+    ("latency_us", "excess"), [(16400.0, 0.887), (4000.0, -0.54), (8800.0, None), (8300.0, None)]
+)
+def test_the_reach_of_the_composition_decides(latency_us: float, excess: float | None) -> None:
+    whole = WholeLatency(latency_us, 0.01, True, "once")
+    found = disagreement(whole, FITTED, measured_cells(4690.0, 4000.0))
+    if excess is None:
+        assert found is None
+    else:
+        assert found is not None and found.is_measured
+        assert found.excess_share == pytest.approx(excess, abs=0.005)
+
+
+def test_an_unsure_figure_or_unsure_cells_may_be_further_apart() -> None:
+    cells = measured_cells(4690.0, 4000.0)
+    assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, cells) is not None
+    assert disagreement(WholeLatency(11000.0, 0.2, False, ""), FITTED, cells) is None
+    predicted = FITTED.start(
+        [replace(cell, source="predicted", spread_share=0.3) for cell in cells.priors]
+    )
+    assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, predicted) is None
+    far = disagreement(WholeLatency(90000.0, 0.01, True, ""), FITTED, predicted)
+    assert far is not None and not far.is_measured
+
+
+def test_a_disturbed_network_says_nothing_of_its_machine() -> None:
+    good = [SummedNetwork(1.02 * us, us) for us in (100.0, 200.0, 400.0)]
+    bad = SummedNetwork(16400.0, 8690.0)
+    assert undisturbed([bad], 0.0) == []
+    assert undisturbed([good[0], bad, *good[1:]], 0.0) == good
+    # Where all sums miss alike it is the machine.
+    slow = [SummedNetwork(1.9 * us, us) for us in (100.0, 200.0, 400.0)]
+    assert undisturbed(slow, 0.0) == slow
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
+    first: bool, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    data = to_onnx(network_of(), seed=1)
+    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
+        if not first:
+            for channels in (12, 16, 20):
+                predictor.predict(to_onnx(network_of(channels), seed=1))
+        before = predictor.predict(data)
+    assert not any("disturbed" in warning for warning in before.warnings)
+    assert before.latency_us is not None
+    with Store(url) as opened:
+        own = list(
+            opened.measurements(TARGET, "network", sign(load(data).network(None, None)).hash)
+        )
+    slow = f"sqlite:///{tmp_path / 'slow.db'}"
+    with Store(url) as opened, Store(slow) as other:
+        others = [r for r in opened.measurements(TARGET) if r.id not in {o.id for o in own}]
+        other.add([*others, *(replace(r, latency_us=1.89 * (r.latency_us or 0.0)) for r in own)])
+        other.add_breakdowns(list(opened.breakdowns(TARGET)))
+        networks = TargetData(TARGET, other).composition.networks
+    assert networks == (0 if first else 3)
+    with Predictor(FAKE, store=slow, settings=QUICK) as predictor:
+        after = predictor.predict(data)
+    assert after.source == "measured"
+    [warning] = [w for w in after.warnings if "disturbed" in w]
+    assert "% more than its cells" in warning and "--measure always" in warning
+    # The rows stay what was measured, and their shares add up.
+    assert [c.latency_us for c in after.cells] == [c.latency_us for c in before.cells]
+    assert sum(c.share for c in after.cells) == pytest.approx(1.0)
+
+
+def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:
+    def asked(target: str) -> tuple[str, bool]:
+        with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
+            estimate = predictor.predict(NETS / "squeezenet.onnx")
+        return " ".join(estimate.warnings), bool(estimate.to_measure)
+
+    told, wanted = asked("l4/tensorrt/int8")
+    assert "--measure" not in told and "plan" not in told and not wanted
+    assert "nothing was measured" in told
+    told, wanted = asked("l4/tensorrt/fp16")
+    assert "--measure auto" in told and "hybridlat plan" in told and wanted
+    can = {
+        t: registry.can_measure(Target.parse(t)) for t in ("a/onnxruntime/int8/1t", "a/torch/fp32")
+    }
+    assert can == {"a/onnxruntime/int8/1t": True, "a/torch/fp32": False}
