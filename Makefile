@@ -9,7 +9,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 NETWORK ?= data/nets/resnet18.onnx
-WORKERS ?= 2
+WORKERS ?= 3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The first interpreter on the PATH that starts (version managers leave shims that do not), is of a
