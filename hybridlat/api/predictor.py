@@ -35,7 +35,7 @@ from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.progress import Continued, OnProgress, Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -213,7 +213,9 @@ class Predictor:
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_now, batch, shapes) if self._may_measure else None,
+            measure=partial(self._measure_now, self._counting(), batch, shapes)
+            if self._may_measure
+            else None,
             remeasure=self.mode == "always",
             why_not=self._reason,
             started=started,
@@ -339,7 +341,7 @@ class Predictor:
             missing = [h for h in hashes if h not in have]
         whole = what in ("network", "both")
         request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
-        records = self._measure(request, self.settings or MeasurementConfig())
+        records = self._measure(request, self.settings or MeasurementConfig(), self.progress)
         self._keep_breakdown(file, partition)
         self._data.forget([record.signature for record in records])
         return report_of(
@@ -351,6 +353,7 @@ class Predictor:
                 self.store, self.target, [(use.signature, use.count) for use in partition.uses]
             ),
             elapsed_s=time.perf_counter() - started,
+            warnings=registry.about_left_out(network),
         )
 
     def _partition(self, opened: Opened) -> Partition:
@@ -366,16 +369,22 @@ class Predictor:
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
         return {h: signature.read(texts[h], ops[h][:60]) for h in hashes}
 
+    def _counting(self) -> Continued | None:
+        """Progress of all that is measured for one estimate, counted as one."""
+        return None if self.progress is None else Continued(self.progress)
+
     def _measure_now(
-        self, batch: int | None, shapes: Shapes | None, file: OnnxFile, partition: Partition,
-        hashes: Sequence[str], whole: bool,
+        self, progress: Continued | None, batch: int | None, shapes: Shapes | None,
+        file: OnnxFile, partition: Partition, hashes: Sequence[str], whole: bool,
     ) -> None:  # fmt: skip
         """Measure these cells, and the network if ``whole``, and keep the records."""
         from hybridlat.measuring.measurer import MeasureRequest
 
         network = file.network(batch, shapes)
         request = MeasureRequest(file.label, network, self._cells(partition, hashes), whole)
-        self._measure(request, self.settings or ON_DEMAND)
+        if progress is not None:
+            progress.begin()
+        self._measure(request, self.settings or ON_DEMAND, progress)
         if whole:
             self._keep_breakdown(file, partition)
         self._data.forget(hashes)
@@ -389,12 +398,14 @@ class Predictor:
         breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
 
-    def _measure(self, request: MeasureRequest, settings: MeasurementConfig) -> list[Measurement]:
+    def _measure(
+        self, request: MeasureRequest, settings: MeasurementConfig, progress: OnProgress | None
+    ) -> list[Measurement]:
         from hybridlat.measuring.measurer import measurer_of
 
         assert self.backend is not None
         measurer = measurer_of(self.backend, self.options)
-        return measurer.measure([request], self.store, settings, self.progress)
+        return measurer.measure([request], self.store, settings, progress)
 
 
 def _rounded(latency_us: float | None) -> str:

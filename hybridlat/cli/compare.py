@@ -44,6 +44,10 @@ def compare(
     """Compare networks: which is faster, by how much, and which cells make the difference.
 
     The first network is what the others are compared with.
+
+    \b
+    hybridlat compare a.onnx b.onnx
+    hybridlat compare a.onnx b.onnx --target l4/tensorrt/fp16 --html differences.html
     """
     from hybridlat.api import Predictor
     from hybridlat.report.compare import comparison, print_comparison

@@ -20,6 +20,10 @@ CANNOT = 3
 def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool) -> None:
     """Say what this machine can measure, how steadily, what is held where, and what is wrong.
 
+    \b
+    hybridlat doctor
+    hybridlat doctor --seconds 0 --json
+
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
     from hybridlat import __version__

@@ -10,7 +10,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import TOLERANCE
+from hybridlat.cli.param_types import TOLERANCE, OutputFile
 
 if TYPE_CHECKING:
     from hybridlat.evaluation.results import ResultRow, TargetReport
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--markdown",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(allow_dash=True),
     metavar="FILE",
-    help="Also write the leaderboard to FILE.",
+    help="Also write the leaderboard to FILE; - for standard output, and nothing else there.",
 )
 @options.device
 @options.store
@@ -80,7 +80,7 @@ def evaluate(
     tolerances: Sequence[float],
     baselines: Sequence[str],
     where: Sequence[str],
-    markdown: Path | None,
+    markdown: str | None,
     store: str | None,
     seed: int,
     jobs: int,
@@ -102,6 +102,8 @@ def evaluate(
     """
     from hybridlat.evaluation import evaluate as evaluation
 
+    if as_json and markdown == "-":
+        raise click.UsageError("Only one of --json and --markdown - can be on standard output.")
     chosen = evaluation.EvaluationOptions(
         regimes=regimes,
         tolerances=tolerances,
@@ -115,7 +117,7 @@ def evaluate(
 
     def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:
         rows.extend(new)
-        if not as_json:
+        if not as_json and markdown != "-":
             _show(new, report)
 
     try:
@@ -125,8 +127,10 @@ def evaluate(
             )
     finally:
         # What was judged before an interruption or a failure is not lost.
-        if rows and markdown is not None:
-            markdown.write_text(_markdown(rows) + "\n", encoding="utf-8")
+        if rows and markdown == "-":
+            click.echo(_markdown(rows))
+        elif rows and markdown is not None:
+            Path(markdown).write_text(_markdown(rows) + "\n", encoding="utf-8")
         if rows and as_json:
             print_json([row.to_json() for row in rows])
 

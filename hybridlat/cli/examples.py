@@ -19,6 +19,10 @@ def examples(names: Sequence[str], output: Path) -> None:
     """Write networks that come along as ONNX files: architectures, without weights.
 
     All of them unless names are given. Files of the same name are replaced.
+
+    \b
+    hybridlat examples -o nets
+    hybridlat examples resnet18 mobilenetv2_100 -o nets
     """
     from hybridlat.schema.resources import shipped
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.argument("network", metavar="NET.onnx", type=click.Path())
 @click.option("--target", required=True, metavar="TARGET", shell_complete=options.complete_target,
               help="device/runtime/precision: the runtime is the engine that lowers.")  # fmt: skip
+@options.device
 @options.sizes
 @options.as_json
 def lower(
@@ -28,7 +29,12 @@ def lower(
     shapes: Mapping[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
-    """Show the kernels an engine makes of a network, the operators of each, and the cells."""
+    """Show the kernels an engine makes of a network, the operators of each, and the cells.
+
+    \b
+    hybridlat lower a.onnx --target l4/tensorrt/fp16
+    hybridlat lower a.onnx --target mine/tensorrt/fp16 --device mine.toml --json
+    """
     from hybridlat.engines import registry
     from hybridlat.graph.cells import cut_positions, label
     from hybridlat.onnx_io import read_network

@@ -51,6 +51,10 @@ def measure(
 
     Cells and networks are measured in one run unless --cells or --network asks for one of them.
     With --host a board is measured over ssh; --target says what it is.
+
+    \b
+    hybridlat measure a.onnx b.onnx --cells
+    hybridlat measure a.onnx --host user@board --target orin-nano/tensorrt/fp16
     """
     from hybridlat.api import Predictor
 
@@ -144,6 +148,7 @@ def as_object(report: MeasureReport) -> dict[str, object]:
             for record in report.records
         ],
         "failures": dict(report.failures),
+        "warnings": list(report.warnings),
     }
 
 
@@ -166,3 +171,5 @@ def _print(report: MeasureReport) -> None:
     cells = sum(record.kind == "cell" for record in report.records)
     facts = f"  {count_text(cells, 'cell')} measured, {report.known} known before"
     out.print(Text(f"{facts}, in {latency_text(report.elapsed_s * 1e6)}", "dim"))
+    for warning in report.warnings:
+        out.print(Text(f"  Note: {warning}", "yellow"))

@@ -55,6 +55,10 @@ def onboard(
     chosen by what the model cannot know yet. The start is the model of another device with the
     same engine, where there is one. One network in five is held out, and judges the model at the
     end. Run it again and it goes on where it stopped: nothing is measured twice.
+
+    \b
+    hybridlat onboard --budget 30m
+    hybridlat onboard --budget 1h30m --nets DIR --threads 4
     """
     from hybridlat.engines.resolution import resolve
     from hybridlat.errors import BackendUnavailable

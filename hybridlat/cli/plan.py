@@ -48,6 +48,10 @@ def plan(
     """Write a folder that measures networks on another device: there, sh DIR/run.sh.
 
     With --host the folder is copied there over ssh, measured, fetched back and imported.
+
+    \b
+    hybridlat plan a.onnx b.onnx --target orin-nano/tensorrt/fp16 -o a-plan
+    hybridlat import a-plan
     """
     from hybridlat.measuring import plans
     from hybridlat.measuring.remote import unknown_to
@@ -92,7 +96,12 @@ def _say(sentence: str) -> None:
 @options.store
 @options.as_json
 def import_(folder: str, board_id: str | None, store: str | None, as_json: bool) -> None:
-    """Check what the plan in DIR has measured, and add it to the store."""
+    """Check what the plan in DIR has measured, and add it to the store.
+
+    \b
+    hybridlat import a-plan
+    hybridlat import a-plan --store team.db
+    """
     from hybridlat.measuring.plans.execution import import_results
     from hybridlat.store import Store
 

@@ -22,6 +22,7 @@ class ProgressShown:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._told = 0.0
+        self._line = ""
         self._live: Any = None
         self._task: Any = None
 
@@ -32,8 +33,10 @@ class ProgressShown:
         if sys.stderr.isatty():
             self._draw(progress)
         elif now - self._told >= _LINE_EVERY_S or progress.done >= progress.total:
-            self._told = now
-            click.echo(line(progress), err=True)
+            text = line(progress)
+            if text != self._line:
+                click.echo(text, err=True)
+            self._told, self._line = now, text
 
     def _draw(self, progress: Progress) -> None:
         if self._live is None:
@@ -64,7 +67,7 @@ class ProgressShown:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._began = time.monotonic()
+        self._began, self._line = time.monotonic(), ""
 
     def __enter__(self) -> ProgressShown:
         return self

@@ -29,14 +29,23 @@ _AT_ONCE = 5000  # records in one transaction
 
 @click.group()
 def store() -> None:
-    """Manage the measurements that are kept: show, exchange and check them."""
+    """Manage the measurements that are kept: show, exchange and check them.
+
+    \b
+    hybridlat store stats
+    hybridlat store import a-pack
+    """
 
 
 @store.command()
 @options.store
 @options.as_json
 def stats(store: str | None, as_json: bool) -> None:
-    """Show what the store holds of each target."""
+    """Show what the store holds of each target.
+
+    \b
+    hybridlat store stats --store team.db
+    """
     from hybridlat.store import Store
 
     with Store(store) as opened:
@@ -87,7 +96,12 @@ def export(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Write the records of each target as a pack, a folder of its own in FOLDER."""
+    """Write the records of each target as a pack, a folder of its own in FOLDER.
+
+    \b
+    hybridlat store export packs
+    hybridlat store export packs --target v100/tensorrt/fp16 --parquet
+    """
     from hybridlat.schema.target import Target
     from hybridlat.store import Store
 
@@ -140,6 +154,10 @@ def import_(
     """Add the records of packs, JSON Lines or Parquet files, tables or public data.
 
     What the store has already is not added twice. See docs/importing.md for tables.
+
+    \b
+    hybridlat store import a-pack
+    hybridlat store import latencies.csv --from networks --nets DIR --target t4/tensorrt/fp16
     """
     from hybridlat.cli import store_tables
     from hybridlat.store import Store
@@ -224,6 +242,10 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
     """Check every hash, format and range of the store, or of the folders PACKS.
 
     Ends with 2 if anything is wrong, and says what.
+
+    \b
+    hybridlat store check
+    hybridlat store check a-pack
     """
     from hybridlat.store import Store
 
@@ -266,6 +288,9 @@ def gc(
 
     Dropped are old entries of the cache, and those of an engine's version or of fusion rules that
     are in use no more.
+
+    \b
+    hybridlat store gc --older-than 30d --dry-run
     """
     from hybridlat.estimate.partition import is_outdated
     from hybridlat.store import Store

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 @click.option("--all", "every_device", is_flag=True,
               help="Also list the devices that are answered for by their data sheet.")  # fmt: skip
 def targets(store: str | None, as_json: bool, every_device: bool) -> None:
-    """List what is known of which targets: store, packs, models, families and this machine."""
+    """List what is known of which targets: store, packs, models, families and this machine.
+
+    \b
+    hybridlat targets
+    hybridlat targets --all --json
+    """
     from hybridlat.api import list_families, list_targets
 
     known = list_targets(store)

@@ -47,6 +47,10 @@ def train(
     Both are judged on the same held-out networks. A model that is refused is kept in MLflow, and
     the command ends with 3. Where only whole networks are recorded, nothing has to be trained: they
     correct the law of the engine's family at every prediction.
+
+    \b
+    hybridlat train --target v100/tensorrt/fp16
+    hybridlat train --target v100/tensorrt/fp16 --out models --no-track
     """
     from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
 

@@ -142,10 +142,11 @@ def lower(network: Network, target: Target) -> Lowered:
     MeasurementError as the engine's own lowering does.
     """
     lowered = _lowering(target).lower(network, target)
-    return replace(lowered, warnings=(*lowered.warnings, *_about_left_out(network)))
+    return replace(lowered, warnings=(*lowered.warnings, *about_left_out(network)))
 
 
-def _about_left_out(network: Network) -> tuple[str, ...]:
+def about_left_out(network: Network) -> tuple[str, ...]:
+    """What people are told of operators behind a size that only data tell; nothing without any."""
     if not network.left_out:
         return ()
     (name, op), *others = network.left_out

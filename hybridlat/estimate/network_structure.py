@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlat.graph import signature
-from hybridlat.graph.operators import KINDS
+from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
@@ -18,6 +18,7 @@ from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Stru
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition import CellPlace, Partition
+    from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
 
 _NOBODY = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
@@ -44,9 +45,10 @@ def network_structure(
             tuple(n for n in kernel if n not in constants) or kernel for kernel in place.kernels
         )
 
+    images_last = _images_last(texts, partition)
     cells = tuple(
-        _cell(text, shown(use.places[0]), file.op_types, device, precision)
-        for text, use in zip(texts, partition.uses, strict=True)
+        _cell(text, shown(use.places[0]), images_last[number], file.op_types, device, precision)
+        for number, (text, use) in enumerate(zip(texts, partition.uses, strict=True))
     )
     names, paths = file.node_names, _within(file.module_paths)
     in_order = sorted(
@@ -112,9 +114,29 @@ def _common_start(texts: Sequence[str]) -> str:
     return first[:same] if same is not None else first
 
 
+def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None]:
+    """Whether each distinct cell reads images with the channels last, for ``_kernels``.
+
+    A sum or a sigmoid by itself does not tell: that of the cell before it is told by its place.
+    """
+    if not any('"channels_last":1' in text or "Nhwc" in text for text in texts):
+        return [None] * len(texts)
+    read: list[bool | None] = [None] * len(texts)
+    made_by: dict[int, bool] = {}
+    in_order = sorted((p.order, n, p.reads) for n, u in enumerate(partition.uses) for p in u.places)
+    for order, number, reads in in_order:
+        last = any(made_by.get(place, False) for place in reads)
+        if read[number] is None:
+            read[number] = last
+        network = signature.read(texts[number])
+        made_by[order] = not _channels_last(network, last).isdisjoint(network.outputs)
+    return read
+
+
 def _cell(
     text: str,
     origins: tuple[tuple[int, ...], ...],
+    images_last: bool | None,
     op_types: Sequence[str],
     device: Device | None,
     precision: str,
@@ -123,40 +145,47 @@ def _cell(
         tuple(
             replace(kernel, op="+".join(op_types[n] for n in origin) or kernel.op, work=work)
             for kernel, work, origin in zip(
-                _kernels(text), _works(text, device, precision), origins, strict=True
+                _kernels(text, images_last), _works(text, device, precision), origins, strict=True
             )
         )
     )
 
 
 @lru_cache(maxsize=4096)
-def _kernels(text: str) -> tuple[Kernel, ...]:
-    """What a signature alone tells of each kernel; labels and work are the file's and device's."""
+def _kernels(text: str, images_last: bool | None = None) -> tuple[Kernel, ...]:
+    """What a signature alone tells of each kernel; labels and work are the file's and device's.
+
+    ``images_last`` says how the images that it reads lie; None: in a network that keeps the
+    channels first throughout.
+    """
     network = signature.read(text)
     maker = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
     kernels = []
-    channels_last: set[str] = set()
+    channels_last = set() if images_last is None else _channels_last(network, images_last)
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
-        attributes = dict(node.attributes)
-        # Sums of such images do not say so themselves.
-        last = bool(attributes.get("channels_last")) or node.op.startswith("Nhwc")
-        last = last or (node.op != "Transpose" and not channels_last.isdisjoint(read))
-        channels_last.update(node.outputs if last else ())
-        taps = attributes.get("kernel_shape")
+        taps = dict(node.attributes).get("kernel_shape")
         window = (k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None
         if isinstance(taps, tuple) and len(taps) == 2:
             window = (int(taps[0]), int(taps[1]))
-        made = next(network.types[name].shape for name in node.outputs if name)
+        made = next(name for name in node.outputs if name)
+        source, result = (
+            # A product is of the last size, whatever it stands for.
+            _channels_first(
+                network.types[name].shape, name in channels_last and kind[i] != KINDS["matmul"]
+            )
+            if name else ()
+            for name in (read[0] if read else "", made)
+        )  # fmt: skip
         kernels.append(
             Kernel(
                 op=node.op,
                 reads=tuple(sorted({maker.get(name, -1) for name in read})),
-                input_shape=_channels_first(network.types[read[0]].shape if read else (), last),
-                output_shape=_channels_first(made, last),
+                input_shape=source,
+                output_shape=result,
                 window=window,
                 stride=stride[i],
                 groups=groups[i],
@@ -165,6 +194,33 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
             )
         )
     return tuple(kernels)
+
+
+_TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+_TELLING = (KINDS["conv"], KINDS["pool"])
+
+
+def _channels_last(network: Network, inputs_last: bool) -> set[str]:
+    """Names of the images that lie with the channels last, in an engine that has both layouts.
+
+    Windows say how they read (``channels_last``, ``Nhwc…``) and transpositions what they turn;
+    anything else goes on in the layout of what it reads. ``inputs_last`` is that of the inputs
+    where nothing in the cell tells.
+    """
+    last = set(network.inputs) if inputs_last else set()
+    for node in network.nodes:
+        attributes = dict(node.attributes)
+        read = [name for name in node.inputs if name in network.types]
+        made = [name for name in node.outputs if name]
+        turn = attributes.get("perm") if node.op == "Transpose" else None
+        if bool(attributes.get("channels_last")) or node.op.startswith("Nhwc"):
+            last.update(read, made)
+        elif kind_of(node.op) in _TELLING or turn in (_TO_LAST, _TO_FIRST):
+            last.difference_update(read)
+            last.update(read if turn == _TO_FIRST else made if turn == _TO_LAST else ())
+        elif node.op != "Transpose" and not last.isdisjoint(read):
+            last.update(made)
+    return last
 
 
 def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:

@@ -126,6 +126,8 @@ def evaluate_targets(
         named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
         order = named or known_targets(opened, chosen.packs_folder)
         whole_networks = _whole_networks(opened, order, chosen, on_message)
+        if chosen.track:
+            on_message("opening the experiment in MLflow")
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
@@ -139,7 +141,8 @@ def evaluate_targets(
                 if isinstance(new, HybridlatError):
                     refused.append(new)
                     new = [ResultRow.without_figures(target, str(new))]
-                    on_message(f"{target} is left out: {new[0].reason}")
+                    if len(order) > 1:  # else it is the error that ends it all
+                        on_message(f"{target} is left out: {new[0].reason}")
                 if report is not None:
                     reports.append(report)
                 rows += new
@@ -193,10 +196,12 @@ def _report(
     target: Target, options: EvaluationOptions, store: Store, whole_networks: WholeNetworks
 ) -> tuple[TargetReport, FitConfig]:
     dataset = None
+    on_message = whole_networks.on_message
     try:
         dataset = load(target, sources_of(target, store, options.packs_folder), options.where)
         dataset = _restricted(dataset, options.networks)
     except OnlyNetworks:
+        on_message(f"{target}: reading the whole networks of its family")
         whole_networks.families.of(target)  # says why not, before a device is looked for
     device = options.device or device_of(target, store)
     config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
@@ -205,7 +210,6 @@ def _report(
         return whole_networks.evaluate(
             target, config, names, options.networks, options.trials
         ), config
-    on_message = whole_networks.on_message
     report = evaluate_target(
         dataset, config, options.tolerances, options.methods, on_message, options.trials
     )

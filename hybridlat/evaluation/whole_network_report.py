@@ -45,8 +45,8 @@ class WholeNetworks:
         there are too few networks.
         """
         records = self.families.of(target)
-        regimes = self._regimes.setdefault(id(records), Regimes(records, self.on_message))
         places = _places(target, records, networks)
+        regimes = self._regimes.setdefault(id(records), Regimes(records, self.on_message))
         results: list[MethodResult] = []
         calibration: dict[str, Sequence[ConfidenceLevel]] = {}
         for regime in HELD_OUT:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Job", "MeasurementConfig", "Progress", "measure", "replicas_for"]
 
 PROTOCOL = "twins-1"
+OVERHEAD = "the engine's overhead"
+"""What people are told is measured when it is no network and no cell."""
 
 
 def measure(
@@ -85,6 +87,7 @@ class _Run:
         self.probes_us: dict[str, list[float]] = {probe_key(n): [] for n in PROBE_LENGTHS}
         self.failures: dict[str, str] = {}
         self._started = time.monotonic()
+        self._done = 0
 
     def visit(self) -> None:
         """Make the visits, by one process after the other."""
@@ -126,6 +129,7 @@ class _Run:
                     continue
                 self._take(process, task, report)
                 done += 1
+                self._done += 1
                 self._tell(process, done, len(todo), began, task)
         except BaseException:
             if worker is not None:
@@ -161,8 +165,10 @@ class _Run:
         passed_s = time.monotonic() - began
         processes = max(self._settings.processes, process + 1)
         left_s = passed_s / done * (total - done + total * (processes - process - 1))
-        label = task.network.name or task.key
-        self._progress(Progress(process * total + done, processes * total, label, left_s))
+        label = (task.network.name or task.key) if task.key in self.jobs else OVERHEAD
+        # How many visits the processes to come make is not known yet: as many as this one.
+        ahead = total - done + total * (processes - process - 1)
+        self._progress(Progress(self._done, self._done + ahead, label, left_s))
 
 
 def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hybridlat.engines.registry import lower
+from hybridlat.engines.registry import about_left_out, lower
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
@@ -73,6 +73,7 @@ def measure_on_host(
                 known=len(cells.keys() - measured) if what != "network" else 0,
                 sum_of_cells_us=sum_of_cells_us(store, there, list(cells.items())),
                 elapsed_s=time.perf_counter() - began,
+                warnings=about_left_out(network),
             )
         )
     return reports

@@ -24,7 +24,7 @@ class MeasureReport:
     """What ``measure`` did: records made, cells that were known already, and failures.
 
     ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell
-    has no latency.
+    has no latency. ``warnings`` say what of the file was not measured.
     """
 
     network: str
@@ -35,6 +35,7 @@ class MeasureReport:
     sum_of_cells_us: float | None
     elapsed_s: float
     failures: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def report_of(
@@ -45,6 +46,7 @@ def report_of(
     known: int,
     sum_of_cells_us: float | None,
     elapsed_s: float,
+    warnings: tuple[str, ...] = (),
 ) -> MeasureReport:
     """The report on one network from its records."""
     return MeasureReport(
@@ -56,6 +58,7 @@ def report_of(
         sum_of_cells_us=sum_of_cells_us,
         elapsed_s=elapsed_s,
         failures={r.signature: r.failure for r in records if r.failure is not None},
+        warnings=warnings,
     )
 
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hybridlat.graph.network import ITEM_BYTES
-from hybridlat.graph.operators import KINDS, activation_class, fusion, kind_of, weight_place
+from hybridlat.graph.operators import (
+    KINDS,
+    activation_class,
+    fusion,
+    is_quantised,
+    kind_of,
+    weight_place,
+)
 
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
 
@@ -74,6 +81,7 @@ def attributes_of(text: str) -> KernelAttributes:
     )
 
 
+_QUANTISED_BIAS = 8  # the place of a QLinearConv's
 _MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
@@ -95,7 +103,8 @@ def kernel_row(
     blank: Tensor = ((), 1, 4, False)
     first = present[0] if present else blank
     main = made[0] if made else blank
-    activation, added = activation_class(a.activation), len(read) > 3 and read[3] is not None
+    activation = activation_class(a.activation)
+    added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
     fused = fusion(op)
     if fused is not None:
         op, activation = fused.op, fused.activation
@@ -121,7 +130,9 @@ def kernel_row(
         if op.endswith("Transpose"):
             n, k = max(c_out // groups, 1), weight[0] // groups * taps[0] * taps[1]
         m = batch * h_out * w_out
-        has_bias = int(any(t[3] and len(t[0]) == 1 for t in present[2:]))
+        # Among the inputs of a quantised one are scales, as long as a bias.
+        biases = present[2:] if place == 1 else read[_QUANTISED_BIAS:]
+        has_bias = int(any(t is not None and t[3] and len(t[0]) == 1 for t in biases))
         has_add = int(added)
         per_output = 2.0 * k
         if op.endswith("Transpose"):  # each input reaches every tap, each output only some

@@ -9,8 +9,11 @@ MAX_TENSOR_ELEMENTS = 1 << 36
 MAX_WEIGHT_BYTES = 1 << 37
 
 
-def check_network(network: Network) -> None:
-    """NetworkError for sizes that are zero, negative or absurd, and weights that do not fit."""
+def check_network(network: Network, batch: int | None = None) -> None:
+    """NetworkError for sizes that are zero, negative or absurd, and weights that do not fit.
+
+    ``batch`` is what was asked for beside the file: where it makes a size absurd it is named.
+    """
     for name, type_ in network.types.items():
         if any(size <= 0 for size in type_.shape):
             raise NetworkError(
@@ -19,7 +22,7 @@ def check_network(network: Network) -> None:
         if type_.elements > MAX_TENSOR_ELEMENTS:
             raise NetworkError(
                 f"{network.name}: the tensor {name!r} is absurdly large: {type_} "
-                f"({type_.elements:.3g} elements)"
+                f"({type_.elements:.3g} elements){_less_than(batch, network)}"
             )
     for name, constant in network.constants.items():
         if any(size < 0 for size in constant.type.shape):
@@ -31,6 +34,13 @@ def check_network(network: Network) -> None:
     for node in network.nodes:
         if node.domain == "":
             _check_node(network, node)
+
+
+def _less_than(batch: int | None, network: Network) -> str:
+    """What to do about tensors that a batch made so large."""
+    largest = max(type_.elements for type_ in network.types.values())
+    most = 0 if batch is None else batch * MAX_TENSOR_ELEMENTS // largest
+    return f": give a --batch of at most {most}" if most else ""
 
 
 def _check_node(network: Network, node: Node) -> None:

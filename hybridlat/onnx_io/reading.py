@@ -176,7 +176,7 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     settled = settle(model, file.name)
     network = assemble(model, file.name, settled.folded, settled.types)
     network = replace(network, left_out=settled.left_out)
-    check_network(network)
+    check_network(network, batch)
     return network
 
 

@@ -7,8 +7,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from hybridlat.cli.evaluate import evaluate
+from hybridlat.cli.main import app
 from tests.cli.shell import FAKE, process
 
 
@@ -122,3 +126,29 @@ def test_targets_stats_export_import_and_check(nets: Path, tmp_path: Path) -> No
     checked = process("store", "check", out[0])
     assert checked.returncode == 0
     assert checked.stdout.startswith("1 pack: every hash")
+
+
+def test_what_is_no_plan_is_said_without_a_number_of_the_system(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    for name, why in (("nowhere", "there is no such folder"), (".", "it has no manifest.json")):
+        done = process("import", name, "--store", store, cwd=tmp_path)
+        assert done.returncode == 2 and "Errno" not in done.stderr
+        assert f"is no plan: {why}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_every_command_shows_an_example() -> None:
+    context = click.Context(app, info_name="hybridlat")
+    for name in app.list_commands(context):
+        command = app.get_command(context, name)
+        assert command is not None
+        several = command.commands.items() if isinstance(command, click.Group) else ()
+        for full, one in ((name, command), *((f"{name} {sub}", one) for sub, one in several)):
+            example = rf"(?m)^\s*hybridlat {full}\b"
+            assert re.search(example, one.help or "") or name == "completion", full
+
+
+def test_the_file_of_the_leaderboard_is_no_option() -> None:
+    done = CliRunner().invoke(evaluate, ["--markdown", "--json"])
+    assert done.exit_code == 2 and "is no name of a file" in done.output
+    done = CliRunner().invoke(evaluate, ["--markdown", "-", "--json"])
+    assert done.exit_code == 2 and "Only one of" in done.output

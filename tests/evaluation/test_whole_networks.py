@@ -163,8 +163,15 @@ def test_moving_inputs_counts_where_the_source_says_so() -> None:
 def test_who_cannot_be_judged_is_told_why(target: Target, words: str, tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         fill(store, [target], networks(9))
+    said: list[str] = []
     with pytest.raises(InputError, match=words):
-        _judge(store.url, [target])
+        evaluate.evaluate_targets(
+            [target],
+            evaluate.EvaluationOptions(track=False),
+            store=store.url,
+            on_message=said.append,
+        )
+    assert said == [f"{target}: reading the whole networks of its family"]  # the reason once
 
 
 def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(

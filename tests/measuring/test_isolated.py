@@ -30,6 +30,13 @@ def conv(channels: int) -> Network:
     return net.network(net.conv(net.input((1, channels, 14, 14)), channels))
 
 
+def bad_conv() -> Network:
+    """One that ONNX Runtime refuses."""
+    net = Builder("odd")
+    return net.network(net.op("Conv", [net.input((1, 4, 8, 8)), net.weight((4, 9, 3, 3))],
+                              (1, 4, 8, 8), 11))  # fmt: skip
+
+
 def job(network: Network) -> Job:
     return Job(sign(network).hash, network)
 
@@ -59,11 +66,8 @@ def test_the_dispatch_overhead_is_taken_off(store: Store) -> None:
 
 
 def test_a_refused_cell_becomes_a_record_with_its_reason(store: Store) -> None:
-    net = Builder("odd")
-    bad_conv = net.network(net.op("Conv", [net.input((1, 4, 8, 8)), net.weight((4, 9, 3, 3))],
-                                  (1, 4, 8, 8), 11))  # fmt: skip
     backend = OnnxRuntimeBackend(threads=1)
-    good, bad = measure(backend, {"threads": 1}, [job(conv(8)), job(bad_conv)], store, QUICK)
+    good, bad = measure(backend, {"threads": 1}, [job(conv(8)), job(bad_conv())], store, QUICK)
     assert good.latency_us and bad.latency_us is None
     assert bad.failure is not None and "ONNX Runtime cannot run" in bad.failure
     known = store.latencies(backend.target, [bad.signature])[bad.signature]
@@ -95,11 +99,21 @@ def test_progress_ends_at_its_total_and_a_budget_ends_early(store: Store) -> Non
     seen: list[Progress] = []
     measure(FakeBackend(), {}, [job(conv(8))], store, QUICK, seen.append)
     assert seen[-1].done == seen[-1].total
+    assert "null" not in {progress.label for progress in seen}
     none_left = MeasurementConfig(
         rounds=1, processes=1, max_processes=1, visit_ms=1.0, budget_s=0.0
     )
     jobs = [job(conv(c)) for c in range(32, 64)]
     assert len(measure(FakeBackend(), {}, jobs, store, none_left)) < len(jobs)
+
+
+def test_progress_never_goes_back_in_a_process_with_fewer_visits(store: Store) -> None:
+    twice = MeasurementConfig(rounds=2, processes=2, max_processes=2, visit_ms=1.0)
+    seen: list[Progress] = []
+    jobs = [job(conv(8)), job(bad_conv())]  # refused at once, and left out by the second process
+    measure(OnnxRuntimeBackend(threads=1), {"threads": 1}, jobs, store, twice, seen.append)
+    assert [progress.done for progress in seen] == list(range(1, len(seen) + 1))
+    assert all(progress.done <= progress.total for progress in seen)
 
 
 def test_drift_is_divided_out() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 import pytest
 
+from hybridlat.api import Predictor
+from hybridlat.cli.measure import as_object
 from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
 from hybridlat.estimate.partition import partition_network
@@ -44,6 +48,15 @@ def test_the_rest_is_removed_with_a_warning_that_names_it() -> None:
     partition = partition_network(network, lowered, file.node_names)
     placed = sorted([*partition.removed, *(n for use in partition.uses for n in use.nodes)])
     assert placed == list(range(len(file.node_names)))
+
+
+def test_a_measurement_says_what_it_left_out(tmp_path: Path) -> None:
+    source = model(DETECTOR).SerializeToString()
+    with Predictor("fake/fake-1.0/fp32/1t", store=str(tmp_path / "s.db")) as predictor:
+        report = predictor.measure(source, what="network")
+    (warning,) = report.warnings
+    assert "NonMaxSuppression" in warning and "8 operators behind it" in warning
+    assert as_object(report)["warnings"] == [warning]
 
 
 BRANCH = """g (float[4] x, float[4] other) => (float[n] y) <int64[1] row = {0}>

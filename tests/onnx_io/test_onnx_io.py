@@ -198,6 +198,13 @@ BROKEN = {
 }  # fmt: skip
 
 
+def test_a_batch_that_is_too_large_is_named() -> None:
+    made = model("g (float[n,1024,1024] x) => (float[n,1024,1024] y) { y = Relu(x) }")
+    with pytest.raises(NetworkError, match=r"absurdly large.* --batch of at most 65536$"):
+        load(made).network(batch=100_000)
+    assert load(made).network(batch=65_536).nodes
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_graphs_are_refused_in_a_sentence(name: str) -> None:
     body, expected = BROKEN[name]

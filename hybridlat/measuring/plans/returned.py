@@ -37,8 +37,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The plan in a folder; StoreError where it is damaged or names files outside of it."""
     try:
         content = json.loads((folder / "manifest.json").read_text())
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{folder} is no plan: {error}") from error
+    except OSError as error:
+        if not folder.is_dir():
+            why = "there is no such folder"
+        elif (folder / "manifest.json").exists():
+            why = f"its manifest.json cannot be read ({error.strerror})"
+        else:
+            why = "it has no manifest.json"
+        raise StoreError(
+            f"{folder} is no plan: {why}; give the folder that hybridlat plan -o wrote"
+        ) from error
+    except ValueError as error:
+        raise StoreError(f"{folder} is no plan: its manifest.json is no JSON: {error}") from error
     if not isinstance(content, dict) or content.get("format") not in FORMATS:
         raise StoreError(f"{folder / 'manifest.json'} is not a plan of format 1 or 2")
     body = {key: value for key, value in content.items() if key != "plan"}

@@ -1,0 +1,73 @@
+"""Sizes are said with the channels first, whatever layout an engine keeps an image in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hybridlat.api import Predictor
+from hybridlat.estimate.network_structure import _kernels
+from hybridlat.model.geometry import geometry
+from hybridlat.report.cell_texts import kernel_text, what_text
+from hybridlat.schema.structure import CellStructure
+from tests.onnx_io.test_precision import model
+
+HERE = "here/onnxruntime-1.31/int8/1t"
+CONV = "QLinearConv<pads=[1,1,1,1]>"
+NETWORK = f"""g (float[1,8,56,48] x) => (float[1,32,56,48] y) <float s = {{0.02}}, uint8 z = {{0}}>
+  {{ xq = QuantizeLinear(x, s, z)  a = {CONV}(xq, s, z, w, ws, wz, s, z)
+    b = com.microsoft.QLinearSigmoid(a, s, z, s, z)
+    c = com.microsoft.QLinearMul(a, s, z, b, s, z, s, z)
+    d = {CONV}(c, s, z, v, ws, wz, s, z, bias)  y = DequantizeLinear(d, s, z) }}"""
+WEIGHTS = {"w": (3, [32, 8, 3, 3]), "v": (3, [32, 32, 3, 3]), "ws": (1, [32]), "wz": (3, [32]),
+           "bias": (6, [32])}  # fmt: skip
+# Turned round for an operator that has no quantised kernel, and back.
+TURNED = """hybridlat-signature 1
+input 0 uint8 1x56x48x32
+constant 1 float32 = 0.02
+constant 2 uint8 = 128
+constant 3 int8 32x32x3x3
+constant 4 int8 = 0
+node com.microsoft::QLinearConv@1 (0 1 2 3 1 4 1 2) -> (5:uint8:1x56x48x32) \
+{"auto_pad":"NOTSET","channels_last":1,"group":1,"kernel_shape":[3,3],"pads":[1,1,1,1],\
+"strides":[1,1]}
+node Transpose@13 (5) -> (6:uint8:1x32x56x48) {"perm":[0,3,1,2]}
+node Celu@12 (6) -> (7:uint8:1x32x56x48) {}
+node Transpose@13 (7) -> (8:uint8:1x56x48x32) {"perm":[0,2,3,1]}
+output 8
+context small
+"""
+
+
+def test_sums_and_products_between_channels_last_convolutions_are_said_alike(
+    tmp_path: Path,
+) -> None:
+    source = model(NETWORK, WEIGHTS).SerializeToString()
+    with Predictor(HERE, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        structure = predictor.predict(source, describe=True).structure
+    assert structure is not None
+    kernels = [structure.cells[place.cell].kernels for place in structure.places]
+    texts = [kernel_text(kernel) for of_cell in kernels for kernel in of_cell]
+    assert texts == [
+        "QuantizeLinear 8×56×48", "Transpose 8×56×48", "8→32, 3×3, 56×48",
+        "QLinearSigmoid 32×56×48", "QLinearMul 32×56×48", "32, 3×3, 56×48",
+        "Transpose 32×56×48", "DequantizeLinear 32×56×48",
+    ]  # fmt: skip
+
+
+def test_what_is_turned_back_within_a_cell_is_said_with_the_channels_first() -> None:
+    kernels = _kernels(TURNED, True)
+    assert what_text(CellStructure(kernels)) == "32, 3×3, 56×48 int8"
+    assert {kernel.output_shape for kernel in kernels} == {(1, 32, 56, 48)}
+
+
+def test_scales_are_no_sum_and_no_bias_of_a_quantised_convolution() -> None:
+    plain = geometry([TURNED])
+    assert plain.column("has_add")[0] == plain.column("has_bias")[0] == 0
+    scaled = TURNED.replace("constant 1 float32 = 0.02", "constant 1 float32 32")
+    assert geometry([scaled]).column("has_bias")[0] == 0
+    biased = TURNED.replace("(0 1 2 3 1 4 1 2)", "(0 1 2 3 1 4 1 2 9)").replace(
+        "constant 4 int8 = 0", "constant 4 int8 = 0\nconstant 9 int32 32"
+    )
+    assert geometry([biased]).column("has_bias")[0] == 1
+    sizes = [int(plain.column(name)[0]) for name in ("c_in", "h_in", "w_in", "c_out", "h_out")]
+    assert sizes == [32, 56, 48, 32, 56]
