@@ -74,6 +74,7 @@ def evaluate_baselines(
             MethodResult(regime, name, tuple(given), predict_ms)
             for regime, given in predictions.items()
         )
+    next(answers, None)  # joblib warns of answers that are left before their end
     return results
 
 

@@ -100,6 +100,7 @@ def evaluate_cells(
                 )
             if method == OWN:
                 calibration[f"cells@{size}"] = of_cells(predictions, config.confidence)
+    next(fitted, None)  # joblib warns of answers that are left before their end
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,

@@ -123,6 +123,7 @@ def cross_fit(
     for fold, (model, networks_held_out) in zip(groups, answers, strict=True):
         models[fold] = model
         by_name.update((network.name, network) for network in networks_held_out)
+    next(answers, None)  # joblib warns of answers that are left before their end
     return CrossFitted(groups, models, by_name)
 
 
