@@ -32,6 +32,8 @@ class VisitJournal:
             return None
         self._kept.append(key)
         samples, reference_us = json.loads(kept)
+        if reference_us <= 0:
+            return None  # of a version that kept visits without a pace
         return VisitResult(task.key, tuple(samples), reference_us)
 
     def keep(self, process: int, task: VisitTask, report: VisitResult) -> None:

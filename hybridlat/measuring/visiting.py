@@ -7,11 +7,12 @@ import statistics
 import time
 
 from hybridlat.engines.base import Backend, Session
-from hybridlat.errors import HybridlatError
+from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.reference_networks import reference_network
 from hybridlat.measuring.messages import VisitResult, VisitTask
 
 WARM_UP_S = 0.5
+PATIENCE_S = 2.0
 MIN_SAMPLES = 3
 MAX_SAMPLES = 120
 WARM_RUNS = 14
@@ -23,14 +24,30 @@ class References:
 
     def __init__(self, backend: Backend) -> None:
         self._session = backend.build(reference_network(), seed=9, lowered=False)
+        self._last_us = 0.0
         deadline = time.perf_counter() + WARM_UP_S
         while time.perf_counter() < deadline:
             self.run_us()
 
     def run_us(self) -> float:
-        """Median once warm: behind a visit the first dozen runs find caches and pages cold."""
+        """Median once warm: behind a visit the first dozen runs find caches and pages cold.
+
+        Sessions leave out runs that were disturbed. On a machine so busy that none is left, it is
+        run on for a while, then what it last took stands; MeasurementError where it never ran.
+        """
         self._session.run_us(WARM_RUNS)
-        return statistics.median(self._session.run_us(TIMED_RUNS) or self._session.run_us(1) or [0])
+        samples = self._session.run_us(TIMED_RUNS)
+        deadline = time.perf_counter() + PATIENCE_S
+        while not samples and time.perf_counter() < deadline:
+            samples = self._session.run_us(1)
+        if samples:
+            self._last_us = statistics.median(samples)
+        if self._last_us <= 0:
+            raise MeasurementError(
+                f"the machine is too busy to measure on: for {PATIENCE_S:.0f} s not one run of a "
+                "small network was undisturbed; stop what else runs on it, and try again"
+            )
+        return self._last_us
 
 
 def visit(backend: Backend, references: References, task: VisitTask) -> VisitResult:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from hybridlat.engines.base import Session
 from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
+from hybridlat.measuring import visiting
 from hybridlat.measuring.isolated import Job, MeasurementConfig, Progress, measure, replicas_for
 from hybridlat.measuring.messages import VisitTask
 from hybridlat.measuring.statistics import combine, level_us
@@ -127,6 +130,41 @@ def test_a_visit_stands_between_references() -> None:
     report = visit(backend, References(backend), VisitTask("k", conv(8), True, 1.0, 4, 1))
     assert report.failure is None and report.reference_us > 0
     assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
+
+
+class Busy(FakeBackend):
+    """A machine on which the first ``calm`` runs are left undisturbed, and no later one."""
+
+    calm = 0
+
+    def build(self, network: Network, **options: object) -> Session:
+        session = super().build(network, **options)  # type: ignore[arg-type]
+        run_us = session.run_us
+
+        def disturbed(count: int) -> list[float]:
+            self.calm -= count
+            return run_us(count) if self.calm >= 0 else []
+
+        session.run_us = disturbed  # type: ignore[method-assign]
+        return session
+
+
+def test_on_a_busy_machine_the_last_reference_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visiting, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(visiting, "WARM_UP_S", 0.0)
+    backend = Busy()
+    backend.calm = 100
+    references = References(backend)
+    before_us = references.run_us()
+    backend.calm = 0
+    assert references.run_us() == before_us > 0
+
+
+def test_a_machine_that_is_never_calm_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visiting, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(visiting, "WARM_UP_S", 0.0)
+    with pytest.raises(MeasurementError, match="too busy to measure"):
+        References(Busy()).run_us()
 
 
 def test_levels_and_the_dispatch_overhead() -> None:
