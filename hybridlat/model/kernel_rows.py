@@ -110,7 +110,8 @@ def kernel_row(
         op, activation = fused.op, fused.activation
         added = fused.adds and sum(not t[3] for t in present) > 1
     kind = kind_of(op)
-    last = a.channels_last or op.rpartition("::")[2].startswith("Nhwc")
+    name = op.rpartition("::")[2]  # a reorder has one layout before it and another behind it
+    last = name.startswith("Nhwc") or (a.channels_last and not name.startswith("Reorder"))
     batch, c_in, h_in, w_in = _image(first[0], last)
     _, c_out, h_out, w_out = _image(main[0], last)
     place = weight_place(op)

@@ -223,3 +223,15 @@ def test_geometry_says_itself_what_its_operators_are() -> None:
     assert other.codes(ops).tolist() == cells.codes(ops).tolist() == [1, 1]
     assert other.codes(("Gemm",)).tolist() == [-1, -1]
     assert other.op(0) == cells.op(0) == "Conv"
+
+
+def test_a_reorder_to_channels_last_reads_channels_first() -> None:
+    text = (
+        "hybridlat-signature 1\n"
+        "input 0 float32 1x416x38x20\n"
+        "node com.microsoft.nchwc::ReorderOutput@1 (0) -> (1:float32:1x38x20x416) "
+        '{"channels":416,"channels_last":1}\n'
+        "output 1\n"
+    )
+    row = geometry.geometry([text])
+    assert [row.column(name).tolist() for name in ("c_in", "h_in", "w_in")] == [[416], [38], [20]]
