@@ -158,7 +158,7 @@ def _judged(
 ) -> Row:
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
     composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
-    wander = wandering_of(paces_of([r for n in own for r in n.records])).share
+    wander = wandering_of(paces_of([r for n in own for r in n.records]).found()).share
     moving = replace(composition, wander_share=wander)
     errors, inside, met, halves, met_halves, met_errors = [], [], [], [], [], []
     for network in others:

@@ -148,11 +148,12 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     random.Random(f"sweep {seed}").shuffle(order)
     hidden = {h for n in world.judged for h, _ in n.cells}
     nets = {n.name: n for n in world.open_networks}
-    outlines = [
-        Outline(n.name, tuple(h for h, _ in n.cells if h not in hidden),
-                NETWORK_BUILD_S + played.repeats * (NETWORK_VISIT_S + 2e-6 * n.latency_us))
-        for n in world.open_networks
-    ]  # fmt: skip
+    outlines = []
+    for n in world.open_networks:
+        uses = {h: c * world.dataset.cells[h].latency_us for h, c in n.cells if h not in hidden}
+        visits_s = played.repeats * (NETWORK_VISIT_S + 2e-6 * n.latency_us)
+        shares = tuple(us / sum(uses.values()) for us in uses.values())
+        outlines.append(Outline(n.name, tuple(uses), NETWORK_BUILD_S + visits_s, shares))
     # Reading all networks must not eat a small budget.
     order_of_reading = sorted(outlines, key=lambda n: n.name[::-1])
     rng.shuffle(order_of_reading)

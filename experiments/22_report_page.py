@@ -1,7 +1,8 @@
-"""Pictures of the page that ``--html`` writes, taken in a real Chromium.
+"""Pictures of the terminal and of the page that ``--html`` writes, taken in a real Chromium.
 
     python experiments/22_report_page.py                        the picture of the front page
-    python experiments/22_report_page.py --to DIR NET.onnx ...  light, dark, wide and narrow of each
+    python experiments/22_report_page.py --to DIR NET.onnx ...  light, dark, wide and narrow of each,
+                                                                and what the terminal shows
 
 Needs chromium with its driver, and selenium. The answers are those of the shipped CPU pack: nothing
 is measured.
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import base64
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +30,7 @@ TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 FRONT = ROOT / "data" / "nets" / "resnet50.onnx"
 PICTURE = Path(__file__).parent / "figures" / "report_page.png"
 OPENED = "res4_0"
+COLUMNS = 110  # of the terminal
 TALLEST = 3000  # pixels of a picture
 
 
@@ -86,6 +90,27 @@ def write_page(network: Path, folder: Path) -> Path:
     return file
 
 
+def write_terminal(network: Path, folder: Path) -> Path:
+    """What ``hybridlat predict NET`` prints on a terminal, with its colours, as a page."""
+    from rich.console import Console
+    from rich.text import Text
+
+    command = [sys.executable, "-m", "hybridlat", "predict", str(network), "--target", TARGET,
+               "--measure", "never", "--store", str(folder / "s.db")]  # fmt: skip
+    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS)}
+    ran = subprocess.run(
+        command, env=environment, cwd=ROOT, check=False, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    with open(os.devnull, "w") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere)
+        console.print(f"$ hybridlat predict {network.name}", highlight=False)
+        console.print(Text.from_ansi(ran.stdout))
+        file = folder / f"{network.stem}-terminal.html"
+        file.write_text(console.export_html(), encoding="utf-8")
+    return file
+
+
 def main() -> None:
     """Take the pictures that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -102,6 +127,10 @@ def main() -> None:
         for network in arguments.networks:
             file = write_page(network, folder)
             print(network, f"{file.stat().st_size / 1e3:.0f} kB")
+            browser.show(write_terminal(network, folder), 980, dark=False)
+            (arguments.to / f"{network.stem}-terminal.png").write_bytes(
+                browser.picture(980, TALLEST)
+            )
             for width in (390, 1280):
                 for dark in (False, True):
                     browser.show(file, width, dark)

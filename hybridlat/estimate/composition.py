@@ -57,7 +57,8 @@ class Composition:
     (confidence, factor) with both rising: how far the interval must reach at one confidence against
     another, as ``at`` needs it. ``wander_share`` is how far the machine's own pace is from the one
     that latencies are told at, as a standard error of ln(latency): everything that runs there
-    shares it, and no measuring makes it less.
+    shares it, and no measuring makes it less. ``median_ratio`` is how far the median of single runs
+    lies above the low quantile that is measured and composed: intervals are on the median's scale.
     """
 
     overhead_us: float = 0.0
@@ -69,6 +70,7 @@ class Composition:
     quantiles: tuple[tuple[float, float], ...] = ()
     levels: tuple[tuple[float, float], ...] = ()
     wander_share: float = 0.0
+    median_ratio: float = 1.0
 
     def latency_us(self, sum_of_cells_us: float) -> float:
         """Latency of a network whose cells sum to that."""
@@ -158,8 +160,16 @@ class Composition:
         total = posterior.sum_us
         latency = self.latency_us(total)
         variance = variance_of(posterior.uses_us, posterior.covariance)
-        half = self.half_width_share(variance, total)
-        return NetworkInterval(latency, (latency / (1 + half), latency * (1 + half)), half, total)
+        return self.around(latency, self.half_width_share(variance, total), total)
+
+    def around(
+        self, latency_us: float, half_width_share: float, sum_of_cells_us: float
+    ) -> NetworkInterval:
+        """The interval around a latency that is told as records tell it."""
+        middle, reach = latency_us * self.median_ratio, 1 + half_width_share
+        return NetworkInterval(
+            middle, (middle / reach, middle * reach), half_width_share, sum_of_cells_us
+        )
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -173,6 +183,7 @@ class Composition:
             "quantiles": [list(pair) for pair in self.quantiles],
             "levels": [list(pair) for pair in self.levels],
             "wander_share": self.wander_share,
+            "median_ratio": self.median_ratio,
         }
 
     @classmethod
@@ -199,6 +210,7 @@ class Composition:
                 quantiles=tuple((float(x), float(q)) for x, q in pairs),
                 levels=_rising(levels),
                 wander_share=_number(body.get("wander_share", 0.0)),
+                median_ratio=_number(body.get("median_ratio", 1.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error

@@ -168,7 +168,7 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
 def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
     """The target's own constants and width, else those of the family that was asked."""
     if kin is not None and not data.has_composition:
-        return replace(kin.composition(), wander_share=data.wandering.share)
+        return data.on_this_machine(replace(kin.composition(), wander_share=0.0))
     return data.composition.at(request.confidence)
 
 
@@ -263,8 +263,7 @@ def _interval(state: _State) -> NetworkInterval:
     if exact is None:
         return state.composition.interval(state.posterior)
     half = state.composition.measured_half_width_share(exact.noise_share)
-    ends = exact.latency_us / (1 + half), exact.latency_us * (1 + half)
-    return NetworkInterval(exact.latency_us, ends, half, state.posterior.sum_us)
+    return state.composition.around(exact.latency_us, half, state.posterior.sum_us)
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:

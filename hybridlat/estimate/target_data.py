@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
-_MACHINE_VERSION = 2  # 1 counted networks that were disturbed
+_MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no medians
 _MOST_NETWORKS = 200
 T = TypeVar("T")
 
@@ -134,10 +134,17 @@ class TargetData:
         """
         if self._composition is None:
             found = self._own_composition or self._kin_composition or self._machine_composition()
-            if self.wandering.processes:
-                found = replace(found, wander_share=self.wandering.share)
-            self._composition = found
+            self._composition = self.on_this_machine(found)
         return self._composition
+
+    def on_this_machine(self, composition: Composition) -> Composition:
+        """A composition with what the machine's own records say of its pace, where there are any."""
+        found = self.wandering
+        if found.processes:
+            composition = replace(composition, wander_share=found.share)
+        if found.median_ratio is not None:
+            composition = replace(composition, median_ratio=found.median_ratio)
+        return composition
 
     @property
     def wandering(self) -> Wandering:
@@ -150,7 +157,7 @@ class TargetData:
 
     def _newest_wandering(self) -> Mapping[str, object]:
         paces = wandering.paces_of(self.store.recent(self.target))
-        return wandering.to_json(wandering.wandering_of(paces))
+        return wandering.to_json(wandering.wandering_of(paces.found(), paces.median_ratio))
 
     @property
     def _kin_composition(self) -> Composition | None:

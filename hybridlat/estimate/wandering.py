@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hybridlat.schema.measurement import Measurement
 
@@ -32,7 +33,8 @@ class Wandering:
     ``share`` is the root mean square of ln(pace) over ``processes`` of measuring, those far out
     drawn in to three times the usual distance, pooled with two processes of 2 %; ``slowest`` and
     ``quickest`` are the extremes (1.05: 5 % slower) and ``latest`` the last. Without any process
-    nothing is known, and ``share`` is 0.
+    nothing is known, and ``share`` is 0. ``median_ratio`` is how far the median of a visit's samples
+    lies above the level that records tell; None where no network was measured.
     """
 
     share: float = 0.0
@@ -40,6 +42,7 @@ class Wandering:
     quickest: float = 1.0
     slowest: float = 1.0
     latest: float = 1.0
+    median_ratio: float | None = None
 
     @property
     def is_large(self) -> bool:
@@ -71,6 +74,7 @@ class Paces:
 
     def __init__(self) -> None:
         self._drifts: dict[tuple[str, int], list[float]] = {}
+        self._median_ratios: list[float] = []
 
     def add(self, record: Measurement) -> None:
         """Take the drifts of a record's visits; those of failures say nothing."""
@@ -79,6 +83,12 @@ class Paces:
         for visit in record.visits:
             key = record.measured_at[:16], visit.process
             self._drifts.setdefault(key, []).append(math.log(visit.drift))
+        if record.kind == "network" and record.visits and record.latency_us:
+            medians = [statistics.median(v.samples_us) / v.drift for v in record.visits
+                       if v.samples_us]  # fmt: skip
+            if medians:
+                above_us = statistics.median(medians) - record.overhead_us
+                self._median_ratios.append(above_us / record.latency_us)
 
     def found(self) -> list[tuple[str, int, float]]:
         """(when, visits, pace) of every measuring process, oldest first."""
@@ -89,35 +99,48 @@ class Paces:
         ]
 
 
-def paces_of(records: Iterable[Measurement]) -> list[tuple[str, int, float]]:
-    """(when, visits, pace) of every measuring process in the records, oldest first."""
+    @property
+    def median_ratio(self) -> float | None:
+        """How far medians of whole networks' samples lie above what their records say, typically.
+
+        A record's level is a low quantile, which repeats best and serves to compare; who times a
+        network sees the median. Never below 1; None without a network.
+        """
+        ratios = self._median_ratios
+        return max(statistics.median(ratios), 1.0) if ratios else None
+
+
+def paces_of(records: Iterable[Measurement]) -> Paces:
+    """The paces in these records."""
     paces = Paces()
     for record in records:
         paces.add(record)
-    return paces.found()
+    return paces
 
 
-def wandering_of(paces: Sequence[tuple[str, int, float]]) -> Wandering:
+def wandering_of(
+    paces: Sequence[tuple[str, int, float]], median_ratio: float | None = None
+) -> Wandering:
     """The wandering that the paces of processes show."""
     if not paces:
-        return Wandering()
+        return Wandering(median_ratio=median_ratio)
     values = [pace for _, _, pace in paces]
     sizes = [abs(math.log(pace)) for pace in values]
     most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
     squares = math.fsum(min(size, most) ** 2 for size in sizes)
     squares += _USUAL_PROCESSES * _USUAL_SHARE**2
     share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
-    return Wandering(share, len(values), min(values), max(values), values[-1])
+    return Wandering(share, len(values), min(values), max(values), values[-1], median_ratio)
 
 
 def to_json(found: Wandering) -> Mapping[str, object]:
     """For a cache."""
     return {
         "share": found.share, "processes": found.processes, "quickest": found.quickest,
-        "slowest": found.slowest, "latest": found.latest,
+        "slowest": found.slowest, "latest": found.latest, "median_ratio": found.median_ratio,
     }  # fmt: skip
 
 
-def from_json(body: Mapping[str, float]) -> Wandering:
+def from_json(body: Mapping[str, Any]) -> Wandering:
     """Read ``to_json``."""
-    return Wandering(**{**body, "processes": int(body["processes"])})  # type: ignore[arg-type]
+    return Wandering(**body)

@@ -13,8 +13,11 @@ from hybridlat.evaluation.metrics import Prediction
 from hybridlat.evaluation.results import MethodResult
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline
+from hybridlat.model.baselines.model_only import ModelOnly
+from hybridlat.model.cell_model import CellModel
 from hybridlat.model.training_problem import FitConfig
 
+_OWN_MODEL = ModelOnly.name
 _UNSEEN = "unseen"
 _MEASURED = "measured"
 
@@ -40,11 +43,16 @@ def evaluate_baselines(
     everyone = [network for members in folds for network in members]
     answers = iter(
         joblib.Parallel(return_as="generator")(
-            joblib.delayed(_learn_and_predict)(kind, dataset, forbidden, config, asked)
-            for kind in kinds.values()
-            for forbidden, asked in (
-                ((), everyone),
-                *((dataset.forbidden(members), members) for members in folds),
+            joblib.delayed(_learn_and_predict)(
+                kind, dataset, forbidden, config, asked, own if name == _OWN_MODEL else None
+            )
+            for name, kind in kinds.items()
+            for forbidden, asked, own in (
+                ((), everyone, None),
+                *(
+                    (dataset.forbidden(members), members, fitted.models[fold])
+                    for fold, members in fitted.folds.items()
+                ),
             )
         )
     )
@@ -84,12 +92,14 @@ def _learn_and_predict(
     forbidden: Collection[str],
     config: FitConfig,
     networks: Sequence[WholeNetwork],
+    own: CellModel | None,
 ) -> tuple[dict[str, list[float]], float]:
     """In a worker, perhaps: what a baseline says of the parts of networks, and in how many seconds.
 
-    Networks of which a part is not recorded are left out.
+    Networks of which a part is not recorded are left out. ``own`` is our own model of the records
+    that are not forbidden, where that is the baseline: it is there already, and is not fitted anew.
     """
-    model = _fit(kind, dataset, forbidden, config)
+    model = _fit(kind, dataset, forbidden, config) if own is None else ModelOnly.of(own)
     found: dict[str, list[float]] = {}
     spent = 0.0
     for network in networks:

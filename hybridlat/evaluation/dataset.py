@@ -73,7 +73,8 @@ class _RecordSummary:
 class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
 
-    ``wander_share`` is how the pace of the machine wandered between the processes that measured.
+    ``wander_share`` is how the pace of the machine wandered between the processes that measured,
+    ``median_ratio`` how far medians of whole networks' samples lie above their records.
     """
 
     target: Target
@@ -81,6 +82,7 @@ class Dataset:
     layers: Mapping[str, MeasuredCell]
     networks: tuple[WholeNetwork, ...]
     wander_share: float = 0.0
+    median_ratio: float = 1.0
 
     @property
     def data_hash(self) -> str:
@@ -181,7 +183,9 @@ def load(
             "or import a pack first"
         )
     wander_share = wandering_of(paces.found()).share
-    return Dataset(target, cells, layers, tuple(networks.values()), wander_share)
+    return Dataset(
+        target, cells, layers, tuple(networks.values()), wander_share, paces.median_ratio or 1.0
+    )
 
 
 def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:

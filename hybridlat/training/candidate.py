@@ -80,8 +80,10 @@ class Candidate:
     def evaluate(self, model: CellModel, composition: Composition) -> dict[str, list[Prediction]]:
         """Regime → answers on what was held out, of any model and composition."""
         dataset = self.dataset
-        # Networks are judged at the pace of the records, drift divided out.
-        composition = replace(composition.at(self.config.confidence), wander_share=0.0)
+        # Networks are judged at the pace and on the scale of the records, drift divided out.
+        composition = replace(
+            composition.at(self.config.confidence), wander_share=0.0, median_ratio=1.0
+        )
         texts = [dataset.cells[h].text for h in self.cells]
         cells = [
             Prediction(h, dataset.cells[h].latency_us,
@@ -152,7 +154,11 @@ class Candidate:
             "versions": _versions(),
         }
         self.model.save(folder, card)
-        served = replace(self.composition, wander_share=self.dataset.wander_share)
+        served = replace(
+            self.composition,
+            wander_share=self.dataset.wander_share,
+            median_ratio=self.dataset.median_ratio,
+        )
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
 

@@ -16,6 +16,7 @@ import numpy as np
 from hybridlat.evaluation.splits import FOLDS, fold_of
 from hybridlat.measuring.statistics import SINGLE_VISIT_SPREAD
 from hybridlat.model.doubt import CellPoints, Doubt, KernelSpace, second_moment
+from hybridlat.model.gaussian_process import Array
 
 NETWORK_SHARE = 0.4
 """Part of the measuring time that goes to whole networks with their cells, while there are some."""
@@ -29,11 +30,15 @@ _OVER = 1.5  # how far networks may go over their share of a portion
 
 @dataclass(frozen=True)
 class Outline:
-    """A network that may be measured: its cells by signature hash, and what its own visits cost."""
+    """A network that may be measured: its cells by signature hash, and what its own visits cost.
+
+    ``shares`` are the cells' parts of its latency, equal where none are given.
+    """
 
     name: str
     cells: tuple[str, ...]
     whole_s: float
+    shares: tuple[float, ...] = ()
 
     @property
     def is_judge(self) -> bool:
@@ -165,18 +170,34 @@ class Curriculum:
         doubt = Doubt.after(self.ground.of(known), np.array(list(known.values())))
         return float(np.sqrt(np.mean(doubt.spread_shares(self.ground.of(cells)) ** 2)))
 
-    def _wanted(self) -> np.ndarray:
-        """What is to be known: the cells of all networks, each network counting the same."""
+    def _wanted(self) -> Array:
+        """What is to be known: the latencies of networks, and in equal part those of their cells.
+
+        A network's relative error is that of its cells by their shares of its latency. Errors of
+        cells that are alike do not average out, so the sum is wanted as a sum; single cells are
+        wanted too, since other networks hold others of them.
+        """
+        sums: list[Array] = []
         weights: dict[str, float] = {}
         for network in self.networks:
-            for h in network.cells:
-                weights[h] = weights.get(h, 0.0) + 1.0 / len(network.cells)
+            if not network.cells:
+                continue
+            shares = np.array(network.shares or [1.0] * len(network.cells))
+            shares /= shares.sum()
+            sums.append(shares @ self.ground.of(network.cells).vectors)
+            for h, share in zip(network.cells, shares, strict=True):
+                weights[h] = weights.get(h, 0.0) + float(share)
+        if not sums:  # nothing but kernels: all of them alike
+            every = self.ground.of(self.ground.row)
+            return second_moment(every, np.ones(len(every)))
         hashes = sorted(weights)
-        return second_moment(self.ground.of(hashes), np.array([weights[h] for h in hashes]))
+        cells = second_moment(self.ground.of(hashes), np.array([weights[h] for h in hashes]))
+        networks = np.array(sums)
+        return (cells + networks.T @ networks / len(sums)) / 2
 
     def _best_network(
         self, left: Sequence[Outline], known: Mapping[str, float], doubt: Doubt,
-        wanted: np.ndarray, count: int,
+        wanted: Array, count: int,
     ) -> Outline:  # fmt: skip
         """The network that teaches most for its cost; in one of five turns one that judges."""
         judging = count % FOLDS == 1

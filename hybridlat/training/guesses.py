@@ -96,7 +96,8 @@ class Guesses:
 
     def outline(self, lesson: NetworkLesson, settings: MeasurementConfig, pace: float) -> Outline:
         """A network with what measuring it whole is thought to take."""
-        latency_us = math.fsum(use.count * self.said_us[use.signature]
-                               for use in lesson.partition.uses)  # fmt: skip
+        spent_us = [use.count * self.said_us[use.signature] for use in lesson.partition.uses]
+        latency_us = math.fsum(spent_us)
         whole_s = network_visits_s(lesson.network.weight_bytes, latency_us, settings)
-        return Outline(lesson.name, lesson.cells, pace * whole_s)
+        shares = tuple(us / latency_us for us in spent_us)
+        return Outline(lesson.name, lesson.cells, pace * whole_s, shares)

@@ -22,7 +22,7 @@ from hybridlat.estimate.wandering import (
 )
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
-from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.measurement import Kind, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import Builder
@@ -40,10 +40,33 @@ def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Meas
 
 
 def test_processes_are_told_apart_by_minute_and_number() -> None:
-    paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])])
+    paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])]).found()
     assert [pace for _, _, pace in paces] == pytest.approx([1.0, 1.1, 0.9])
     assert [visits for _, visits, _ in paces] == [2, 2, 2]
-    assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]) == []
+    assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]).found() == []
+
+
+def test_medians_are_held_against_what_records_of_networks_say() -> None:
+    def timed(median_us: float, kind: Kind = "network", drift: float = 1.0) -> Measurement:
+        samples = tuple(drift * us for us in (100.0, 100.0, median_us, 150.0, 160.0))
+        visits = (Visit(samples, drift),)
+        return Measurement(FAKE, "0" * 32, kind, 100.0, 0.01, visits, measured_at="2026-11-01T10")
+
+    assert paces_of([timed(120.0, "cell")]).median_ratio is None
+    records = [timed(102.0), timed(103.0, drift=1.2), timed(130.0)]
+    assert paces_of(records).median_ratio == pytest.approx(1.03)
+    assert paces_of([timed(100.0)]).median_ratio == 1.0
+    found = wandering_of([], 1.03)
+    assert found.median_ratio == 1.03 and not found.processes
+
+
+def test_an_interval_is_on_the_scale_of_the_median() -> None:
+    plain, scaled = (Composition(median_ratio=ratio).around(100.0, 0.1, 95.0) for ratio in (1, 1.03))
+    assert scaled.latency_us == pytest.approx(1.03 * plain.latency_us)
+    assert scaled.interval_us == pytest.approx([1.03 * us for us in plain.interval_us])
+    assert scaled.sum_of_cells_us == plain.sum_of_cells_us
+    kept = Composition(median_ratio=1.03)
+    assert Composition.from_json(kept.to_json()) == kept
 
 
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from hybridlat.model.baselines import _table
 from hybridlat.model.baselines.base import Baseline, TrainingRow
+from hybridlat.model.cell_model import CellModel
 from hybridlat.model.geometry import geometry
 
 
@@ -14,6 +15,14 @@ class ModelOnly(Baseline):
     """The CellModel of ``fit.fit_model``; NaN for an operator it has never seen."""
 
     name: ClassVar[str] = "model_only"
+    model: CellModel
+
+    @classmethod
+    def of(cls, model: CellModel) -> ModelOnly:
+        """A model that was fitted before."""
+        found = cls(model.device, model.precision)
+        found.model = model
+        return found
 
     def fit(self, rows: Sequence[TrainingRow]) -> None:
         from hybridlat.model.fit import fit_model
