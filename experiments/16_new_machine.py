@@ -70,7 +70,8 @@ _LOOP_S = 0.6
 class Known:
     """A network of the machine: its cells as measured, its latency, and its records.
 
-    ``met_us`` is what each measuring process saw, drift and all.
+    ``met_us`` is what each measuring process saw, drift and all, as the level that records tell; or,
+    ``in_loop``, the median of a loop's runs.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Known:
     cells: ErrorPosterior
     records: tuple[Measurement, ...]
     met_us: tuple[float, ...]
+    in_loop: bool = False
 
 
 def met_us(records: Sequence[Measurement]) -> tuple[float, ...]:
@@ -131,7 +133,8 @@ def known_networks(
             state = ErrorPosterior.start(cells)
             looped = (loops or {}).get(network.name)
             met = met_us(kept) if looped is None else (looped,)
-            found.append(Known(network.name, network.latency_us, state, kept, met))
+            in_loop = looped is not None
+            found.append(Known(network.name, network.latency_us, state, kept, met, in_loop))
     return found
 
 
@@ -158,8 +161,11 @@ def _judged(
 ) -> Row:
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
     composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
-    wander = wandering_of(paces_of([r for n in own for r in n.records]).found()).share
+    paces = paces_of([r for n in own for r in n.records])
+    wander = wandering_of(paces.found()).share
     moving = replace(composition, wander_share=wander)
+    if others[0].in_loop:
+        moving = replace(moving, median_ratio=paces.median_ratio or 1.0)
     errors, inside, met, halves, met_halves, met_errors = [], [], [], [], [], []
     for network in others:
         said, wide = composition.interval(network.cells), moving.interval(network.cells)
@@ -167,7 +173,7 @@ def _judged(
         inside.append(said.interval_us[0] <= network.latency_us <= said.interval_us[1])
         seen = network.met_us
         met.append(sum(wide.interval_us[0] <= us <= wide.interval_us[1] for us in seen) / len(seen))
-        met_errors += [said.latency_us / us - 1 for us in seen]
+        met_errors += [wide.latency_us / us - 1 for us in seen]
         halves.append(said.half_width_share)
         met_halves.append(wide.half_width_share)
     return Row(
