@@ -162,10 +162,10 @@ def _judged(
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
     composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
     paces = paces_of([r for n in own for r in n.records])
-    wander = wandering_of(paces.found()).share
-    moving = replace(composition, wander_share=wander)
-    if others[0].in_loop:
-        moving = replace(moving, median_ratio=paces.median_ratio or 1.0)
+    found = wandering_of(paces.found(), paces.median_ratio)
+    wander = found.share
+    ratio = found.shown_ratio if others[0].in_loop else found.usual_pace
+    moving = replace(composition, wander_share=wander, shown_ratio=ratio)
     errors, inside, met, halves, met_halves, met_errors = [], [], [], [], [], []
     for network in others:
         said, wide = composition.interval(network.cells), moving.interval(network.cells)

@@ -57,8 +57,9 @@ class Composition:
     (confidence, factor) with both rising: how far the interval must reach at one confidence against
     another, as ``at`` needs it. ``wander_share`` is how far the machine's own pace is from the one
     that latencies are told at, as a standard error of ln(latency): everything that runs there
-    shares it, and no measuring makes it less. ``median_ratio`` is how far the median of single runs
-    lies above the low quantile that is measured and composed: intervals are on the median's scale.
+    shares it, and no measuring makes it less. ``shown_ratio`` is what is shown in units of
+    what is measured and composed: the median of runs at the machine's usual pace, against a low
+    quantile at the pace of its records.
     """
 
     overhead_us: float = 0.0
@@ -70,7 +71,7 @@ class Composition:
     quantiles: tuple[tuple[float, float], ...] = ()
     levels: tuple[tuple[float, float], ...] = ()
     wander_share: float = 0.0
-    median_ratio: float = 1.0
+    shown_ratio: float = 1.0
 
     def latency_us(self, sum_of_cells_us: float) -> float:
         """Latency of a network whose cells sum to that."""
@@ -166,7 +167,7 @@ class Composition:
         self, latency_us: float, half_width_share: float, sum_of_cells_us: float
     ) -> NetworkInterval:
         """The interval around a latency that is told as records tell it."""
-        middle, reach = latency_us * self.median_ratio, 1 + half_width_share
+        middle, reach = latency_us * self.shown_ratio, 1 + half_width_share
         return NetworkInterval(
             middle, (middle / reach, middle * reach), half_width_share, sum_of_cells_us
         )
@@ -183,7 +184,7 @@ class Composition:
             "quantiles": [list(pair) for pair in self.quantiles],
             "levels": [list(pair) for pair in self.levels],
             "wander_share": self.wander_share,
-            "median_ratio": self.median_ratio,
+            "shown_ratio": self.shown_ratio,
         }
 
     @classmethod
@@ -210,7 +211,7 @@ class Composition:
                 quantiles=tuple((float(x), float(q)) for x, q in pairs),
                 levels=_rising(levels),
                 wander_share=_number(body.get("wander_share", 0.0)),
-                median_ratio=_number(body.get("median_ratio", 1.0)),
+                shown_ratio=_number(body.get("shown_ratio", 1.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
-_MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no medians
+_MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no usual pace
 _MOST_NETWORKS = 200
 T = TypeVar("T")
 
@@ -140,11 +140,9 @@ class TargetData:
     def on_this_machine(self, composition: Composition) -> Composition:
         """A composition with what the machine's own records say of its pace, where there are any."""
         found = self.wandering
-        if found.processes:
-            composition = replace(composition, wander_share=found.share)
-        if found.median_ratio is not None:
-            composition = replace(composition, median_ratio=found.median_ratio)
-        return composition
+        if not found.processes:
+            return composition
+        return replace(composition, wander_share=found.share, shown_ratio=found.shown_ratio)
 
     @property
     def wandering(self) -> Wandering:

@@ -1,9 +1,10 @@
 """How much a machine's own pace wanders: from the reference network that runs around every visit.
 
-Latencies are told at one pace of the machine: that at which its reference network takes what it
-took when the machine was first measured, on the quick side of that run. Every visit's ``drift``
-says how much slower or quicker the machine was then. Within a process drift is divided out; what
-somebody meets who runs the network at another time is one process among those seen.
+Records are told at one pace of the machine: that at which its reference network takes what it took
+when the machine was first measured, on the quick side of that run. Every visit's ``drift`` says how
+much slower or quicker the machine was then. Within a process drift is divided out; what somebody
+meets who runs the network at another time is one process among those seen. So what is shown is at
+the usual pace of those, and on the scale of the median of runs, where records tell a low quantile.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ _LEAST_USUAL = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Wandering:
-    """How far processes were from the pace that latencies are told at.
+    """How far processes were from the machine's usual pace.
 
-    ``share`` is the root mean square of ln(pace) over ``processes`` of measuring, those far out
-    drawn in to three times the usual distance, pooled with two processes of 2 %; ``slowest`` and
-    ``quickest`` are the extremes (1.05: 5 % slower) and ``latest`` the last. Without any process
-    nothing is known, and ``share`` is 0. ``median_ratio`` is how far the median of a visit's samples
-    lies above the level that records tell; None where no network was measured.
+    ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, those far
+    out drawn in to three times the usual distance, pooled with two processes of 2 %; ``slowest``
+    and ``quickest`` are the extremes (1.05: 5 % slower than usual) and ``latest`` the last. Without
+    any process nothing is known, and ``share`` is 0. ``usual_pace`` is the middle of the processes'
+    paces in that of the records; ``median_ratio`` how far the median of a visit's samples lies
+    above the level that records tell, 1 where no network was measured.
     """
 
     share: float = 0.0
@@ -42,7 +44,13 @@ class Wandering:
     quickest: float = 1.0
     slowest: float = 1.0
     latest: float = 1.0
-    median_ratio: float | None = None
+    usual_pace: float = 1.0
+    median_ratio: float = 1.0
+
+    @property
+    def shown_ratio(self) -> float:
+        """What is shown of a network, in what its record tells."""
+        return self.usual_pace * self.median_ratio
 
     @property
     def is_large(self) -> bool:
@@ -54,7 +62,7 @@ class Wandering:
             f"this machine's pace wanders by ±{100 * self.share:.0f} % "
             f"({100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} % in "
             f"{self.processes} measuring processes), which the interval holds; the latency is for "
-            f"the pace of its first measurement, and it last ran {_slower(self.latest)}"
+            f"its usual pace, and it last ran {_slower(self.latest)}"
         )
 
 
@@ -100,14 +108,14 @@ class Paces:
 
 
     @property
-    def median_ratio(self) -> float | None:
+    def median_ratio(self) -> float:
         """How far medians of whole networks' samples lie above what their records say, typically.
 
         A record's level is a low quantile, which repeats best and serves to compare; who times a
-        network sees the median. Never below 1; None without a network.
+        network sees the median. Never below 1; 1 without a network.
         """
         ratios = self._median_ratios
-        return max(statistics.median(ratios), 1.0) if ratios else None
+        return max(statistics.median(ratios), 1.0) if ratios else 1.0
 
 
 def paces_of(records: Iterable[Measurement]) -> Paces:
@@ -119,25 +127,29 @@ def paces_of(records: Iterable[Measurement]) -> Paces:
 
 
 def wandering_of(
-    paces: Sequence[tuple[str, int, float]], median_ratio: float | None = None
+    paces: Sequence[tuple[str, int, float]], median_ratio: float = 1.0
 ) -> Wandering:
     """The wandering that the paces of processes show."""
     if not paces:
         return Wandering(median_ratio=median_ratio)
-    values = [pace for _, _, pace in paces]
+    usual = statistics.median(pace for _, _, pace in paces)
+    values = [pace / usual for _, _, pace in paces]
     sizes = [abs(math.log(pace)) for pace in values]
     most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
     squares = math.fsum(min(size, most) ** 2 for size in sizes)
     squares += _USUAL_PROCESSES * _USUAL_SHARE**2
     share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
-    return Wandering(share, len(values), min(values), max(values), values[-1], median_ratio)
+    return Wandering(
+        share, len(values), min(values), max(values), values[-1], usual, median_ratio
+    )
 
 
 def to_json(found: Wandering) -> Mapping[str, object]:
     """For a cache."""
     return {
         "share": found.share, "processes": found.processes, "quickest": found.quickest,
-        "slowest": found.slowest, "latest": found.latest, "median_ratio": found.median_ratio,
+        "slowest": found.slowest, "latest": found.latest, "usual_pace": found.usual_pace,
+        "median_ratio": found.median_ratio,
     }  # fmt: skip
 
 

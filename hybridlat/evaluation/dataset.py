@@ -74,7 +74,7 @@ class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
 
     ``wander_share`` is how the pace of the machine wandered between the processes that measured,
-    ``median_ratio`` how far medians of whole networks' samples lie above their records.
+    ``shown_ratio`` what is shown in units of what is recorded (see estimate/wandering.py).
     """
 
     target: Target
@@ -82,7 +82,7 @@ class Dataset:
     layers: Mapping[str, MeasuredCell]
     networks: tuple[WholeNetwork, ...]
     wander_share: float = 0.0
-    median_ratio: float = 1.0
+    shown_ratio: float = 1.0
 
     @property
     def data_hash(self) -> str:
@@ -182,9 +182,9 @@ def load(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
         )
-    wander_share = wandering_of(paces.found()).share
+    found = wandering_of(paces.found(), paces.median_ratio)
     return Dataset(
-        target, cells, layers, tuple(networks.values()), wander_share, paces.median_ratio or 1.0
+        target, cells, layers, tuple(networks.values()), found.share, found.shown_ratio
     )
 
 

@@ -82,7 +82,7 @@ class Candidate:
         dataset = self.dataset
         # Networks are judged at the pace and on the scale of the records, drift divided out.
         composition = replace(
-            composition.at(self.config.confidence), wander_share=0.0, median_ratio=1.0
+            composition.at(self.config.confidence), wander_share=0.0, shown_ratio=1.0
         )
         texts = [dataset.cells[h].text for h in self.cells]
         cells = [
@@ -157,7 +157,7 @@ class Candidate:
         served = replace(
             self.composition,
             wander_share=self.dataset.wander_share,
-            median_ratio=self.dataset.median_ratio,
+            shown_ratio=self.dataset.shown_ratio,
         )
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")

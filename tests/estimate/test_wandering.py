@@ -52,20 +52,22 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
         visits = (Visit(samples, drift),)
         return Measurement(FAKE, "0" * 32, kind, 100.0, 0.01, visits, measured_at="2026-11-01T10")
 
-    assert paces_of([timed(120.0, "cell")]).median_ratio is None
+    assert paces_of([timed(120.0, "cell")]).median_ratio == 1.0
     records = [timed(102.0), timed(103.0, drift=1.2), timed(130.0)]
     assert paces_of(records).median_ratio == pytest.approx(1.03)
     assert paces_of([timed(100.0)]).median_ratio == 1.0
-    found = wandering_of([], 1.03)
-    assert found.median_ratio == 1.03 and not found.processes
+    paces = [("", 9, 1.05), ("", 9, 1.10), ("", 9, 1.08)]
+    found = wandering_of(paces, 1.03)
+    assert found.shown_ratio == pytest.approx(1.08 * 1.03)
+    assert found.latest == pytest.approx(1.0) and found.slowest == pytest.approx(1.10 / 1.08)
 
 
 def test_an_interval_is_on_the_scale_of_the_median() -> None:
-    plain, scaled = (Composition(median_ratio=ratio).around(100.0, 0.1, 95.0) for ratio in (1, 1.03))
+    plain, scaled = (Composition(shown_ratio=ratio).around(100.0, 0.1, 95.0) for ratio in (1, 1.03))
     assert scaled.latency_us == pytest.approx(1.03 * plain.latency_us)
     assert scaled.interval_us == pytest.approx([1.03 * us for us in plain.interval_us])
     assert scaled.sum_of_cells_us == plain.sum_of_cells_us
-    kept = Composition(median_ratio=1.03)
+    kept = Composition(shown_ratio=1.03)
     assert Composition.from_json(kept.to_json()) == kept
 
 
