@@ -354,6 +354,7 @@ class Predictor:
             ),
             elapsed_s=time.perf_counter() - started,
             warnings=registry.about_left_out(network),
+            shown_ratio=self._data.composition.shown_ratio,
         )
 
     def _partition(self, opened: Opened) -> Partition:

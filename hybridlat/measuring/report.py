@@ -24,7 +24,8 @@ class MeasureReport:
     """What ``measure`` did: records made, cells that were known already, and failures.
 
     ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell
-    has no latency. ``warnings`` say what of the file was not measured.
+    has no latency; both at the machine's usual pace. ``warnings`` say what of the file was not
+    measured.
     """
 
     network: str
@@ -47,15 +48,17 @@ def report_of(
     sum_of_cells_us: float | None,
     elapsed_s: float,
     warnings: tuple[str, ...] = (),
+    shown_ratio: float = 1.0,
 ) -> MeasureReport:
-    """The report on one network from its records."""
+    """The report on one network from its records; ``shown_ratio`` is the composition's."""
+    latency_us = next((r.latency_us for r in records if r.kind == "network"), None)
     return MeasureReport(
         network=network,
         target=str(target),
         records=tuple(records),
         known=known,
-        latency_us=next((r.latency_us for r in records if r.kind == "network"), None),
-        sum_of_cells_us=sum_of_cells_us,
+        latency_us=None if latency_us is None else shown_ratio * latency_us,
+        sum_of_cells_us=None if sum_of_cells_us is None else shown_ratio * sum_of_cells_us,
         elapsed_s=elapsed_s,
         failures={r.signature: r.failure for r in records if r.failure is not None},
         warnings=warnings,
