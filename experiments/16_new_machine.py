@@ -70,8 +70,8 @@ _LOOP_S = 0.6
 class Known:
     """A network of the machine: its cells as measured, its latency, and its records.
 
-    ``met_us`` is what each measuring process saw, drift and all, as the level that records tell; or,
-    ``in_loop``, the median of a loop's runs.
+    ``met_us`` is what each measuring process saw, drift and all, as the level that records tell;
+    or, ``in_loop``, the median of a loop's runs.
     """
 
     name: str

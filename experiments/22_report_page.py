@@ -1,8 +1,7 @@
 """Pictures of the terminal and of the page that ``--html`` writes, taken in a real Chromium.
 
     python experiments/22_report_page.py                        the picture of the front page
-    python experiments/22_report_page.py --to DIR NET.onnx ...  light, dark, wide and narrow of each,
-                                                                and what the terminal shows
+    python experiments/22_report_page.py --to DIR NET.onnx ...  light, dark, wide, narrow; terminal
 
 Needs chromium with its driver, and selenium. The answers are those of the shipped CPU pack: nothing
 is measured.
@@ -102,7 +101,7 @@ def write_terminal(network: Path, folder: Path) -> Path:
         command, env=environment, cwd=ROOT, check=False, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    with open(os.devnull, "w") as nowhere:
+    with Path(os.devnull).open("w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere)
         console.print(f"$ hybridlat predict {network.name}", highlight=False)
         console.print(Text.from_ansi(ran.stdout))

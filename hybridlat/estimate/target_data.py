@@ -138,7 +138,7 @@ class TargetData:
         return self._composition
 
     def on_this_machine(self, composition: Composition) -> Composition:
-        """A composition with what the machine's own records say of its pace, where there are any."""
+        """A composition with what the machine's own records say of its pace, if there are any."""
         found = self.wandering
         if not found.processes:
             return composition

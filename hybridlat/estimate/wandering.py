@@ -106,7 +106,6 @@ class Paces:
             if len(drifts) >= LEAST_VISITS
         ]
 
-
     @property
     def median_ratio(self) -> float:
         """How far medians of whole networks' samples lie above what their records say, typically.
@@ -126,9 +125,7 @@ def paces_of(records: Iterable[Measurement]) -> Paces:
     return paces
 
 
-def wandering_of(
-    paces: Sequence[tuple[str, int, float]], median_ratio: float = 1.0
-) -> Wandering:
+def wandering_of(paces: Sequence[tuple[str, int, float]], median_ratio: float = 1.0) -> Wandering:
     """The wandering that the paces of processes show."""
     if not paces:
         return Wandering(median_ratio=median_ratio)
@@ -139,9 +136,7 @@ def wandering_of(
     squares = math.fsum(min(size, most) ** 2 for size in sizes)
     squares += _USUAL_PROCESSES * _USUAL_SHARE**2
     share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
-    return Wandering(
-        share, len(values), min(values), max(values), values[-1], usual, median_ratio
-    )
+    return Wandering(share, len(values), min(values), max(values), values[-1], usual, median_ratio)
 
 
 def to_json(found: Wandering) -> Mapping[str, object]:

@@ -183,9 +183,7 @@ def load(
             "or import a pack first"
         )
     found = wandering_of(paces.found(), paces.median_ratio)
-    return Dataset(
-        target, cells, layers, tuple(networks.values()), found.share, found.shown_ratio
-    )
+    return Dataset(target, cells, layers, tuple(networks.values()), found.share, found.shown_ratio)
 
 
 def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:

@@ -23,11 +23,20 @@ from hybridlat.measuring.schedule import (
     replicas_for,
     tasks_of,
 )
-from hybridlat.measuring.statistics import Subject, failure_of, level_us, record_of, usual_us
+from hybridlat.measuring.statistics import (
+    SINGLE_VISIT_SPREAD,
+    Subject,
+    failure_of,
+    flicker_share,
+    level_us,
+    record_of,
+    usual_us,
+)
 from hybridlat.measuring.target_constants import (
     PROBE_LENGTHS,
     dispatch_overhead_us,
     fit_dispatch_overhead_us,
+    is_overhead_known,
     reference_latency_us,
 )
 from hybridlat.measuring.visit_journal import VisitJournal
@@ -60,7 +69,8 @@ def measure(
     """
     store.add_signatures({job.signature: sign(job.network).text for job in jobs})
     journal = VisitJournal(store, backend.target, PROTOCOL, jobs)
-    run = _Run(backend, options, jobs, settings or MeasurementConfig(), journal, progress)
+    probing = not is_overhead_known(store, backend)
+    run = _Run(backend, options, jobs, settings or MeasurementConfig(), journal, progress, probing)
     run.visit()
     records = _records(backend, store, run)
     store.add(records)
@@ -79,12 +89,15 @@ class _Run:
         settings: MeasurementConfig,
         journal: VisitJournal,
         progress: OnProgress | None,
+        probing: bool,
     ) -> None:
+        self._probing = probing
         self._backend, self._options, self._settings = backend, options, settings
         self._journal, self._progress = journal, progress
         self.jobs = {job.key: job for job in jobs}
         self.reports: dict[str, list[tuple[int, VisitResult]]] = {key: [] for key in self.jobs}
-        self.probes_us: dict[str, list[float]] = {probe_key(n): [] for n in PROBE_LENGTHS}
+        self.probes: dict[str, list[VisitResult]] = {probe_key(n): [] for n in PROBE_LENGTHS}
+        self.references_us: dict[int, list[float]] = {}
         self.failures: dict[str, str] = {}
         self._started = time.monotonic()
         self._done = 0
@@ -140,7 +153,7 @@ class _Run:
 
     def _not_kept(self, process: int, wanted: Sequence[Job]) -> Iterator[VisitTask]:
         """The visits that no earlier run, cut off since, has made; those are taken up."""
-        for task in tasks_of(self._settings, process, wanted):
+        for task in tasks_of(self._settings, process, wanted, self._probing):
             kept = self._journal.recall(process, task) if task.key in self.jobs else None
             if kept is None:
                 yield task
@@ -151,10 +164,12 @@ class _Run:
         if report.failure is not None:
             if task.key in self.jobs:
                 self.failures[task.key] = report.failure
-        elif not report.samples_us:
             return
-        elif task.key in self.probes_us:
-            self.probes_us[task.key].append(level_us(report.samples_us))
+        if not report.samples_us:
+            return
+        self.references_us.setdefault(process, []).append(report.reference_us)
+        if task.key in self.probes:
+            self.probes[task.key].append(report)
         else:
             self.reports[task.key].append((process, report))
             self._journal.keep(process, task, report)
@@ -175,11 +190,18 @@ def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
     """A record of each job that was visited or failed, in order."""
     references_us = [r.reference_us for results in run.reports.values() for _, r in results]
     reference_us = overhead_us = 0.0
+    flicker = max(map(flicker_share, run.references_us.values()), default=0.0)
+    single = max(SINGLE_VISIT_SPREAD, flicker)
     if references_us:
         reference_us = reference_latency_us(store, backend, usual_us(references_us))
-        fitted_us = fit_dispatch_overhead_us(
-            {length: run.probes_us[probe_key(length)] for length in PROBE_LENGTHS}
-        )
+        levels_us = {
+            length: [
+                level_us(report.samples_us) * reference_us / report.reference_us
+                for report in run.probes[probe_key(length)]
+            ]
+            for length in PROBE_LENGTHS
+        }
+        fitted_us = fit_dispatch_overhead_us(levels_us)
         overhead_us = dispatch_overhead_us(store, backend, fitted_us)
     environment = backend.environment()
     records: list[Measurement] = []
@@ -199,5 +221,6 @@ def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
                 for process, report in run.reports[key]
             ]
             is_network = job.kind == "network"
-            records.append(record_of(subject, visits, 0.0 if is_network else overhead_us))
+            taken_off_us = 0.0 if is_network else overhead_us
+            records.append(record_of(subject, visits, taken_off_us, single))
     return records

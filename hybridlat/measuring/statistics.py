@@ -12,6 +12,7 @@ error.
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -70,20 +71,34 @@ def difference(timed_us: Sequence[float], taken_off_us: Sequence[float]) -> tupl
     return tuple(round(sample - level, 3) for sample in timed_us)
 
 
-def combine(visits: Sequence[Visit], overhead_us: float = 0.0) -> Result:
+def flicker_share(references_us: Sequence[float]) -> float:
+    """How much the machine's pace changes from one visit to the next, as a relative deviation.
+
+    Of the reference's latencies around the visits of one process, in their order: the robust
+    standard deviation of the logarithms' steps, over √2. Slow drift is not in it.
+    """
+    steps = [abs(math.log(b / a)) for a, b in itertools.pairwise(references_us) if a > 0 < b]
+    return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
+
+
+def combine(
+    visits: Sequence[Visit],
+    overhead_us: float = 0.0,
+    single_visit_spread: float = SINGLE_VISIT_SPREAD,
+) -> Result:
     """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
     The spread is the standard error of a median (1.2533 s/sqrt(n)) over the visits; visits of one
     process share what that process was given (addresses, cores), so n counts processes when those
     differ more between than within. One visit says nothing of its own spread: it is taken for
-    ``SINGLE_VISIT_SPREAD``, or for what its samples differ among each other where that is more.
+    ``single_visit_spread``, or for what its samples differ among each other where that is more.
     A result is never below ``FLOOR_US``. ValueError without visits.
     """
     sound = [visit for visit in visits if visit.samples_us]
     if not sound:
         raise ValueError("no visit has samples")
     above_us = statistics.median(map(_level, sound)) - overhead_us
-    error_us = _standard_error_us(sound)
+    error_us = _standard_error_us(sound, single_visit_spread)
     latency_us = max(above_us, FLOOR_US)
     spread = min(_MOST_SPREAD, error_us / latency_us)
     return Result(latency_us, spread, below_noise=above_us <= 2 * error_us)
@@ -93,7 +108,7 @@ def _level(visit: Visit) -> float:
     return level_us(visit.samples_us) / visit.drift
 
 
-def _standard_error_us(visits: Sequence[Visit]) -> float:
+def _standard_error_us(visits: Sequence[Visit], single_visit_spread: float) -> float:
     by_process: dict[int, list[float]] = {}
     for visit in visits:
         by_process.setdefault(visit.process, []).append(_level(visit))
@@ -101,7 +116,7 @@ def _standard_error_us(visits: Sequence[Visit]) -> float:
     if len(levels) < 2:
         samples = visits[0].samples_us
         among = statistics.stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
-        return max(SINGLE_VISIT_SPREAD * abs(levels[0]), _MEDIAN_ERROR * among / visits[0].drift)
+        return max(single_visit_spread * abs(levels[0]), _MEDIAN_ERROR * among / visits[0].drift)
     within = statistics.stdev(levels) / math.sqrt(len(levels))
     between = 0.0
     if len(by_process) > 1:
@@ -123,9 +138,14 @@ class Subject:
     measured_at: str = ""
 
 
-def record_of(subject: Subject, visits: Sequence[Visit], overhead_us: float = 0.0) -> Measurement:
+def record_of(
+    subject: Subject,
+    visits: Sequence[Visit],
+    overhead_us: float = 0.0,
+    single_visit_spread: float = SINGLE_VISIT_SPREAD,
+) -> Measurement:
     """The record that visits make; ValueError without samples."""
-    result = combine(visits, overhead_us)
+    result = combine(visits, overhead_us, single_visit_spread)
     return Measurement(
         target=subject.target,
         signature=subject.signature,

@@ -44,6 +44,11 @@ def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
     return max(0.0, statistics.linear_regression(lengths, medians).intercept)
 
 
+def is_overhead_known(store: Store, backend: Backend) -> bool:
+    """Whether the target's dispatch overhead is recorded, so that no probe has to be visited."""
+    return _known_us(store, backend, sign(null_network(1)).hash) is not None
+
+
 def dispatch_overhead_us(store: Store, backend: Backend, fitted_us: float) -> float:
     """The target's, as the store knows it; else ``fitted_us``, recorded now unless it is 0."""
     return _recorded(store, backend, null_network(1), fitted_us, "entry cost")
@@ -58,12 +63,17 @@ def _recorded(
     store: Store, backend: Backend, network: Network, value_us: float, role: str
 ) -> float:
     signature = sign(network)
-    known = store.latencies(backend.target, [signature.hash]).get(signature.hash)
-    if known is not None and known.latency_us:
-        return known.latency_us
+    known_us = _known_us(store, backend, signature.hash)
+    if known_us is not None:
+        return known_us
     if value_us > 0:
         subject = Subject(backend.target, signature.hash, "cell", PROTOCOL,
                           backend.environment(), {"role": role})  # fmt: skip
         store.add_signatures({signature.hash: signature.text})
         store.add([record_of(subject, [Visit((value_us,))])])
     return value_us
+
+
+def _known_us(store: Store, backend: Backend, hash_: str) -> float | None:
+    known = store.latencies(backend.target, [hash_]).get(hash_)
+    return None if known is None else known.latency_us or None

@@ -155,7 +155,8 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     data = TargetData(TARGET, fake.store)
     assert data.composition.networks == 1 and data.is_calibrating
     [network] = data.summed_networks()
-    assert network.latency_us == first.latency_us
+    shown_us = data.composition.shown_ratio * network.latency_us
+    assert shown_us == pytest.approx(first.latency_us)
     # A record that a busy machine made says nothing of how cells sum up.
     noisy = replace(next(fake.store.measurements(TARGET, "network")), spread_share=0.5)
     monkeypatch.setattr(Store, "measurements", lambda *_: iter([noisy]))

@@ -11,6 +11,7 @@ from hybridlat.measuring.statistics import (
     SINGLE_VISIT_SPREAD,
     combine,
     difference,
+    flicker_share,
     level_us,
     usual_us,
 )
@@ -78,3 +79,14 @@ def test_what_does_not_rise_above_its_error_says_so() -> None:
 def test_the_usual_reference_is_a_quiet_one() -> None:
     assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.02)
     assert usual_us([]) == 1.0
+
+
+def test_flicker_is_what_changes_from_visit_to_visit() -> None:
+    slowly = [100.0 * 1.01**i for i in range(40)]
+    flipping = [100.0 * (1.1 if i % 2 else 1.0) for i in range(40)]
+    assert flicker_share([100.0]) == flicker_share([]) == 0.0
+    assert flicker_share(slowly) < 0.02 < 0.08 < flicker_share(flipping)
+    once = [Visit((100.0, 101.0, 100.0))]
+    assert combine(once, 0.0, 0.1).spread_share == pytest.approx(0.1)
+    often = [*once, *once]
+    assert combine(often, 0.0, 0.1).spread_share == combine(often).spread_share
