@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate import priors
-from hybridlat.estimate.fallback import fill_in
-from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import CellPrediction
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.family_prior import FamilyAnswer
     from hybridlat.estimate.network_estimate import Request
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.store import LatencyStats
@@ -118,4 +117,6 @@ def _from_elsewhere(
         network = request.network()
         outside = (*network.inputs, *network.outputs)
         copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
+    from hybridlat.estimate.fallback import fill_in
+
     return fill_in(fallback, uses, own, missing, copied_bytes, request.confidence)

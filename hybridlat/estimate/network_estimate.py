@@ -15,13 +15,13 @@ from hybridlat.estimate import gate, priors, remarks
 from hybridlat.estimate.agreement import Disagreement, disagreement
 from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
-from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
 from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.family_prior import FamilyAnswer
     from hybridlat.estimate.partition import Partition
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
