@@ -126,9 +126,9 @@ def main() -> None:
         for network in arguments.networks:
             file = write_page(network, folder)
             print(network, f"{file.stat().st_size / 1e3:.0f} kB")
-            browser.show(write_terminal(network, folder), 980, dark=False)
+            browser.show(write_terminal(network, folder), 1140, dark=False)
             (arguments.to / f"{network.stem}-terminal.png").write_bytes(
-                browser.picture(980, TALLEST)
+                browser.picture(1140, TALLEST)
             )
             for width in (390, 1280):
                 for dark in (False, True):
