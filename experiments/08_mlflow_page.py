@@ -1,10 +1,12 @@
-"""Open the MLflow page in a real browser and take its picture: runs, charts, two of them compared.
+"""Open the MLflow page in a real browser and take its picture: figures, targets, two runs compared.
 
     python experiments/08_mlflow_page.py --store store.db -o pictures/
 
-The first is what a newcomer sees: the table of the newest figures above the runs. The two are the
-last two trainings (the old champion and its rival), else hybridlat and a baseline of the last
-evaluation in one regime. Each page is loaded twice: once as text, which must name the runs and
+The first is what a newcomer sees by the link that `evaluate` prints: every target, regime and method
+with its figures. Then the charts that compare targets, and models with the champions before them;
+last two runs side by side: the last two trainings (the old champion and its rival), else hybridlat
+and a baseline of the last evaluation in one regime. `mlflow_bare` is the experiment's page without
+a link, as MLflow opens it. Each page is loaded twice: once as text, which must name the runs and
 their metrics, and once for the picture. Needs Debian's chromium (``apt-get install chromium``) and
 MLflow; without either it says so and ends with 0. Nothing but the local server is asked: the
 browser gets no other host.
@@ -69,7 +71,9 @@ def main() -> int:
 
 
 def take(uri: str, browser: str, out: Path) -> list[Path]:
-    """Serve ``uri``, and take a picture of the runs and of two of them compared."""
+    """Serve ``uri``, and take pictures of the experiment's views and of two runs compared."""
+    from hybridlat.evaluation import saved_views
+
     port = _free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host",
@@ -88,11 +92,17 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         if not runs:
             raise SystemExit(f"{uri} holds no runs: run `hybridlat evaluate` or `train` first")
         chosen = compared(runs)
-        runs_page = f"{base}/#/experiments/{number}/runs"
+        targets = sorted({_tags(run)["target"] for run in runs if "target" in _tags(run)})
+        shown = [("mlflow_figures", saved_views.FIGURES, [*targets[:3], "rmspe", "noise_floor"])]
+        if any(_tags(run).get("regime") == "unseen" for run in runs):
+            shown.append(("mlflow_targets", saved_views.GPUS, ["coverage"]))
+        if any(_tags(run).get("kind") == "training" for run in runs):
+            shown.append(("mlflow_champions", saved_views.CHAMPIONS, ["held_out_rmspe"]))
         pages = [
-            Page("mlflow_runs", runs_page, (2300, 1300), sorted({_target(run) for run in runs})),
-            Page("mlflow_charts", f"{runs_page}?compareRunsMode=CHART", (2300, 1300), ["rmspe"]),
+            Page(name, f"{base}/{view.link(number)}", (2300, 1300), [view.name, *words])
+            for name, view, words in shown
         ]
+        pages.append(Page("mlflow_bare", f"{base}/#/experiments/{number}", (2300, 1300), []))
         if len(chosen) == 2:
             which = quote(json.dumps([run["info"]["run_id"] for run in chosen]))
             where = quote(json.dumps([number]))
@@ -116,9 +126,8 @@ def _name(run: Run) -> str:
     return str(run["info"]["run_name"])
 
 
-def _target(run: Run) -> str:
-    """The target in the name of a run: ``target · regime · method`` or ``train target``."""
-    return _name(run).removeprefix("train ").split(" · ")[0]
+def _tags(run: Run) -> dict[str, str]:
+    return {tag["key"]: tag["value"] for tag in run["data"].get("tags", ())}
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
