@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from collections.abc import Callable
 from typing import TypeVar
@@ -41,9 +40,11 @@ def plain(text: str) -> str:
 
 def unpacked(body: bytes) -> object:
     """The JSON of a stored record; ValueError where it is damaged."""
+    from hybridlat.schema import wire
+
     try:
-        return json.loads(zlib.decompress(body))
-    except (zlib.error, UnicodeDecodeError) as error:
+        return wire.decode(zlib.decompress(body), object)
+    except zlib.error as error:
         raise ValueError(f"a record cannot be unpacked ({error})") from error
 
 

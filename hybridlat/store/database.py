@@ -24,9 +24,11 @@ T = TypeVar("T")
 BUSY_S = 60
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _EXTRAS = {"psycopg": '"hybridlat[postgres]"'}
-_IN_THE_WAY = ("locked", "busy", "already exists", "deadlock", "serializ", "too many clients")
-_STARTING = ("starting up", "shutting down", "recovery mode", "terminating connection")
-_AWAY = ("refused", "no such file", "server closed", "connection is lost", "timeout expired")
+_IN_THE_WAY = ("locked", "busy", "already exists")  # SQLite's words
+#: SQL's own: gone away, collided, restarting, full, and a table that another process has just made.
+_STATES = ("08", "40", "57P", "53300", "42P07")
+_STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
+
 
 
 class Database:
@@ -257,11 +259,14 @@ def _passing(error: exc.DBAPIError, was_there: bool) -> bool:
     """Whether trying again may help."""
     if isinstance(error, exc.IntegrityError) or error.connection_invalidated:
         return True
-    if not isinstance(error, exc.OperationalError | exc.ProgrammingError):
-        return False
-    words = str(error.orig).lower()
-    signs = (*_IN_THE_WAY, *_STARTING, *(_AWAY if was_there else ()))
-    return any(sign in words for sign in signs)
+    if isinstance(error.orig, sqlite3.Error):
+        signs = _IN_THE_WAY
+    elif error.statement is None and was_there:
+        return True  # no connection to be had
+    else:
+        signs = _STARTING
+    words, state = str(error.orig).lower(), getattr(error.orig, "sqlstate", None) or ""
+    return state.startswith(_STATES) or any(sign in words for sign in signs)
 
 
 def insert_missing(
