@@ -47,9 +47,7 @@ def _canvas(report: TargetReport, title: str, x: str, y: str) -> tuple[Figure, A
 
 def parity(report: TargetReport) -> Figure:
     """Predicted against measured latency, on logarithmic axes, with ±10 %."""
-    figure, axes = _canvas(
-        report, "predicted against measured", "measured, µs", "predicted, µs"
-    )
+    figure, axes = _canvas(report, "predicted against measured", "measured, µs", "predicted, µs")
     gated = [j for j in report.results if j.method == "hybridlat" and "gated@" in j.regime]
     wanted = [report.find("unseen"), report.find("measured"), *gated[:1]]
     drawn = [j for j in wanted if j is not None]

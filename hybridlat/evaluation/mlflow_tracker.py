@@ -41,6 +41,11 @@ _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # else it opens for language models
     "mlflow.experiment.primaryMetric.name": "rmspe",
 }
+_COLOUR = "mlflow.runColor"
+_COLOURS = (
+    "#0b6e4f", "#c8553d", "#3a6ea5", "#e0a458", "#7b4b94", "#2b2d42", "#5fad8e", "#b23a6f",
+    "#8d99ae", "#a3b018", "#00a6c8", "#8c5a2b",
+)  # fmt: skip
 
 
 def _quiet_mlflow() -> Any:
@@ -107,14 +112,20 @@ class MlflowTracker(Tracker):
 
     def mark_newest(self, kind: str, tags: Sequence[str]) -> None:
         seen: set[tuple[str, ...]] = set()
-        for run in list(self._finished(kind)):
+        runs = list(self._finished(kind))
+        colours = {r.data.tags.get(tags[0]): r.data.tags.get(_COLOUR) for r in reversed(runs)}
+        for run in runs:
             own = run.data.tags
             key = tuple(own.get(tag, "") for tag in tags)
-            mark = "no" if key in seen else "yes"
+            if not colours[own.get(tags[0])]:
+                taken = sum(colour is not None for colour in colours.values())
+                colours[own.get(tags[0])] = _COLOURS[taken % len(_COLOURS)]
+            wanted = {NEWEST: "no" if key in seen else "yes", _COLOUR: colours[own.get(tags[0])]}
             seen.add(key)
-            if own.get(NEWEST) != mark:
-                with calling("mark the newest runs"):
-                    self._client.set_tag(run.info.run_id, NEWEST, mark)
+            with calling("mark the newest runs"):
+                for name, value in wanted.items():
+                    if own.get(name) != value:
+                        self._client.set_tag(run.info.run_id, name, value)
 
     def _finished(self, kind: str) -> Iterator[Any]:
         """The finished runs of a kind, newest first."""

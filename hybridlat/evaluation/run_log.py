@@ -89,8 +89,9 @@ class RunLog:
 
 
 def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
+    """The figures, shares and errors to four digits: MLflow shows all that it is given."""
     own = row.method == OWN
-    return {
+    figures: dict[str, float | None] = {
         **dataclasses.asdict(row.score),
         "answered_share": row.answered_share,
         "noise_floor": row.noise_floor,
@@ -98,6 +99,10 @@ def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
         "networks": float(row.networks),
         "cells": float(row.cells),
         "device_time_share": report.device_time_share.get(row.regime) if own else None,
+    }
+    return {
+        name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
+        for name, value in figures.items()
     }
 
 

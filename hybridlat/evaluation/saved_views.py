@@ -1,9 +1,9 @@
 """Views of the experiment that MLflow's page keeps: which runs, which columns, which charts.
 
-MLflow's page starts with columns that say nothing of a model, and charts nobody asked for. It keeps
-named views as tags of the experiment and opens them by an address, so ours are put there. Their form
-is that of MLflow 3.17, read from its page, and promised nowhere: where it is not understood, the
-page is as MLflow has it.
+MLflow's page starts with columns that say nothing of a model, and charts nobody asked for. It
+keeps named views as tags of the experiment and opens them by an address, so ours are put there.
+Their form is that of MLflow 3.17, read from its page, and promised nowhere: where it is not
+understood, the page is as MLflow has it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class View:
     """Runs that ``which`` finds, and the columns and charts that show them.
 
     ``columns`` are (kind, name, width in pixels) with the kinds ``tags`` and ``metrics``;
-    ``charts`` are metrics, one bar for each run, or for each value of the tag ``group``. With
-    charts the page opens on them, else on the table.
+    ``charts`` are metrics, one bar for each run; with them the page opens on charts, else on the
+    table.
     """
 
     key: str
@@ -37,7 +37,6 @@ class View:
     which: str
     columns: Sequence[tuple[str, str, int]]
     charts: Sequence[str] = ()
-    group: str = ""
     order: str = _BY_NAME
 
     @property
@@ -76,9 +75,6 @@ class View:
             section = {"uuid": _SECTION, "name": self.name, "display": True, "isReordered": True}
             state["compareRunSections"] = [section]
             state["isAccordionReordered"] = True
-        if self.group:
-            by = {"mode": "tag", "groupByData": self.group}
-            state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": [by]}
         return state
 
 
@@ -106,7 +102,6 @@ GPUS = View(
     f"{_JUDGED} and tags.method = '{OWN}' and tags.regime = 'unseen'",
     (("tags", "target", 280), *_FIGURES),
     charts=("rmspe", "noise_floor", "coverage", "width", "within_10", "networks"),
-    group="target",
 )
 CHAMPIONS = View(
     "hybridlat-champions-1",

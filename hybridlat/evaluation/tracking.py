@@ -108,7 +108,10 @@ class Tracker:
         return []
 
     def mark_newest(self, kind: str, tags: Sequence[str]) -> None:
-        """Tag the newest finished run of each combination ``newest: yes``, the older ones ``no``."""
+        """Tag the newest finished run of each combination ``newest: yes``, the older ones ``no``.
+
+        Each value of the first of the tags also gets a colour of its own.
+        """
 
     def describe(self, text: str) -> None:
         """Markdown that whoever opens the experiment sees first."""

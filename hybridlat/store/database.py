@@ -30,7 +30,6 @@ _STATES = ("08", "40", "57P", "53300", "42P07")
 _STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
 
 
-
 class Database:
     """Short transactions on one database, opened when first used and anew after a fork."""
 

@@ -42,11 +42,15 @@ def test_old_and_new_champion_are_compared(script: ModuleType) -> None:
 
 
 @slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
+@pytest.mark.skipif(
+    None in (shutil.which("chromium"), shutil.which("chromedriver")),
+    reason="there is no chromium with its driver",
+)
 def test_the_page_shows_runs_and_their_comparison(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed")
+    pytest.importorskip("selenium", reason="selenium is not installed")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     tracker = tracking.open_tracker(url)

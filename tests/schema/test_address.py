@@ -11,7 +11,10 @@ from hybridlat.schema.address import without_password
     ("url", "shown"),
     [
         ("postgresql://ann:s3cr@t@host/db", "postgresql://ann@host/db"),
-        ("postgresql+psycopg://ann@host/db?host=/tmp", "postgresql+psycopg://ann@host/db?host=/tmp"),
+        (
+            "postgresql+psycopg://ann@host/db?host=/tmp",
+            "postgresql+psycopg://ann@host/db?host=/tmp",
+        ),
         ("https://ann:secret@tracking:5000", "https://ann@tracking:5000"),
         ("sqlite:////data/latency.db", "sqlite:////data/latency.db"),
         ("sqlite:////da:ta/a@b.db", "sqlite:////da:ta/a@b.db"),

@@ -246,9 +246,7 @@ def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
         ("UPDATE breakdown SET id = :zeros", "breakdown", "hashes to"),
     ],
 )
-def test_check_finds_damage(
-    url: str, execute: Execute, sql: str, where: str, problem: str
-) -> None:
+def test_check_finds_damage(url: str, execute: Execute, sql: str, where: str, problem: str) -> None:
     with filled(Store(url)) as store:
         assert store.check() == []
     execute(sql, **({"zeros": bytes(16)} if ":zeros" in sql else {}))

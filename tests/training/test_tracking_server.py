@@ -1,4 +1,4 @@
-"""MLflow as a team has it: a server with PostgreSQL and a folder of artifacts, and a model served."""
+"""MLflow as a team has it: a server on PostgreSQL, a folder of artifacts, a model served."""
 
 from __future__ import annotations
 
