@@ -258,12 +258,10 @@ def _passing(error: exc.DBAPIError, was_there: bool) -> bool:
     """Whether trying again may help."""
     if isinstance(error, exc.IntegrityError) or error.connection_invalidated:
         return True
-    if isinstance(error.orig, sqlite3.Error):
-        signs = _IN_THE_WAY
-    elif error.statement is None and was_there:
+    is_file = isinstance(error.orig, sqlite3.Error)
+    if was_there and not is_file and error.statement is None:
         return True  # no connection to be had
-    else:
-        signs = _STARTING
+    signs: tuple[str, ...] = _IN_THE_WAY if is_file else _STARTING
     words, state = str(error.orig).lower(), getattr(error.orig, "sqlstate", None) or ""
     return state.startswith(_STATES) or any(sign in words for sign in signs)
 

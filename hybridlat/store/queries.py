@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import Kind
+from hybridlat.schema.measurement import KINDS, Kind
 from hybridlat.schema.target import Target
 from hybridlat.store.database import Database, chunks
 from hybridlat.store.latencies import LatencyRow, TargetStats
@@ -125,9 +126,13 @@ def _in_pages(database: Database, ids: sa.Select[bytes], table: sa.Table) -> Ite
     keys = database.read(lambda connection: [bytes(key) for key in connection.scalars(ids)])
     for part in chunks(keys, _PAGE):
         query = sa.select(table.c.id, table.c.body).where(table.c.id.in_(part))
-        rows = database.read(lambda connection, query=query: connection.execute(query).all())
+        rows = database.read(partial(_rows, query))
         bodies = {bytes(key): bytes(body) for key, body in rows}
         yield from (bodies[key] for key in part if key in bodies)
+
+
+def _rows(query: sa.Select[Any], connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+    return connection.execute(query).all()
 
 
 def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
@@ -221,12 +226,16 @@ class _KindStats(NamedTuple):
 
 
 def _target_stats(target: Target, rows: list[_KindStats]) -> TargetStats:
-    things = {row.kind: row.things for row in rows}
+    cells, networks, layers = (
+        sum(row.things for row in rows if row.kind == KIND_CODES[kind]) for kind in KINDS
+    )
     records = sum(row.records for row in rows)
     return TargetStats(
         target,
-        *(things.get(KIND_CODES[kind], 0) for kind in ("cell", "network", "layer")),
-        records=records,
+        cells,
+        networks,
+        layers,
+        records,
         failures=records - sum(row.good for row in rows),
         first=min((row.first for row in rows if row.first), default=""),
         last=max((row.last for row in rows), default=""),

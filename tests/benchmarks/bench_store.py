@@ -52,7 +52,7 @@ def record(source: random.Random) -> Measurement:
 def written(path: Path, count: int) -> list[str]:
     """Write so many records as lines of JSON; the hashes of some."""
     source = random.Random(1)
-    hashes = set()
+    hashes: set[str] = set()
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
             made = record(source)

@@ -33,6 +33,7 @@ from tests.slow import slow
 TARGET = Target.parse("made/onnxruntime-1.31/fp32/1t")
 START_S = 180.0
 MLFLOW = {
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # uvicorn's
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -61,12 +62,12 @@ def serving(log: Path, health: str, *words: str) -> Iterator[str]:
             time.sleep(0.5)
         yield address
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):  # ended by itself, as was told above
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
 
 
 @pytest.fixture
