@@ -1,18 +1,23 @@
-"""Open the MLflow page in a real browser and take its picture: runs, charts, two of them compared.
+"""Open the MLflow page in a real browser and take its picture: figures, targets, two runs compared.
 
     python experiments/08_mlflow_page.py --store store.db -o pictures/
 
-The first is what a newcomer sees: the table of the newest figures above the runs. The two are the
-last two trainings (the old champion and its rival), else hybridlat and a baseline of the last
-evaluation in one regime. Each page is loaded twice: once as text, which must name the runs and
-their metrics, and once for the picture. Needs Debian's chromium (``apt-get install chromium``) and
-MLflow; without either it says so and ends with 0. Nothing but the local server is asked: the
+The first is what a newcomer sees by the link that `evaluate` prints: every target, regime and
+method with its figures. Then the charts that compare targets, and models with the champions before
+them; last two runs side by side: the last two trainings (the old champion and its rival), else
+hybridlat and a baseline of the last evaluation in one regime. `mlflow_bare` is the experiment's
+page without a link, as MLflow opens it. A page must name the runs and their metrics before its
+picture is taken.
+
+Needs Debian's chromium and its driver (``apt-get install chromium-driver``), selenium and MLflow;
+without one of them it says so and ends with 0. Nothing but the local server is asked: the
 browser gets no other host.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -20,7 +25,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -33,8 +37,8 @@ from urllib.parse import quote
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 START_S = 180.0
-LOAD_MS = 20_000
-TRIES = 3
+LOAD_S = 180.0
+SETTLE_S = 3.0
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -49,14 +53,13 @@ def main() -> int:
     parser.add_argument("-o", "--out", type=Path, default=Path("pictures"))
     arguments = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        print("skipped: there is no chromium (apt-get install chromium)")
+    if browser is None or shutil.which("chromedriver") is None:
+        print("skipped: there is no chromium with its driver (apt-get install chromium-driver)")
         return 0
-    try:
-        import mlflow  # noqa: F401
-    except ImportError:
-        print('skipped: MLflow is not installed (pip install "hybridlat[track]")')
-        return 0
+    for package in ("mlflow", "selenium"):
+        if importlib.util.find_spec(package) is None:
+            print(f"skipped: {package} is not installed (pip install {package})")
+            return 0
     from hybridlat.evaluation import tracking
     from hybridlat.store import Store
 
@@ -69,7 +72,9 @@ def main() -> int:
 
 
 def take(uri: str, browser: str, out: Path) -> list[Path]:
-    """Serve ``uri``, and take a picture of the runs and of two of them compared."""
+    """Serve ``uri``, and take pictures of the experiment's views and of two runs compared."""
+    from hybridlat.evaluation import saved_views
+
     port = _free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host",
@@ -88,11 +93,18 @@ def take(uri: str, browser: str, out: Path) -> list[Path]:
         if not runs:
             raise SystemExit(f"{uri} holds no runs: run `hybridlat evaluate` or `train` first")
         chosen = compared(runs)
-        runs_page = f"{base}/#/experiments/{number}/runs"
+        targets = sorted({_tags(run)["target"] for run in runs if "target" in _tags(run)})
+        shown = [("mlflow_figures", saved_views.FIGURES, [*targets[:3], "rmspe", "noise_floor"])]
+        if any(_tags(run).get("regime") == "unseen" for run in runs):
+            shown.append(("mlflow_targets", saved_views.GPUS, ["coverage"]))
+        if any(_tags(run).get("kind") == "training" for run in runs):
+            shown.append(("mlflow_champions", saved_views.CHAMPIONS, ["held_out_rmspe"]))
         pages = [
-            Page("mlflow_runs", runs_page, (2300, 1300), sorted({_target(run) for run in runs})),
-            Page("mlflow_charts", f"{runs_page}?compareRunsMode=CHART", (2300, 1300), ["rmspe"]),
-        ]
+            Page(name, f"{base}/{view.link(number)}", (2300, 1300), [view.name, *words],
+                 min(len(view.charts), 3))
+            for name, view, words in shown
+        ]  # fmt: skip
+        pages.append(Page("mlflow_bare", f"{base}/#/experiments/{number}", (2300, 1300), []))
         if len(chosen) == 2:
             which = quote(json.dumps([run["info"]["run_id"] for run in chosen]))
             where = quote(json.dumps([number]))
@@ -116,9 +128,8 @@ def _name(run: Run) -> str:
     return str(run["info"]["run_name"])
 
 
-def _target(run: Run) -> str:
-    """The target in the name of a run: ``target · regime · method`` or ``train target``."""
-    return _name(run).removeprefix("train ").split(" · ")[0]
+def _tags(run: Run) -> dict[str, str]:
+    return {tag["key"]: tag["value"] for tag in run["data"].get("tags", ())}
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
@@ -142,39 +153,46 @@ def compared(runs: Sequence[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Page:
-    """An address, the size of its window, and the words that it must show."""
+    """An address, the size of its window, and what it must show: words, and drawn charts."""
 
     name: str
     address: str
     window: tuple[int, int]
     words: Sequence[str]
+    charts: int = 0
 
     def taken(self, browser: str, out: Path) -> Path:
-        """Its picture; SystemExit when the page does not come to show the words."""
-        missing: list[str] = []
-        for _ in range(TRIES):  # a busy machine may take longer than the browser waits
-            shown = self._load(browser, "--dump-dom")
-            missing = [word for word in self.words if word not in shown]
-            if not missing:
-                break
-        else:
-            raise SystemExit(f"{self.name} does not show {', '.join(missing)}")
-        path = (out / f"{self.name}.png").resolve()
-        self._load(browser, f"--screenshot={path}")
-        if not path.is_file() or path.stat().st_size < 10_000:
-            raise SystemExit(f"{path} is no picture of a page")
-        return path
+        """Its picture; SystemExit when the page does not come to show all of it."""
+        from selenium import webdriver
+        from selenium.common.exceptions import TimeoutException
+        from selenium.webdriver.chrome.service import Service
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.ui import WebDriverWait
 
-    def _load(self, browser: str, action: str) -> str:
-        size = f"--window-size={self.window[0]},{self.window[1]}"
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-            completed = subprocess.run(
-                [browser, *_FLAGS, f"--user-data-dir={profile}", size,
-                 f"--virtual-time-budget={LOAD_MS}", action, self.address],
-                check=True, timeout=300, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                text=True, errors="replace",
-            )  # fmt: skip
-        return completed.stdout
+        options = webdriver.ChromeOptions()
+        options.binary_location = browser
+        for flag in (*_FLAGS, f"--window-size={self.window[0]},{self.window[1]}"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+
+        def shown(page: webdriver.Chrome) -> bool:
+            text = page.page_source
+            drawn = page.find_elements(By.CSS_SELECTOR, ".js-plotly-plot .main-svg")
+            return all(word in text for word in self.words) and len(drawn) >= self.charts
+
+        try:
+            driver.get(self.address)
+            WebDriverWait(driver, LOAD_S, SETTLE_S).until(shown)
+            time.sleep(SETTLE_S)
+            path = (out / f"{self.name}.png").resolve()
+            driver.save_screenshot(str(path))
+            return path
+        except TimeoutException:
+            missing = [word for word in self.words if word not in driver.page_source]
+            what = ", ".join(missing) or "its charts"
+            raise SystemExit(f"{self.name} does not show {what}") from None
+        finally:
+            driver.quit()
 
 
 def _wait(base: str, server: subprocess.Popen[bytes]) -> None:

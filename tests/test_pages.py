@@ -12,7 +12,7 @@ import pytest
 from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, name_of, place, skeleton
 
 WITH_CODE = [page for page in PAGES if blocks(page)]
-OTHER = ("text", "json", "yaml", "{eval-rst}", "{toctree}")
+OTHER = ("text", "json", "yaml", "{eval-rst}", "{toctree}", "sql")  # tests/store runs the SQL
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 

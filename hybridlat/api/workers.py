@@ -99,7 +99,7 @@ class _Reader(Predictor):
         elsewhere = platform.node() != workplace.node
         if not self.store.exists if workplace.has_store else self.store.exists and elsewhere:
             raise StoreError(
-                f"a worker does not see the store {self.store.url}: give one that all workers "
+                f"a worker does not see the store {self.store.address}: give one that all workers "
                 "reach under the same name, on a shared folder or a database server"
             )
 

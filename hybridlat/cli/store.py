@@ -50,7 +50,7 @@ def stats(store: str | None, as_json: bool) -> None:
 
     with Store(store) as opened:
         rows = opened.stats()
-        url = shown_url(opened.url)
+        url = opened.address
     if as_json:
         targets = [{**asdict(row), "target": str(row.target)} for row in rows]
         print_json({"store": url, "targets": targets})
@@ -258,7 +258,7 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
         with Store(store) as opened:
             problems = opened.check()
             records = sum(row.records for row in opened.stats()) if not problems else 0
-            checked = f"{count_text(records, 'record')} in {shown_url(opened.url)}"
+            checked = f"{count_text(records, 'record')} in {opened.address}"
     if as_json:
         print_json([asdict(problem) for problem in problems])
     else:
@@ -312,10 +312,3 @@ def gc(
     )
     if swept.file_bytes is not None:
         click.echo(f"the store's file is {swept.file_bytes / 1e6:,.1f} MB smaller")
-
-
-def shown_url(url: str) -> str:
-    """The store's address without a password."""
-    head, at, tail = url.rpartition("@")
-    scheme, _, user = head.partition("://")
-    return f"{scheme}://{user.partition(':')[0]}{at}{tail}" if at and user else url

@@ -18,6 +18,7 @@ from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.wandering import LARGE_SHARE
 from hybridlat.evaluation.tracking import tracking_uri
 from hybridlat.measuring.steadiness import steadiness
+from hybridlat.schema.address import without_password
 from hybridlat.schema.checkup import (
     Checkup,
     EngineCheck,
@@ -208,13 +209,13 @@ def _places(store: Store, problems: list[Problem]) -> dict[str, str]:
             what = f"the store's folder {folder} cannot be written to"
             problems.append(Problem("error", what, "give --store, or set HYBRIDLAT_STORE"))
     return {
-        "store": store.url + size,
+        "store": store.address + size,
         "cache": "in the store",
         "models": str(user_models_folder()),
         "shipped models": str(shipped("models")),
         "shipped packs": str(shipped("data", "packs")),
         "own data sheets": str(device_sheets.user_folder()),
-        "tracking": tracking_uri(store.url),
+        "tracking": without_password(tracking_uri(store.url)),
     }
 
 

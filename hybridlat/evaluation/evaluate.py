@@ -132,7 +132,7 @@ def evaluate_targets(
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
         refused: list[HybridlatError] = []
-        log = run_log.RunLog(tracker, opened.url, chosen.where, chosen.regimes)
+        log = run_log.RunLog(tracker, opened.address, chosen.where, chosen.regimes)
         try:
             for index, target in enumerate(order):
                 if len(order) > 1:
@@ -151,6 +151,8 @@ def evaluate_targets(
         finally:
             if reports:
                 log.describe()
+                if tracker.page():
+                    on_message(f"the figures in MLflow: {tracker.page()}")
         if not reports:
             raise _none_of_them(refused)
     return Evaluation(tuple(rows), tuple(reports))

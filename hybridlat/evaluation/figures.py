@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from hybridlat.evaluation.results import TargetReport
@@ -10,6 +11,7 @@ from hybridlat.evaluation.results import TargetReport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_LINE = 60  # characters of a title that fit beside each other
 _COLOURS = {"gate": "#0b6e4f", "share_only": "#c8553d", "random": "#8d99ae", "perfect": "#2b2d42"}
 _NAMES = {"gate": "the gate", "share_only": "largest share first", "random": "at random",
           "perfect": "perfect choice"}  # fmt: skip
@@ -25,14 +27,15 @@ def figures(report: TargetReport) -> dict[str, Figure]:
     return by_file
 
 
-def _canvas(title: str, x: str, y: str) -> tuple[Figure, Any]:
+def _canvas(report: TargetReport, title: str, x: str, y: str) -> tuple[Figure, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.8), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    axes.set_title(title, loc="left", fontsize=11)
+    lines = textwrap.wrap(str(report.target), _LINE) + textwrap.wrap(title, _LINE)
+    axes.set_title("\n".join(lines), loc="left", fontsize=11)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(visible=True, color="#e5e5e5", linewidth=0.7)
@@ -44,9 +47,7 @@ def _canvas(title: str, x: str, y: str) -> tuple[Figure, Any]:
 
 def parity(report: TargetReport) -> Figure:
     """Predicted against measured latency, on logarithmic axes, with ±10 %."""
-    figure, axes = _canvas(
-        f"{report.target}: predicted against measured", "measured, µs", "predicted, µs"
-    )
+    figure, axes = _canvas(report, "predicted against measured", "measured, µs", "predicted, µs")
     gated = [j for j in report.results if j.method == "hybridlat" and "gated@" in j.regime]
     wanted = [report.find("unseen"), report.find("measured"), *gated[:1]]
     drawn = [j for j in wanted if j is not None]
@@ -82,7 +83,8 @@ def parity(report: TargetReport) -> Figure:
 def risk_coverage(report: TargetReport) -> Figure:
     """Error of the network against the share of its cells that were measured."""
     figure, axes = _canvas(
-        f"{report.target}: error left when a share of the cells is measured",
+        report,
+        "error left when a share of the cells is measured",
         "share of a network's cells measured, %",
         "RMSPE over held-out networks, %",
     )
@@ -105,7 +107,8 @@ def risk_coverage(report: TargetReport) -> Figure:
 def calibration(report: TargetReport) -> Figure:
     """Share of truths inside the interval against what the interval says."""
     figure, axes = _canvas(
-        f"{report.target}: how often the interval holds the truth",
+        report,
+        "how often the interval holds the truth",
         "confidence asked for, %",
         "found inside, %",
     )

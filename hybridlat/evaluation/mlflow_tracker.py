@@ -1,4 +1,4 @@
-"""Runs and models kept by MLflow: its only importer.
+"""Runs and models kept by MLflow: its only importer, with ``mlflow_run``.
 
 MLflow is loaded when a tracker is made (it takes seconds), told to keep quiet, and its failures
 become one sentence.
@@ -7,43 +7,45 @@ become one sentence.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
-import re
 import shutil
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridlat import onnx_io
+from hybridlat.evaluation import saved_views
+from hybridlat.evaluation.mlflow_run import calling, started
 from hybridlat.evaluation.tracking import (
     CHAMPION,
     EXPERIMENT,
     KIND,
+    NEWEST,
     SERVED_BY,
     SERVED_FILES,
     Kept,
     TrackedRun,
     Tracker,
-    TrackingError,
     Version,
-    git_commit,
     model_name,
 )
 from hybridlat.graph.reference_networks import null_network
+from hybridlat.schema.address import without_password
 from hybridlat.schema.target import Target
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_EXPERIMENT_KIND = ("mlflow.experimentKind", "custom_model_development")
-_MOST_DIGEST = 36
-_MOST_PARAMETER = 500
-_MOST_AT_ONCE = 500
+_EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",  # else it opens for language models
+    "mlflow.experiment.primaryMetric.name": "rmspe",
+}
+_COLOUR = "mlflow.runColor"
+_COLOURS = (
+    "#0b6e4f", "#c8553d", "#3a6ea5", "#e0a458", "#7b4b94", "#2b2d42", "#5fad8e", "#b23a6f",
+    "#8d99ae", "#a3b018", "#00a6c8", "#8c5a2b",
+)  # fmt: skip
 
 
 def _quiet_mlflow() -> Any:
@@ -64,93 +66,6 @@ def _quiet_mlflow() -> Any:
     return mlflow
 
 
-@contextlib.contextmanager
-def _calling(what: str) -> Iterator[None]:
-    """MLflow's own failures as one sentence; its warnings are not the user's affair."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            first = str(error).strip().split("\n")[0]
-            raise TrackingError(f"MLflow could not {what}: {first}") from error
-
-
-class _MlflowRun(TrackedRun):
-    def __init__(self, client: Any, run_id: str) -> None:
-        self._client, self.id = client, run_id
-
-    def parameters(self, values: Mapping[str, object]) -> None:
-        from mlflow.entities import Param
-
-        params = [Param(name, str(value)[:_MOST_PARAMETER]) for name, value in values.items()]
-        with _calling("keep parameters"):
-            self._client.log_batch(self.id, params=params)
-
-    def metrics(self, values: Mapping[str, float | None]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = [
-            Metric(_metric_name(name), float(value), now, 0)
-            for name, value in values.items()
-            if value is not None
-        ]
-        with _calling("keep metrics"):
-            for start in range(0, len(metrics), _MOST_AT_ONCE):
-                self._client.log_batch(self.id, metrics=metrics[start : start + _MOST_AT_ONCE])
-
-    def tags(self, values: Mapping[str, str]) -> None:
-        with _calling("keep tags"):
-            for name, value in values.items():
-                self._client.set_tag(self.id, name, value)
-
-    def table(self, name: str, columns: Mapping[str, Sequence[object]]) -> None:
-        with _calling(f"keep the table {name}"):
-            self._client.log_table(self.id, {k: list(v) for k, v in columns.items()}, name)
-
-    def figure(self, name: str, figure: Figure) -> None:
-        with _calling(f"keep the figure {name}"):
-            self._client.log_figure(self.id, figure, name)
-
-    def text(self, name: str, text: str) -> None:
-        with _calling(f"keep {name}"):
-            self._client.log_text(self.id, text, name)
-
-    def files(self, folder: Path, name: str) -> None:
-        with _calling(f"keep the files of {folder}"):
-            self._client.log_artifacts(self.id, str(folder), name)
-
-    def dataset(self, name: str, digest: str, source: str) -> None:
-        from mlflow.entities import Dataset, DatasetInput
-
-        kept = Dataset(name, digest[:_MOST_DIGEST], "local", json.dumps({"uri": source}))
-        with _calling(f"keep the data set {name}"):
-            self._client.log_inputs(self.id, [DatasetInput(kept)])
-
-
-@contextlib.contextmanager
-def _started(
-    client: Any, experiment: str, name: str, given: Mapping[str, str]
-) -> Iterator[_MlflowRun]:
-    with _calling("start a run"):
-        tags = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL", **given}
-        commit = git_commit()
-        if commit:
-            tags["mlflow.source.git.commit"] = commit
-        made = client.create_run(experiment, run_name=name, tags=tags)
-    run = _MlflowRun(client, made.info.run_id)
-    try:
-        yield run
-    except BaseException:
-        client.set_terminated(run.id, "FAILED")
-        raise
-    client.set_terminated(run.id, "FINISHED")
-
-
 class MlflowTracker(Tracker):
     """Keeps runs and the registry at ``uri``; TrackingError where that cannot be opened."""
 
@@ -159,15 +74,13 @@ class MlflowTracker(Tracker):
         self._mlflow = _quiet_mlflow()
         if uri.startswith("sqlite:///"):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        with _calling(f"open {uri}"):
+        with calling(f"open {without_password(uri)}"):
             self._client = self._mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
             experiment = self._client.get_experiment_by_name(EXPERIMENT)
             self._experiment: str = (
                 experiment.experiment_id if experiment is not None else self._new_experiment()
             )
-            # Without it the page opens on views for language models.
-            if experiment is None or _EXPERIMENT_KIND[0] not in experiment.tags:
-                self._client.set_experiment_tag(self._experiment, *_EXPERIMENT_KIND)
+            self._set_up_page({} if experiment is None else experiment.tags)
 
     def _new_experiment(self) -> str:
         location = None
@@ -177,31 +90,68 @@ class MlflowTracker(Tracker):
             location = (folder / "mlflow-artifacts").as_uri()
         return str(self._client.create_experiment(EXPERIMENT, artifact_location=location))
 
+    def _set_up_page(self, there: Mapping[str, str]) -> None:
+        """What a newcomer sees; what somebody has changed stays."""
+        now_ms = int(time.time() * 1000)
+        wanted = {**_EXPERIMENT_TAGS, **{v.tag: v.to_text(now_ms) for v in saved_views.VIEWS}}
+        for name, value in wanted.items():
+            if name not in there:
+                self._client.set_experiment_tag(self._experiment, name, value)
+
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        with _started(self._client, self._experiment, name, tags or {}) as run:
+        with started(self._client, self._experiment, name, tags or {}) as run:
             yield run
 
     def latest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
         newest: dict[tuple[str, ...], Kept] = {}
+        for run in self._finished(kind):
+            kept = Kept(dict(run.data.tags), dict(run.data.metrics))
+            newest.setdefault(tuple(kept.tags.get(tag, "") for tag in tags), kept)
+        return list(newest.values())
+
+    def mark_newest(self, kind: str, tags: Sequence[str]) -> None:
+        seen: set[tuple[str, ...]] = set()
+        runs = list(self._finished(kind))
+        colours = {r.data.tags.get(tags[0]): r.data.tags.get(_COLOUR) for r in reversed(runs)}
+        for run in runs:
+            own = run.data.tags
+            key = tuple(own.get(tag, "") for tag in tags)
+            if not colours[own.get(tags[0])]:
+                taken = sum(colour is not None for colour in colours.values())
+                colours[own.get(tags[0])] = _COLOURS[taken % len(_COLOURS)]
+            wanted = {NEWEST: "no" if key in seen else "yes", _COLOUR: colours[own.get(tags[0])]}
+            seen.add(key)
+            with calling("mark the newest runs"):
+                for name, value in wanted.items():
+                    if own.get(name) != value:
+                        self._client.set_tag(run.info.run_id, name, value)
+
+    def _finished(self, kind: str) -> Iterator[Any]:
+        """The finished runs of a kind, newest first."""
         chosen = f"tags.{KIND} = '{kind}' and attributes.status = 'FINISHED'"
         token: str | None = None
-        with _calling("read the runs kept"):
-            while token is None or token:
+        while token is None or token:
+            with calling("read the runs kept"):
                 page = self._client.search_runs(
                     [self._experiment], chosen, max_results=1000, page_token=token or None,
                     order_by=["attributes.start_time DESC"],
                 )  # fmt: skip
-                for run in page:
-                    own = run.data.tags
-                    key = tuple(own.get(tag, "") for tag in tags)
-                    newest.setdefault(key, Kept(dict(own), dict(run.data.metrics)))
-                token = page.token or ""
-        return list(newest.values())
+            yield from page
+            token = page.token or ""
 
     def describe(self, text: str) -> None:
-        with _calling("describe the experiment"):
+        links = [f"[{v.name}]({v.link(self._experiment)})" for v in saved_views.VIEWS]
+        text = f"**{' · '.join(links)}**\n\n{text}"
+        with calling("describe the experiment"):
             self._client.set_experiment_tag(self._experiment, "mlflow.note.content", text)
+
+    def page(self) -> str:
+        link = saved_views.FIGURES.link(self._experiment)
+        if self.uri.startswith(("http://", "https://")):
+            return f"{without_password(self.uri).rstrip('/')}/{link}"
+        command = f"mlflow ui --backend-store-uri {without_password(self.uri)}"
+        return f"http://127.0.0.1:5000/{link} while `{command}` runs"
 
     def register(
         self, target: Target, run: TrackedRun, folder: Path, device: str
@@ -209,10 +159,10 @@ class MlflowTracker(Tracker):
         name = model_name(target)
         with tempfile.TemporaryDirectory() as scratch:
             model = Path(scratch) / "model"
-            with _calling(f"write the model of {target}"):
+            with calling(f"write the model of {target}"):
                 _write_pyfunc(model, folder)
             run.files(model, "model")
-        with _calling(f"register {name}"):
+        with calling(f"register {name}"):
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(
                     name, description=f"Latency of cells on {target} ({device})."
@@ -231,17 +181,17 @@ class MlflowTracker(Tracker):
         return self._version(version)
 
     def promote(self, version: Version) -> None:
-        with _calling("move the alias champion"):
+        with calling("move the alias champion"):
             self._client.set_registered_model_alias(version.name, CHAMPION, version.number)
 
     def download(self, version: Version, folder: Path) -> Path | None:
-        with _calling(f"fetch {version.name} version {version.number}"):
+        with calling(f"fetch {version.name} version {version.number}"):
             downloaded = Path(self._client.download_artifacts(version.run_id, "model", str(folder)))
         written = downloaded / "data" / SERVED_FILES
         return written if written.is_dir() else downloaded  # before, a version was the files alone
 
     def _version(self, made: Any) -> Version:
-        with _calling("read a model version"):
+        with calling("read a model version"):
             data = self._client.get_run(made.run_id).data
         return Version(
             made.name, str(made.version), made.run_id, dict(data.metrics), dict(data.params)
@@ -285,8 +235,3 @@ def _requirement() -> str:
         return f"hybridlat=={version('hybridlat')}"
     except PackageNotFoundError:
         return "hybridlat"
-
-
-def _metric_name(name: str) -> str:
-    """MLflow takes letters, digits and ``_-. /:`` in the name of a metric."""
-    return re.sub(r"[^\w\-. /]", "_", name.replace("%", "pct").replace("@", "_at_"))

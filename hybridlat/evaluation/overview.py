@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hybridlat.evaluation.results import OWN
 from hybridlat.evaluation.tracking import Kept
 
-_MOST_CHARACTERS = 4900  # MLflow's databases keep 5,000 of a tag
+_MOST_CHARACTERS = 4200  # the databases of older MLflows keep 5,000 of a tag, links included
 _START = """\
 Newest figures of each target and regime. RMSPE in %, lower is better; the noise floor is how \
 far the same networks are off when they are measured again. Every row is a run below: filter with \

@@ -33,7 +33,7 @@ class RunLog:
     """Keeps the reports of one call. ``regimes`` (none: all) are those whose rows are kept."""
 
     tracker: tracking.Tracker
-    store_url: str
+    store: str
     where: Mapping[str, str] = field(default_factory=dict)
     regimes: Sequence[str] = ()
     call: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -45,7 +45,8 @@ class RunLog:
         kept: list[ResultRow] = []
         for row in sorted(rows, key=lambda row: index_of[row.regime]):
             with self._run(row.target, row.regime, row.method) as run:
-                run.dataset(row.target, report.data_hash, self.store_url)
+                size = {"networks": report.networks, "cells": report.cells}
+                run.dataset(row.target, report.data_hash, self.store, "evaluation", size)
                 run.parameters(self._parameters(report, config, row))
                 run.metrics(_metrics(row, report))
                 if row.method == OWN:
@@ -61,6 +62,7 @@ class RunLog:
 
     def describe(self) -> None:
         """Make the newest figures of all targets what the experiment's page shows first."""
+        self.tracker.mark_newest(KIND, _WHAT)
         self.tracker.describe(overview(self.tracker.latest(KIND, _WHAT)))
 
     def _run(self, *what: str) -> AbstractContextManager[tracking.TrackedRun]:
@@ -87,8 +89,9 @@ class RunLog:
 
 
 def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
+    """The figures, shares and errors to four digits: MLflow shows all that it is given."""
     own = row.method == OWN
-    return {
+    figures: dict[str, float | None] = {
         **dataclasses.asdict(row.score),
         "answered_share": row.answered_share,
         "noise_floor": row.noise_floor,
@@ -96,6 +99,10 @@ def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
         "networks": float(row.networks),
         "cells": float(row.cells),
         "device_time_share": report.device_time_share.get(row.regime) if own else None,
+    }
+    return {
+        name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
+        for name, value in figures.items()
     }
 
 

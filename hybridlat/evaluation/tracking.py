@@ -32,6 +32,8 @@ SERVED_FILES = "hybridlat-model"
 """The folder of a registered model that holds its files."""
 KIND = "kind"
 """The tag that tells runs of an evaluation from those of a training."""
+NEWEST = "newest"
+"""The tag of a run that no later one of the same kind has taken the place of."""
 
 
 class TrackingError(HybridlatError):
@@ -83,8 +85,10 @@ class TrackedRun:
     def files(self, folder: Path, name: str) -> None:
         """All files of a folder, under a folder of that name."""
 
-    def dataset(self, name: str, digest: str, source: str) -> None:
-        """What the run was judged on or learned from: its name, its hash, and where it lies."""
+    def dataset(
+        self, name: str, digest: str, source: str, context: str = "", size: Mapping[str, int] = {}
+    ) -> None:
+        """What the run was judged on or learned from: name, hash, where it lies, what for, size."""
 
 
 class Tracker:
@@ -103,8 +107,18 @@ class Tracker:
         del kind, tags
         return []
 
+    def mark_newest(self, kind: str, tags: Sequence[str]) -> None:
+        """Tag the newest finished run of each combination ``newest: yes``, the older ones ``no``.
+
+        Each value of the first of the tags also gets a colour of its own.
+        """
+
     def describe(self, text: str) -> None:
         """Markdown that whoever opens the experiment sees first."""
+
+    def page(self) -> str:
+        """How a person comes to see the figures; empty where none are kept."""
+        return ""
 
     def register(
         self, target: Target, run: TrackedRun, folder: Path, device: str

@@ -58,7 +58,12 @@ class Measurement:
     @property
     def id(self) -> str:
         """Hash of the whole content, 32 hex digits: the same record imported twice is one."""
-        return _content_id(self.to_json())
+        return id_of(self.text)
+
+    @property
+    def text(self) -> str:
+        """The whole content as canonical JSON."""
+        return _canonical(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The record as JSON types (format 1)."""
@@ -143,7 +148,12 @@ class Breakdown:
     @property
     def id(self) -> str:
         """Hash of the whole content, as for a Measurement."""
-        return _content_id(self.to_json())
+        return id_of(self.text)
+
+    @property
+    def text(self) -> str:
+        """The whole content as canonical JSON."""
+        return _canonical(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The breakdown as JSON types (format 1)."""
@@ -182,9 +192,13 @@ _HASH = re.compile(r"[0-9a-f]{32}")
 _Record = TypeVar("_Record", Measurement, Breakdown)
 
 
-def _content_id(body: Mapping[str, object]) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+def id_of(text: str) -> str:
+    """The id of the record or breakdown whose canonical JSON this is."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _canonical(body: Mapping[str, object]) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
 def _target(name: str) -> Target:

@@ -65,9 +65,9 @@ def put(database: Database, key: str, text: str) -> None:
 
 def get(database: Database, key: str) -> str | None:
     """The text kept under a key."""
-    with database.reading() as connection:
-        text = connection.scalar(sa.select(CACHE.c.text).where(CACHE.c.key == codec.digest(key)))
-        return None if text is None else str(text)
+    query = sa.select(CACHE.c.text).where(CACHE.c.key == codec.digest(key))
+    text = database.read(lambda connection: connection.scalar(query))
+    return None if text is None else str(text)
 
 
 def remove(database: Database, keys: Iterable[str]) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from hybridlat.errors import StoreError
@@ -29,16 +28,23 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()[:16]
 
 
-def packed(body: Mapping[str, object]) -> bytes:
-    """A record as it is stored: compressed JSON."""
-    return zlib.compress(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+def packed(text: str) -> bytes:
+    """A record's canonical JSON as it is stored: compressed."""
+    return zlib.compress(text.encode())
+
+
+def plain(text: str) -> str:
+    """A text as every database takes it: PostgreSQL keeps no NUL."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def unpacked(body: bytes) -> object:
     """The JSON of a stored record; ValueError where it is damaged."""
+    from hybridlat.schema import wire
+
     try:
-        return json.loads(zlib.decompress(body))
-    except (zlib.error, UnicodeDecodeError) as error:
+        return wire.decode(zlib.decompress(body), object)
+    except zlib.error as error:
         raise ValueError(f"a record cannot be unpacked ({error})") from error
 
 

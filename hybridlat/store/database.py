@@ -20,8 +20,14 @@ from hybridlat.store.tables import META, METADATA, MIGRATIONS, SCHEMA, TARGET
 
 T = TypeVar("T")
 
-#: How long a writer waits for the others before it gives up.
+#: How long one waits for the others, and for a server that restarts, before one gives up.
 BUSY_S = 60
+_DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+_EXTRAS = {"psycopg": '"hybridlat[postgres]"'}
+_IN_THE_WAY = ("locked", "busy", "already exists")  # SQLite's words
+#: SQL's own: gone away, collided, restarting, full, and a table that another process has just made.
+_STATES = ("08", "40", "57P", "53300", "42P07")
+_STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
 
 
 class Database:
@@ -37,6 +43,8 @@ class Database:
     def opened(self) -> sa.Engine:
         """The engine of this process."""
         if self._engine is None or self._process != os.getpid():
+            if self._engine is not None:
+                self._engine.dispose(close=False)  # its connections are the parent's
             self._engine = open_engine(self.url)
             self._process = os.getpid()
             self._target_ids = {}
@@ -50,13 +58,28 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection to read from; errors of the database come out as StoreError."""
+        """A connection for one long look; errors of the database come out as StoreError."""
         engine = self.opened()
         with store_errors(self.url), engine.connect() as connection:
             yield connection
 
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """The result of ``work``, which only reads; tried again if the server went away."""
+        engine = self.opened()
+
+        def once() -> T:
+            with engine.connect() as connection:
+                return work(connection)
+
+        with store_errors(self.url):
+            return _with_patience(once, was_there=True)
+
     def write(self, work: Callable[[sa.Connection], T]) -> T:
-        """The result of ``work`` in one transaction, tried again if others got in its way."""
+        """The result of ``work`` in one transaction, tried again if others got in its way.
+
+        Also if the server went away, even as it was told to commit: ``work`` may find that it has
+        been done, and must then do nothing.
+        """
         engine = self.opened()
 
         def once() -> T:
@@ -67,7 +90,7 @@ class Database:
                 return work(connection)
 
         with store_errors(self.url):
-            return _with_patience(once)
+            return _with_patience(once, was_there=True)
 
     def target_id(self, connection: sa.Connection, target: Target) -> int | None:
         """The number of a target; None where the database does not know it."""
@@ -121,20 +144,27 @@ def open_engine(url: str) -> sa.Engine:
     """An engine whose database has the tables of this schema; StoreError where that cannot be."""
     with store_errors(url):
         try:
-            engine = sa.create_engine(url)
+            address = sa.make_url(url)
+            name = address.drivername
+            engine = sa.create_engine(address.set(drivername=_DRIVERS.get(name, name)))
         except exc.ArgumentError as error:
             raise StoreError(
                 f"{shown(url)!r} is no address of a store: write a path, or an SQLAlchemy URL like "
-                "sqlite:////data/latency.db or postgresql+psycopg://user@host/name"
+                "sqlite:////data/latency.db or postgresql://user@host/name"
             ) from error
-        except ModuleNotFoundError as error:
+        except ImportError as error:  # also a driver that lacks its library
+            package = (error.name or "psycopg").partition(".")[0]
             raise StoreError(
-                f"the store {shown(url)} needs the driver package {error.name!r}: "
-                f"install it with `pip install {error.name}`"
+                f"the store {shown(url)} needs the driver package {package!r}: "
+                f"install it with `pip install {_EXTRAS.get(package, package)}`"
             ) from error
         if engine.dialect.name == "sqlite":
             _prepare_sqlite(engine)
-        _with_patience(lambda: _prepare(engine, url))
+        try:
+            _with_patience(lambda: _prepare(engine, url))
+        except BaseException:
+            engine.dispose()
+            raise
     return engine
 
 
@@ -205,41 +235,58 @@ def _version(connection: sa.Connection, url: str) -> int | None:
     return int(value)
 
 
-def _with_patience(work: Callable[[], T]) -> T:
+def _with_patience(work: Callable[[], T], was_there: bool = False) -> T:
     """Run ``work`` again while other processes hold the database or make the same rows.
 
     SQLite answers some collisions (switching to WAL, making the tables) at once instead of waiting,
-    and two processes may insert the same record; both are over when tried again.
+    and two processes may insert the same record; both are over when tried again. So is the restart
+    of a server, but one that never answered (``was_there``) is told of at once.
     """
     deadline = time.monotonic() + BUSY_S
     pause = 0.005
     while True:
         try:
             return work()
-        except (exc.IntegrityError, exc.OperationalError, exc.ProgrammingError) as error:
-            if not _passing(error) or time.monotonic() > deadline:
+        except exc.DBAPIError as error:
+            if not _passing(error, was_there) or time.monotonic() > deadline:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, 0.5)
 
 
-def _passing(error: exc.DBAPIError) -> bool:
-    words = str(error.orig).lower()
-    return isinstance(error, exc.IntegrityError) or any(
-        word in words for word in ("locked", "busy", "already exists", "deadlock", "serializ")
-    )
+def _passing(error: exc.DBAPIError, was_there: bool) -> bool:
+    """Whether trying again may help."""
+    if isinstance(error, exc.IntegrityError) or error.connection_invalidated:
+        return True
+    is_file = isinstance(error.orig, sqlite3.Error)
+    if was_there and not is_file and error.statement is None:
+        return True  # no connection to be had
+    signs: tuple[str, ...] = _IN_THE_WAY if is_file else _STARTING
+    words, state = str(error.orig).lower(), getattr(error.orig, "sqlstate", None) or ""
+    return state.startswith(_STATES) or any(sign in words for sign in signs)
 
 
 def insert_missing(
     connection: sa.Connection, table: sa.Table, key: str, rows: dict[bytes, dict[str, object]]
 ) -> list[bytes]:
-    """Insert the rows whose ``key`` is not there yet; the keys that were new."""
+    """Insert the rows whose ``key`` is not there yet; the keys that were new.
+
+    In the order of the keys: writers of the same rows then wait for each other in one order, and
+    neighbours in an index are written together.
+    """
     column = table.c[key]
+    ordered = sorted(rows)
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        statement = postgresql.insert(table).on_conflict_do_nothing().returning(column)
+        given = [rows[k] for k in ordered]
+        return [bytes(k) for k in connection.scalars(statement, given)] if given else []
     known: set[bytes] = set()
-    for part in chunks(list(rows)):
+    for part in chunks(ordered):
         query = sa.select(column).where(column.in_(part))
         known.update(bytes(k) for k in connection.scalars(query))
-    new = [k for k in rows if k not in known]
+    new = [k for k in ordered if k not in known]
     if new:
         connection.execute(sa.insert(table), [rows[k] for k in new])
     return new

@@ -146,7 +146,7 @@ def _check_payload(
     orphans: Orphans,
 ) -> list[IntegrityProblem]:
     from hybridlat.store import tables as t
-    from hybridlat.store.codec import unpacked
+    from hybridlat.store.codec import plain, unpacked
 
     where = f"record {key.hex()}"
     row = compact.pop(key, None)
@@ -161,10 +161,10 @@ def _check_payload(
         problems.append(IntegrityProblem(where, "it has no entry that a look-up would find"))
     else:
         target, kind, signature, latency, spread, failure = row
-        entry = (names.get(target), kind, signature.hex(), latency, spread, failure)
+        entry = (names.get(target), kind, signature.hex(), latency, spread, plain(failure or ""))
         holds = (
             str(record.target), t.KIND_CODES[record.kind], record.signature,
-            record.latency_us, record.spread_share, record.failure,
+            record.latency_us, record.spread_share, plain(record.failure or ""),
         )  # fmt: skip
         if entry != holds:
             problems.append(

@@ -34,7 +34,7 @@ class TargetStats:
 
     ``cells``, ``networks`` and ``layers`` count different things with a latency; ``records`` and
     ``failures`` count records; ``first`` and ``last`` are ISO 8601 times; ``bytes`` is the size of
-    the compressed records.
+    the compressed records, of more than 500 of a kind as 500 of them say.
     """
 
     target: Target

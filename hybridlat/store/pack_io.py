@@ -265,16 +265,18 @@ def _read(read: Callable[[object], T], row: object, where: str) -> T:
 
 
 def _loose_lines(path: Path) -> Iterator[Any]:
+    from hybridlat.schema import wire
+
     number = 0
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with opener(path, "rb") as lines:
             for line in lines:
                 number += 1
                 if line.strip():
-                    yield json.loads(line)
+                    yield wire.decode(line, object)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise StoreError(f"{path} cannot be read near line {number + 1}: {error}") from error
+        raise StoreError(f"{path} cannot be read near line {max(number, 1)}: {error}") from error
 
 
 def batches(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:

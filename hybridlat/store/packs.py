@@ -161,12 +161,14 @@ class PackLookup:
                 yield from parquet.read_rows(self.folder / name)
 
     def _lines(self, name: str) -> Iterator[Any]:
+        from hybridlat.schema import wire
+
         number = 0
         try:
-            with gzip.open(self.folder / name, "rt", encoding="utf-8") as lines:
+            with gzip.open(self.folder / name, "rb") as lines:
                 for line in lines:
                     number += 1
-                    yield json.loads(line)
+                    yield wire.decode(line, object)
         except (OSError, EOFError, zlib.error, ValueError) as error:
             raise self.damaged(f"{name} near line {number}", str(error)) from error
 

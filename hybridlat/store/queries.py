@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import Kind
+from hybridlat.schema.measurement import KINDS, Kind
 from hybridlat.schema.target import Target
 from hybridlat.store.database import Database, chunks
 from hybridlat.store.latencies import LatencyRow, TargetStats
@@ -22,18 +24,20 @@ from hybridlat.store.tables import (
 
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
+_WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
 
 
 def look_up(
     database: Database, target: Target, kind: Kind, keys: list[bytes]
 ) -> dict[bytes, list[LatencyRow]]:
     """(latency_us, spread_share, measured_at, failure) of every record of each key."""
-    rows_of: dict[bytes, list[LatencyRow]] = {}
     column = MEASUREMENT.c
-    with database.reading() as connection:
+
+    def work(connection: sa.Connection) -> dict[bytes, list[LatencyRow]]:
+        rows_of: dict[bytes, list[LatencyRow]] = {}
         target_id = database.target_id(connection, target)
         if target_id is None:
-            return {}
+            return rows_of
         for part in chunks(keys):
             query = sa.select(
                 column.signature,
@@ -48,7 +52,9 @@ def look_up(
             )
             for key, latency, spread, at, failure in connection.execute(query):
                 rows_of.setdefault(bytes(key), []).append((latency, spread, at, failure))
-    return rows_of
+        return rows_of
+
+    return database.read(work)
 
 
 def measurement_bodies(
@@ -56,42 +62,46 @@ def measurement_bodies(
 ) -> Iterator[bytes]:
     """Compressed JSON of records, by target, kind, signature and content."""
     column = MEASUREMENT.c
-    query = (
-        sa.select(column.id)
-        .join(TARGET, TARGET.c.id == column.target_id)
-        .order_by(TARGET.c.name, column.kind, column.signature, column.id)
-    )
-    if target is not None:
-        query = query.where(TARGET.c.name == str(target))
-    if kind is not None:
-        query = query.where(column.kind == KIND_CODES[kind])
-    if signature is not None:
-        query = query.where(column.signature == signature)
-    return _in_pages(database, query, PAYLOAD)
+    for target_id in _target_ids(database, target):
+        query = sa.select(column.id).where(column.target_id == target_id)
+        if kind is not None:
+            query = query.where(column.kind == KIND_CODES[kind])
+        if signature is not None:
+            query = query.where(column.signature == signature)
+        query = query.order_by(column.kind, column.signature, column.id)
+        yield from _in_pages(database, query, PAYLOAD)
 
 
 def recent_bodies(database: Database, target: Target, runs: int, each: int) -> Iterator[bytes]:
-    """Compressed JSON of good records of the newest ``runs`` minutes, ``each`` of a minute."""
+    """Compressed JSON of good records of the newest ``runs`` minutes, ``each`` of a minute.
+
+    Whole networks come first: they are few, and tell more of how the machine ran than cells do.
+    """
     column = MEASUREMENT.c
+    is_network = column.kind == KIND_CODES["network"]
     query = (
         sa.select(column.measured_at, column.id)
         .join(TARGET, TARGET.c.id == column.target_id)
         .where(TARGET.c.name == str(target), column.latency_us.is_not(None))
-        .order_by(column.measured_at.desc(), column.id)
+        .order_by(column.measured_at.desc(), is_network.desc(), column.id)
         .limit(_MOST_RECENT)
     )
-    chosen: dict[str, list[bytes]] = {}
-    with database.reading() as connection:
+
+    def work(connection: sa.Connection) -> list[bytes]:
+        chosen: dict[str, list[bytes]] = {}
         for measured_at, key in connection.execute(query):
             minute = chosen.setdefault(str(measured_at)[:16], [])
             if len(chosen) > runs:
                 break
             if len(minute) < each:
                 minute.append(bytes(key))
-        keys = [key for minute in chosen.values() for key in minute]
-        for part in chunks(keys):
+        bodies: list[bytes] = []
+        for part in chunks([key for minute in chosen.values() for key in minute]):
             wanted = sa.select(PAYLOAD.c.body).where(PAYLOAD.c.id.in_(part)).order_by(PAYLOAD.c.id)
-            yield from map(bytes, connection.scalars(wanted))
+            bodies += map(bytes, connection.scalars(wanted))
+        return bodies
+
+    yield from database.read(work)
 
 
 def revision(database: Database, target: Target) -> tuple[int, str]:
@@ -102,40 +112,38 @@ def revision(database: Database, target: Target) -> tuple[int, str]:
         .join(TARGET, TARGET.c.id == column.target_id)
         .where(TARGET.c.name == str(target))
     )
-    with database.reading() as connection:
-        count, last = connection.execute(query).one()
+    count, last = database.read(lambda connection: connection.execute(query).one())
     return int(count), str(last or "")
 
 
 def breakdown_bodies(database: Database, target: Target | None) -> Iterator[bytes]:
     """Compressed JSON of breakdowns, by target and content."""
     column = BREAKDOWN.c
-    query = (
-        sa.select(column.id)
-        .join(TARGET, TARGET.c.id == column.target_id)
-        .order_by(TARGET.c.name, column.id)
-    )
-    if target is not None:
-        query = query.where(TARGET.c.name == str(target))
-    return _in_pages(database, query, BREAKDOWN)
+    for target_id in _target_ids(database, target):
+        query = sa.select(column.id).where(column.target_id == target_id).order_by(column.id)
+        yield from _in_pages(database, query, BREAKDOWN)
 
 
 def _in_pages(database: Database, ids: sa.Select[bytes], table: sa.Table) -> Iterator[bytes]:
     # The ids first, then the bodies in pages, each its own transaction: whoever consumes slowly
     # or writes meanwhile holds nobody up.
-    with database.reading() as connection:
-        keys = [bytes(key) for key in connection.scalars(ids)]
+    keys = database.read(lambda connection: [bytes(key) for key in connection.scalars(ids)])
     for part in chunks(keys, _PAGE):
-        with database.reading() as connection:
-            query = sa.select(table.c.id, table.c.body).where(table.c.id.in_(part))
-            bodies = {bytes(key): bytes(body) for key, body in connection.execute(query)}
+        query = sa.select(table.c.id, table.c.body).where(table.c.id.in_(part))
+        rows = database.read(partial(_rows, query))
+        bodies = {bytes(key): bytes(body) for key, body in rows}
         yield from (bodies[key] for key in part if key in bodies)
+
+
+def _rows(query: sa.Select[Any], connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+    return connection.execute(query).all()
 
 
 def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
     """Text of each hash (hex) that has one."""
     column = SIGNATURE.c
-    with database.reading() as connection:
+
+    def work(connection: sa.Connection) -> dict[str, str]:
         return {
             bytes(key).hex(): text
             for part in chunks(keys)
@@ -144,49 +152,113 @@ def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
             )
         }
 
+    return database.read(work)
+
 
 def targets(database: Database) -> list[Target]:
     """All targets, sorted by name."""
-    with database.reading() as connection:
-        names = list(connection.scalars(sa.select(TARGET.c.name)))
+    return list(_numbered_targets(database).values())
+
+
+def _numbered_targets(database: Database) -> dict[int, Target]:
+    """The targets by their numbers, sorted by name here: databases sort text as they like."""
+    query = sa.select(TARGET.c.id, TARGET.c.name)
+    rows = database.read(lambda connection: connection.execute(query).all())
     try:
-        return sorted((Target.parse(str(name)) for name in names), key=str)
+        named = {int(number): Target.parse(str(name)) for number, name in rows}
     except TargetError as error:
         raise StoreError(f"the store is damaged: {error}") from error
+    return dict(sorted(named.items(), key=lambda item: str(item[1])))
+
+
+def _target_ids(database: Database, target: Target | None) -> list[int]:
+    named = _numbered_targets(database)
+    return [number for number, held in named.items() if target in (None, held)]
 
 
 def stats(database: Database) -> list[TargetStats]:
     """One row per target, sorted by name."""
     column = MEASUREMENT.c
-
-    def different(kind: Kind) -> sa.ColumnElement[int]:
-        good = sa.and_(column.kind == KIND_CODES[kind], column.latency_us.is_not(None))
-        return sa.func.count(sa.distinct(sa.case((good, column.signature))))
-
-    query = (
+    things = (
         sa.select(
-            TARGET.c.name,
-            different("cell"),
-            different("network"),
-            different("layer"),
-            sa.func.count(column.id),
-            sa.func.count(column.failure),
-            sa.func.min(sa.func.nullif(column.measured_at, "")),
-            sa.func.max(column.measured_at),
-            sa.func.coalesce(sa.func.sum(sa.func.length(PAYLOAD.c.body)), 0),
+            column.target_id,
+            column.kind,
+            sa.func.count().label("records"),
+            sa.func.count(column.latency_us).label("good"),
+            sa.func.min(sa.func.nullif(column.measured_at, "")).label("first"),
+            sa.func.max(column.measured_at).label("last"),
         )
-        .select_from(TARGET)
-        .outerjoin(MEASUREMENT, column.target_id == TARGET.c.id)
-        .outerjoin(PAYLOAD, PAYLOAD.c.id == column.id)
-        .group_by(TARGET.c.name)
-        .order_by(TARGET.c.name)
+        .group_by(column.target_id, column.kind, column.signature)
+        .subquery()
     )
-    with database.reading() as connection:
-        rows = connection.execute(query).all()
+    known = sa.case((things.c.good > 0, 1))
+    query = sa.select(
+        things.c.target_id,
+        things.c.kind,
+        sa.func.count(known),
+        sa.func.sum(things.c.records),
+        sa.func.sum(things.c.good),
+        sa.func.min(things.c.first),
+        sa.func.max(things.c.last),
+    ).group_by(things.c.target_id, things.c.kind)
+
+    def work(connection: sa.Connection) -> dict[int, list[_KindStats]]:
+        found: dict[int, list[_KindStats]] = {}
+        for number, kind, things, records, good, first, last in connection.execute(query):
+            size = _bytes(connection, number, kind, int(records))
+            row = _KindStats(kind, things, int(records), int(good), first or "", last or "", size)
+            found.setdefault(number, []).append(row)
+        return found
+
+    found = database.read(work)
     return [
-        TargetStats(
-            Target.parse(name), cells, networks, layers, records, failures, first or "",
-            last or "", int(size),
-        )
-        for name, cells, networks, layers, records, failures, first, last, size in rows
-    ]  # fmt: skip
+        _target_stats(target, found.get(number, []))
+        for number, target in _numbered_targets(database).items()
+    ]
+
+
+class _KindStats(NamedTuple):
+    """What there is of one kind of a target."""
+
+    kind: int
+    things: int
+    records: int
+    good: int
+    first: str
+    last: str
+    bytes: int
+
+
+def _target_stats(target: Target, rows: list[_KindStats]) -> TargetStats:
+    cells, networks, layers = (
+        sum(row.things for row in rows if row.kind == KIND_CODES[kind]) for kind in KINDS
+    )
+    records = sum(row.records for row in rows)
+    return TargetStats(
+        target,
+        cells,
+        networks,
+        layers,
+        records,
+        failures=records - sum(row.good for row in rows),
+        first=min((row.first for row in rows if row.first), default=""),
+        last=max((row.last for row in rows), default=""),
+        bytes=sum(row.bytes for row in rows),
+    )
+
+
+def _bytes(connection: sa.Connection, target_id: int, kind: int, records: int) -> int:
+    """The size of so many records, from some of them: those with the first hashes, a fair draw.
+
+    Reading all of a million takes a disk many seconds.
+    """
+    column = MEASUREMENT.c
+    some = (
+        sa.select(column.id)
+        .where(column.target_id == target_id, column.kind == kind)
+        .order_by(column.signature, column.id)
+        .limit(_WEIGHED)
+    )
+    weighed = sa.select(sa.func.count(), sa.func.sum(sa.func.length(PAYLOAD.c.body)))
+    count, total = connection.execute(weighed.where(PAYLOAD.c.id.in_(some))).one()
+    return round(int(total) / count * records) if count else 0

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat.errors import StoreError
-from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.address import without_password
+from hybridlat.schema.measurement import Breakdown, Kind, Measurement, id_of
 from hybridlat.schema.target import Target
 from hybridlat.store import codec
 from hybridlat.store.latencies import LatencyStats, TargetStats, aggregate
@@ -62,18 +63,20 @@ class Store:
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        records = {codec.key(m.id): m for m in measurements}
-        for record in records.values():
+        records: dict[bytes, Measurement] = {}
+        bodies: dict[bytes, dict[str, object]] = {}
+        for record in measurements:
             codec.refuse(record.problems(), "measurement")
+            text = record.text
+            key = codec.key(id_of(text))
+            records[key] = record
+            bodies[key] = {"id": key, "body": codec.packed(text)}
         if not records:
             return 0
         from hybridlat.store import tables as t
         from hybridlat.store.database import insert_missing
 
         database = self._opened()
-        bodies: dict[bytes, dict[str, object]] = {
-            key: {"id": key, "body": codec.packed(m.to_json())} for key, m in records.items()
-        }
 
         def work(connection: sa.Connection) -> int:
             new = insert_missing(connection, t.PAYLOAD, "id", bodies)
@@ -88,7 +91,7 @@ class Store:
                     "latency_us": m.latency_us,
                     "spread_share": m.spread_share,
                     "measured_at": m.measured_at[:40],
-                    "failure": m.failure,
+                    "failure": None if m.failure is None else codec.plain(m.failure),
                 }
                 for key, m in ((key, records[key]) for key in new)
             ]
@@ -109,14 +112,16 @@ class Store:
         from hybridlat.store.database import insert_missing
 
         database = self._opened()
-        bodies = {key: codec.packed(b.to_json()) for key, b in by_key.items()}
+        bodies = {key: codec.packed(b.text) for key, b in by_key.items()}
 
         def work(connection: sa.Connection) -> int:
+            targets = sorted({b.target for b in by_key.values()}, key=str)
+            ids = {target: database.made_target_id(connection, target) for target in targets}
             rows: dict[bytes, dict[str, object]] = {
                 key: {
                     "id": key,
-                    "target_id": database.made_target_id(connection, b.target),
-                    "network": b.network[:255],
+                    "target_id": ids[b.target],
+                    "network": codec.plain(b.network[:255]),
                     "body": bodies[key],
                 }
                 for key, b in by_key.items()
@@ -306,6 +311,11 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def address(self) -> str:
+        """The URL as it may be shown and kept: without a password."""
+        return without_password(self.url)
 
     @property
     def is_in_memory(self) -> bool:

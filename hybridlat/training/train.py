@@ -112,7 +112,8 @@ def train_target(
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         about = {tracking.KIND: "training", "target": str(wanted)}
         with tracker.run(f"train {wanted}", about) as kept:
-            kept.dataset(str(wanted), dataset.data_hash, opened.url)
+            size = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
+            kept.dataset(str(wanted), dataset.data_hash, opened.address, "training", size)
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)

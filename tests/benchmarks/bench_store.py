@@ -1,16 +1,20 @@
-"""How fast known cells are found: ``python tests/benchmarks/bench_store.py [--records 100000]``.
+"""How a large store does: ``bench_store.py [--records 1000000] [--url URL] [--file FILE]``.
 
-Prints times; asserts nothing, since they depend on the machine. Records have 60 samples each.
+Prints times; asserts nothing, since they depend on the machine. ``--url`` is an empty database; a
+SQLite file unless given, and ``--url postgresql`` a server of its own. Records have 60 samples,
+nine tenths of them are of one target; they are written to a file first, and imported from it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,64 +25,110 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import PackLookup
 
-TARGET = Target("fake", "fake-1.0", "fp32", 1)
+TARGETS = [Target("fake", "fake-1.0", "fp32", threads) for threads in range(1, 12)]
 
 
-def records(count: int, source: random.Random) -> list[Measurement]:
-    """Random records of different cells."""
-    return [
-        Measurement(
-            TARGET,
-            source.randbytes(16).hex(),
-            "cell",
-            source.uniform(1, 1000),
-            0.01,
-            (Visit(tuple(round(source.uniform(1, 1000), 3) for _ in range(60))),),
-            measured_at="2026-01-01T00:00:00Z",
-        )
-        for _ in range(count)
-    ]
+def record(source: random.Random) -> Measurement:
+    """A random record; one in four is a further one of a thing that was measured before."""
+    number = source.randrange(100_000_000) if source.random() < 0.75 else source.randrange(1000)
+    minute = source.randrange(60 * 24 * 365)
+    return Measurement(
+        TARGETS[0] if source.random() < 0.9 else source.choice(TARGETS),
+        f"{random.Random(number).getrandbits(128):032x}",
+        "cell",
+        source.uniform(1, 1000),
+        0.01,
+        tuple(
+            Visit(tuple(round(source.uniform(1, 1000), 3) for _ in range(20)), 1.0, process)
+            for process in range(3)
+        ),
+        protocol="twins-1",
+        environment={"engine": "onnxruntime 1.31", "cpu": "made up", "threads": "1"},
+        measured_at=f"2026-01-01T{minute // 60 % 24:02d}:{minute % 60:02d}:00Z",
+        labels={"network": f"network {source.randrange(1000)}"},
+    )
 
 
-def best_us(work: Callable[[], object], repeats: int = 7) -> float:
-    """Least time of several runs, in microseconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e6
+def written(path: Path, count: int) -> list[str]:
+    """Write so many records as lines of JSON; the hashes of some."""
+    source = random.Random(1)
+    hashes: set[str] = set()
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            made = record(source)
+            file.write(json.dumps(made.to_json()) + "\n")
+            if made.target == TARGETS[0] and len(hashes) < 20_000:
+                hashes.add(made.signature)
+    return sorted(hashes)
+
+
+@contextlib.contextmanager
+def empty(url: str | None, folder: Path) -> Iterator[str]:
+    """The address of a store that is not there yet."""
+    if url != "postgresql":
+        yield url or f"sqlite:///{folder / 'store.db'}"
+        return
+    from tests import postgres
+
+    with postgres.running() as server:
+        yield server.database()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """What one run takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def best_ms(work: Callable[[], object], repeats: int = 7) -> float:
+    """Least time of several runs, in milliseconds."""
+    return 1e3 * min(seconds(work) for _ in range(repeats))
 
 
 def main() -> None:
-    """Fill a store, then look up ever more of it, and do the same with a pack of 5,000."""
+    """Import, look up, count, and add a little more; then open a pack of 5,000."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
-    count = parser.parse_args().records
-    source = random.Random(1)
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.db") as store:
-        hashes: list[str] = []
-        start = time.perf_counter()
-        for _ in range(count // 1000):
-            part = records(1000, source)
-            hashes += [r.signature for r in part]
-            store.add(part)
-        spent = time.perf_counter() - start
-        print(f"write, 1000 a transaction   {spent / len(hashes) * 1e6:8.1f} us a record")
-        one = [records(1, source) for _ in range(100)]
-        start = time.perf_counter()
-        for part in one:
-            store.add(part)
-        print(f"write, 1 a transaction      {(time.perf_counter() - start) * 1e4:8.1f} us a record")
-        for number in (1, 16, 60, 300, 5000):
-            asked = source.sample(hashes, number)
-            took = best_us(partial(store.latencies, TARGET, asked))
-            print(f"look up {number:5d} of {len(hashes):8d}   {took / number:8.1f} us a key")
-        with Store(Path(folder) / "small.db") as small:
-            small.add(records(5000, source))
-            pack = small.export(Path(folder) / "packs")[0]
-        took = best_us(lambda: PackLookup(pack).latencies(TARGET, hashes[:300]))
-        print(f"open a pack of 5000         {took / 1e3:8.2f} ms")
+    parser.add_argument("--url")
+    parser.add_argument("--file", type=Path, help="records that an earlier call wrote, or will")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = given.file or folder / "records.jsonl"
+        known = file.with_suffix(".hashes")
+        if not file.exists():
+            known.write_text("\n".join(written(file, given.records)))
+        hashes = known.read_text().split()
+        with empty(given.url, folder) as url, Store(url) as store:
+            judge(store, file, hashes)
+        with Store(folder / "small.db") as small:
+            source = random.Random(2)
+            small.add(record(source) for _ in range(5000))
+            pack = small.export(folder / "packs", TARGETS[0])[0]
+        took = best_ms(lambda: PackLookup(pack).latencies(TARGETS[0], hashes[:300]))
+        print(f"open a pack of 4500           {took:9.2f} ms")
+
+
+def judge(store: Store, file: Path, hashes: list[str]) -> None:
+    """Print what everything takes with the records of ``file`` in the store."""
+    source = random.Random(3)
+    start = time.perf_counter()
+    counts = store.import_(file)
+    spent = time.perf_counter() - start
+    print(f"import {counts.measurements:9d} records      {counts.read / spent:9.0f} a second")
+    for number in (1, 60, 300, 5000):
+        asked = source.sample(hashes, number)
+        cold = 1e3 * seconds(partial(store.latencies, TARGETS[0], asked))
+        warm = best_ms(partial(store.latencies, TARGETS[0], asked))
+        print(f"look up {number:5d} cells           {warm:9.2f} ms   (first time {cold:.2f})")
+    for what, work in (("stats", store.stats), ("revision", partial(store.revision, TARGETS[0])),
+                       ("recent", partial(store.recent, TARGETS[0]))):  # fmt: skip
+        first = 1e3 * seconds(work)
+        print(f"{what:<27}   {best_ms(work, 3):9.0f} ms   (first time {first:.0f})")
+    one = [[record(source)] for _ in range(100)]
+    took = 1e3 * seconds(lambda: [store.add(part) for part in one]) / len(one)
+    print(f"add a record                  {took:9.2f} ms")
 
 
 if __name__ == "__main__":

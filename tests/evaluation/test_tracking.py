@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from hybridlat.errors import MissingExtra
-from hybridlat.evaluation import evaluate, overview, tracking
+from hybridlat.evaluation import evaluate, overview, saved_views, tracking
 from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -97,12 +98,17 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
         assert run.info.run_name == f"{row.target} · {row.regime} · {row.method}"
         assert run.info.status == "FINISHED"
         assert "mlflow.parentRunId" not in run.data.tags
-        assert run.data.metrics["rmspe"] == pytest.approx(row.score.rmspe)
-        assert run.data.metrics["answered_share"] == row.answered_share
+        assert run.data.metrics["rmspe"] == pytest.approx(row.score.rmspe, rel=1e-3)
+        assert run.data.metrics["answered_share"] == pytest.approx(row.answered_share, rel=1e-3)
         assert {"git_commit", "target", "regime", "method", "protocol"} <= set(run.data.params)
         [data] = run.inputs.dataset_inputs
         assert data.dataset.name == row.target
         assert data.dataset.digest == evaluation.reports[0].data_hash[:36]
+        assert json.loads(data.dataset.profile)["networks"] == 14
+        assert [(tag.key, tag.value) for tag in data.tags] == [
+            ("mlflow.data.context", "evaluation")
+        ]
+        assert run.data.tags["newest"] == "yes"
     own = next(r for r in evaluation.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
     names = {item.path for item in client.list_artifacts(own.mlflow_run)}
     assert names == {
@@ -116,6 +122,7 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
 
 def assert_the_page_opens_on_the_figures(client: Any, evaluation: evaluate.Evaluation) -> None:
     experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
+    assert_views_show_what_is_kept(client, experiment)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     lines = experiment.tags["mlflow.note.content"].splitlines()
     shown = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
@@ -130,6 +137,42 @@ def assert_the_page_opens_on_the_figures(client: Any, evaluation: evaluate.Evalu
     assert any("(roofline)" in line[3] for line in shown)
 
 
+def assert_views_show_what_is_kept(client: Any, experiment: Any) -> None:
+    number = experiment.experiment_id
+    first_line = experiment.tags["mlflow.note.content"].splitlines()[0]
+    for view in saved_views.VIEWS:
+        assert view.link(number) in first_line
+        kept = json.loads(experiment.tags[view.tag])
+        state = json.loads(kept["state"])
+        assert kept["name"] == view.name
+        if view is saved_views.CHAMPIONS:
+            continue
+        runs = client.search_runs([number], state["searchFilter"])
+        assert runs
+        for kind, name, _ in view.columns:
+            assert any(name in getattr(run.data, kind) for run in runs), name
+        for chart in view.charts:
+            assert any(chart in run.data.metrics for run in runs), chart
+
+
+def test_views_that_somebody_changed_stay(tracked: str) -> None:
+    tracking.open_tracker(tracked)
+    client = client_of(tracked)
+    number = client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id
+    client.set_experiment_tag(number, saved_views.FIGURES.tag, "theirs")
+    tracking.open_tracker(tracked)
+    assert client.get_experiment(number).tags[saved_views.FIGURES.tag] == "theirs"
+
+
+def test_where_the_figures_are_seen(tracked: str) -> None:
+    tracker = tracking.open_tracker(tracked)
+    assert "workflowType=machine_learning" in tracker.page()
+    assert f"mlflow ui --backend-store-uri {tracker.uri}" in tracker.page()
+    tracker.uri = "https://tracking.example/"
+    assert tracker.page().startswith("https://tracking.example/#/experiments/")
+    assert tracking.Tracker().page() == ""
+
+
 def test_the_newest_run_of_each_kind_is_what_counts(tracked: str) -> None:
     tracker = tracking.open_tracker(tracked)
     for regime, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
@@ -142,6 +185,17 @@ def test_the_newest_run_of_each_kind_is_what_counts(tracked: str) -> None:
         kept.tags["regime"]: kept.metrics for kept in tracker.latest("evaluation", ["regime"])
     }
     assert newest == {"a": {"rmspe": 3.0}, "b": {"rmspe": 2.0}}
+    for _ in range(2):  # the second time there is nothing to do
+        tracker.mark_newest("evaluation", ["regime"])
+        marks = {
+            run.data.metrics["rmspe"]: run.data.tags.get("newest") for run in runs_kept(tracked)
+        }
+        assert marks == {1.0: "no", 2.0: "yes", 3.0: "yes", 9.0: None}
+    colours = {
+        run.data.metrics["rmspe"]: run.data.tags.get("mlflow.runColor")
+        for run in runs_kept(tracked)
+    }
+    assert colours[1.0] == colours[3.0] != colours[2.0]
 
 
 def test_a_long_overview_says_what_it_leaves_out() -> None:

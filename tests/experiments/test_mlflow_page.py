@@ -42,16 +42,21 @@ def test_old_and_new_champion_are_compared(script: ModuleType) -> None:
 
 
 @slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
+@pytest.mark.skipif(
+    None in (shutil.which("chromium"), shutil.which("chromedriver")),
+    reason="there is no chromium with its driver",
+)
 def test_the_page_shows_runs_and_their_comparison(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed")
+    pytest.importorskip("selenium", reason="selenium is not installed")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     tracker = tracking.open_tracker(url)
+    training = {"kind": "training", "target": "made/maker-1.0/fp32/1t"}
     for error in (3.5, 3.1):
-        with tracker.run("train made/maker-1.0/fp32/1t") as kept:
+        with tracker.run("train made/maker-1.0/fp32/1t", training) as kept:
             kept.parameters({"networks": 14})
             kept.metrics({"held_out_rmspe": error, "champion_rmspe": 3.5})
     for method, error in (("hybridlat", 3.1), ("roofline", 9.0)):
@@ -59,14 +64,13 @@ def test_the_page_shows_runs_and_their_comparison(
         tags = {"kind": "evaluation", **what}
         with tracker.run(" · ".join(what.values()), tags) as kept:
             kept.metrics({"rmspe": error, "coverage": 0.9, "noise_floor": 1.0, "networks": 14})
+    tracker.mark_newest("evaluation", list(what))
     tracker.describe(overview.overview(tracker.latest("evaluation", list(what))))
     browser = shutil.which("chromium")
     assert browser is not None
     pictures = script.take(tracking.tracking_uri(url), browser, tmp_path)
-    assert [p.name for p in pictures] == [
-        "mlflow_runs.png",
-        "mlflow_charts.png",
-        "mlflow_compare.png",
-    ]
+    assert [p.stem for p in pictures] == [
+        "mlflow_figures", "mlflow_targets", "mlflow_champions", "mlflow_bare", "mlflow_compare"
+    ]  # fmt: skip
     for picture in pictures:
         assert picture.read_bytes().startswith(b"\x89PNG")

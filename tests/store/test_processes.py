@@ -19,8 +19,8 @@ WRITER = """
 import sys
 from hybridlat.store import Store
 from tests.store.records import HASHES, TEXTS, measured
-path, name, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with Store(path) as store:
+url, name, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with Store(url) as store:
     for i in range(count):
         store.add_signatures(TEXTS)
         store.add([measured(HASHES[j], 1.0 + name + i / 1e4) for j in range(3)])
@@ -29,9 +29,9 @@ with Store(path) as store:
 """
 
 
-def writer(path: Path, name: int, count: int) -> subprocess.Popen[str]:
+def writer(url: str, name: int, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(name), str(count)],
+        [sys.executable, "-c", WRITER, url, str(name), str(count)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -39,13 +39,12 @@ def writer(path: Path, name: int, count: int) -> subprocess.Popen[str]:
     )
 
 
-def test_eight_processes_write_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    writers = [writer(path, name, 15) for name in range(8)]
+def test_eight_processes_write_at_once(url: str) -> None:
+    writers = [writer(url, name, 15) for name in range(8)]
     for process in writers:
         _, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
-    with Store(path) as store:
+    with Store(url) as store:
         assert store.check() == []
         known = store.latencies(TARGET, HASHES)
         assert [known[h].records for h in HASHES[:3]] == [8 * 15 + 1, 8 * 15, 8 * 15]
@@ -53,10 +52,9 @@ def test_eight_processes_write_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_process_loses_at_most_the_transaction_in_flight(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
+def test_a_killed_process_loses_at_most_the_transaction_in_flight(url: str) -> None:
     for round_ in range(3):
-        process = writer(path, round_, 100_000)
+        process = writer(url, round_, 100_000)
         assert process.stdout is not None
         confirmed = -1
         for line in process.stdout:
@@ -70,7 +68,7 @@ def test_a_killed_process_loses_at_most_the_transaction_in_flight(tmp_path: Path
         process.stdout.close()
         assert process.stderr is not None
         process.stderr.close()
-        with Store(path) as store:
+        with Store(url) as store:
             assert store.check() == []
             mine = {
                 h: [m for m in store.measurements(TARGET, "cell", h) if is_of(m.latency_us, round_)]

@@ -10,12 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.store import LatencyStats, Store, default_url
+from hybridlat.store import LatencyStats, Store, database, default_url
+from hybridlat.store.tables import META, METADATA
+from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
 
@@ -25,10 +28,21 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "store.db"
 
 
-@given(st.lists(measurements(), max_size=6), st.lists(breakdowns, max_size=3))
-@settings(max_examples=40)
-def test_round_trip(records: list[Measurement], items: list[Breakdown]) -> None:
-    with Store("sqlite://") as store:
+def empty(url: str) -> None:
+    """Make the store's tables, or take out what is in them."""
+    engine = database.open_engine(url)
+    with engine.begin() as connection:
+        for table in METADATA.sorted_tables:
+            if table is not META:
+                connection.execute(table.delete())
+    engine.dispose()
+
+
+@given(records=st.lists(measurements(), max_size=6), items=st.lists(breakdowns, max_size=3))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_round_trip(url: str, records: list[Measurement], items: list[Breakdown]) -> None:
+    empty(url)
+    with Store(url) as store:
         assert store.add([*records, *records]) == len({r.id for r in records})
         assert store.add(records) == 0
         store.add_breakdowns(items)
@@ -63,8 +77,7 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
         assert again.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(10.0, 0.01, 1)}
 
 
-def test_the_median_of_good_records_wins(path: Path) -> None:
-    store = Store(path)
+def test_the_median_of_good_records_wins(store: Store) -> None:
     store.add([measured(latency_us=v, spread_share=0.001) for v in (10.0, 30.0, 11.0)])
     store.add([measured(latency_us=None, failure="crashed")])
     known = store.latencies(TARGET, [HASHES[0]])[HASHES[0]]
@@ -72,16 +85,15 @@ def test_the_median_of_good_records_wins(path: Path) -> None:
     assert known.spread_share == pytest.approx(11.2694 / 11.0 / 3**0.5, rel=1e-3)
 
 
-def test_only_failures_give_the_newest_reason(path: Path) -> None:
-    store = Store(path)
+def test_only_failures_give_the_newest_reason(store: Store) -> None:
     for day in (1, 3, 2):
         at = f"2026-01-0{day}T00:00:00Z"
         store.add([measured(latency_us=None, failure=f"day {day}", measured_at=at)])
     assert store.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(None, 0.0, 0, "day 3")}
 
 
-def test_targets_and_kinds_are_apart(path: Path) -> None:
-    store = filled(Store(path))
+def test_targets_and_kinds_are_apart(store: Store) -> None:
+    filled(store)
     assert store.targets() == [TARGET, OTHER]
     known = store.latencies(TARGET, HASHES)
     assert {h: k.latency_us for h, k in known.items()} == {
@@ -93,8 +105,8 @@ def test_targets_and_kinds_are_apart(path: Path) -> None:
     assert store.signature_texts(["0" * 32, *HASHES]) == TEXTS
 
 
-def test_stats(path: Path) -> None:
-    first, second = filled(Store(path)).stats()
+def test_stats(store: Store) -> None:
+    first, second = filled(store).stats()
     assert (first.target, first.cells, first.networks, first.layers) == (TARGET, 2, 1, 1)
     assert (first.records, first.failures) == (6, 1)
     assert (first.first, first.last) == ("2026-01-02T03:04:05Z", "2026-02-02T00:00:00Z")
@@ -102,17 +114,16 @@ def test_stats(path: Path) -> None:
     assert (second.target, second.cells, second.records) == (OTHER, 1, 1)
 
 
-def test_the_cache_keeps_the_first_text(path: Path) -> None:
-    with Store(path) as store:
+def test_the_cache_keeps_the_first_text(url: str) -> None:
+    with Store(url) as store:
         store.cache_put("key", "text")
         store.cache_put("key", "other")
         store.cache_put("", "")
-    with Store(path) as store:
+    with Store(url) as store:
         assert [store.cache_get(k) for k in ("key", "", "no")] == ["text", "", None]
 
 
-def test_unsound_records_are_refused(path: Path) -> None:
-    store = Store(path)
+def test_unsound_records_are_refused(store: Store) -> None:
     for record in (
         measured(latency_us=-1.0),
         measured(latency_us=float("nan")),
@@ -153,21 +164,17 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: str, named: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_newer_schema_is_refused(path: Path) -> None:
-    filled(Store(path)).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE hybridlat_meta SET value = '7' WHERE name = 'schema'")
-    connection.close()
+def test_a_newer_schema_is_refused(url: str, execute: Execute) -> None:
+    filled(Store(url)).close()
+    execute("UPDATE hybridlat_meta SET value = '7' WHERE name = 'schema'")
     with pytest.raises(StoreError, match=r"schema 7, newer than schema 1 .* upgrade"):
-        Store(path).latencies(TARGET, HASHES)
+        Store(url).latencies(TARGET, HASHES)
 
 
-def test_an_older_schema_is_brought_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sqlalchemy as sa
-
-    from hybridlat.store import database
-
-    filled(Store(path)).close()
+def test_an_older_schema_is_brought_up(
+    url: str, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(Store(url)).close()
 
     def step(connection: sa.Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE target ADD COLUMN note TEXT")
@@ -175,12 +182,10 @@ def test_an_older_schema_is_brought_up(path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(database, "SCHEMA", 2)
     monkeypatch.setattr(database, "MIGRATIONS", [step])
     for _ in range(2):  # the second time there is nothing to do
-        with Store(path) as store:
+        with Store(url) as store:
             assert len(store.latencies(TARGET, HASHES)) == 3
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT note FROM target").fetchall() == [(None,), (None,)]
-        assert connection.execute("SELECT value FROM hybridlat_meta").fetchall() == [("2",)]
-    connection.close()
+    assert execute("SELECT note FROM target") == [(None,), (None,)]
+    assert execute("SELECT value FROM hybridlat_meta") == [("2",)]
 
 
 def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -212,8 +217,8 @@ def test_importing_and_asking_an_absent_store_loads_no_database(tmp_path: Path) 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_opens_its_own_connection(path: Path) -> None:
-    store = filled(Store(path))
+def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
+    filled(store)
     child = os.fork()
     if child == 0:
         code = 1
@@ -226,42 +231,36 @@ def test_a_forked_process_opens_its_own_connection(path: Path) -> None:
     assert store.latencies(TARGET, HASHES)[HASHES[0]].records == 3
 
 
-def damage(path: Path, sql: str, *values: object) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(sql, values)
-    connection.close()
-
-
 @pytest.mark.parametrize(
     ("sql", "where", "problem"),
     [
         ("UPDATE signature SET text = text || 'x'", "signature", "hashes to"),
         ("UPDATE signature SET text = 'x'", "signature", "cannot be read"),
         ("DELETE FROM signature", "cell records", "have no text"),
-        ("UPDATE payload SET body = x'00'", "record", "cannot be unpacked"),
+        ("UPDATE payload SET body = :zeros", "record", "cannot be unpacked"),
         ("UPDATE measurement SET latency_us = 1", "record", "differs from the record"),
         ("UPDATE measurement SET target_id = 77", "record", "differs from the record"),
         ("DELETE FROM measurement", "record", "look-up would find"),
         ("DELETE FROM payload", "record", "raw samples are missing"),
-        ("UPDATE breakdown SET body = x'00'", "breakdown", "cannot be unpacked"),
-        ("UPDATE breakdown SET id = zeroblob(16)", "breakdown", "hashes to"),
+        ("UPDATE breakdown SET body = :zeros", "breakdown", "cannot be unpacked"),
+        ("UPDATE breakdown SET id = :zeros", "breakdown", "hashes to"),
     ],
 )
-def test_check_finds_damage(path: Path, sql: str, where: str, problem: str) -> None:
-    with filled(Store(path)) as store:
+def test_check_finds_damage(url: str, execute: Execute, sql: str, where: str, problem: str) -> None:
+    with filled(Store(url)) as store:
         assert store.check() == []
-    damage(path, sql)
-    with Store(path) as store:
+    execute(sql, **({"zeros": bytes(16)} if ":zeros" in sql else {}))
+    with Store(url) as store:
         problems = store.check()
     assert any(f.where.startswith(where) and problem in f.problem for f in problems), problems
 
 
-def test_check_doubts_impossible_samples(path: Path) -> None:
+def test_check_doubts_impossible_samples(store: Store) -> None:
     from dataclasses import replace
 
     from hybridlat.schema.measurement import Visit
 
-    store = filled(Store(path))
+    filled(store)
     store.add([replace(measured(), visits=(Visit((-1.0, 20.0)),))])
     store.add([replace(measured(), visits=(Visit((5.0, 6.0)),))])
     problems = {f.problem for f in store.check()}
@@ -271,10 +270,10 @@ def test_check_doubts_impossible_samples(path: Path) -> None:
     }
 
 
-def test_a_damaged_record_is_a_store_error(path: Path) -> None:
-    filled(Store(path)).close()
-    damage(path, "UPDATE payload SET body = x'00'")
-    with Store(path) as store, pytest.raises(StoreError, match="damaged"):
+def test_a_damaged_record_is_a_store_error(url: str, execute: Execute) -> None:
+    filled(Store(url)).close()
+    execute("UPDATE payload SET body = :zeros", zeros=bytes(16))
+    with Store(url) as store, pytest.raises(StoreError, match="damaged"):
         list(store.measurements())
 
 

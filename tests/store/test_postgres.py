@@ -1,0 +1,149 @@
+"""What only a server does: it goes away and comes back, has roles, and needs a driver."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridlat.errors import StoreError
+from hybridlat.schema.measurement import Breakdown
+from hybridlat.store import Store, database
+from tests import postgres
+from tests.store.records import HASHES, TARGET, TEXTS, filled, measured
+from tests.store.test_processes import writer
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "shared-store.md"
+
+
+@pytest.fixture
+def store(server: postgres.Server) -> Iterator[Store]:
+    with Store(server.database()) as opened:
+        yield opened
+
+
+def restart(server: postgres.Server, mode: str) -> None:
+    server.stop(mode)
+    time.sleep(0.3)
+    server.start()
+
+
+def test_a_restart_in_the_middle_loses_and_doubles_nothing(
+    server: postgres.Server, store: Store
+) -> None:
+    filled(store)
+    rounds, names = 60, range(4)
+    writers = [writer(store.url, name, rounds) for name in names]
+    for process in writers:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+    for mode in ("immediate", "fast"):
+        restarting = threading.Thread(target=restart, args=(server, mode))
+        restarting.start()
+        is_over = False
+        while not is_over:
+            is_over = not restarting.is_alive()  # once more after it is
+            assert store.latencies(TARGET, [HASHES[1]])[HASHES[1]].latency_us is not None
+            assert len(list(store.breakdowns())) == 1
+    for process in writers:
+        said, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        assert said.split()[-1] == str(rounds - 1)
+    assert store.check() == []
+    found = [m.latency_us for m in store.measurements(TARGET, "cell", HASHES[1])]
+    written = [1.0 + name + i / 1e4 for name in names for i in range(rounds)]
+    assert sorted(v for v in found if v is not None) == sorted([*written, 20.0])
+
+
+def test_a_server_that_stays_away_is_one_sentence(
+    server: postgres.Server, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    monkeypatch.setattr(database, "BUSY_S", 0.2)
+    server.stop()
+    try:
+        with pytest.raises(StoreError, match="cannot be used") as caught:
+            store.latencies(TARGET, HASHES)
+        assert "\n" not in str(caught.value)
+        with Store(store.url) as other, pytest.raises(StoreError, match="cannot be used"):
+            other.add([measured()])
+    finally:
+        server.start()
+    assert len(store.latencies(TARGET, HASHES)) == 3
+
+
+def test_one_that_never_answered_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store(f"postgresql://user:secret@/none?host={tmp_path}").targets()
+
+
+def test_without_the_driver_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for scheme in ("postgresql+psycopg", "postgresql", "postgres"):
+        with pytest.raises(StoreError, match=r'pip install "hybridlat\[postgres\]"') as caught:
+            Store(f"{scheme}://user:secret@host/db").targets()
+        assert "secret" not in str(caught.value)
+
+
+def test_short_schemes_are_the_same_store(server: postgres.Server, store: Store) -> None:
+    filled(store)
+    short = store.url.replace("postgresql+psycopg", "postgres")
+    with Store(short) as same:
+        assert same.stats() == store.stats()
+
+
+def test_texts_that_the_server_does_not_take(store: Store) -> None:
+    """It keeps no NUL in texts; the records themselves are bytes and stay as they are."""
+    failed = measured(latency_us=None, failure="a\0b")
+    store.add_signatures(TEXTS)
+    store.add([failed])
+    store.add_breakdowns([Breakdown(TARGET, "n\0", HASHES[3], ((HASHES[0], 1),))])
+    assert list(store.measurements()) == [failed]
+    assert store.latencies(TARGET, HASHES)[HASHES[0]].failure == "a\N{REPLACEMENT CHARACTER}b"
+    assert store.check() == []
+
+
+def test_both_databases_export_the_same_bytes(store: Store, tmp_path: Path) -> None:
+    exported = []
+    with Store(tmp_path / "store.db") as other:
+        for i, one in enumerate((store, other)):
+            packs = filled(one).export(tmp_path / str(i))
+            files = [f for pack in packs for f in pack.iterdir()]
+            exported.append({f"{f.parent.name}/{f.name}": f.read_bytes() for f in files})
+    assert exported[0] == exported[1]
+    assert len(exported[0]) > 5
+
+
+def test_the_statements_of_the_page_make_a_store_of_a_team(server: postgres.Server) -> None:
+    blocks = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    by_administrator, by_owner = (_statements(block) for block in blocks)
+    server.execute(*by_administrator)
+    with Store(server.url("latencies", "hybridlat")) as owned:
+        filled(owned)
+    server.execute(*by_owner, database="latencies", user="hybridlat")
+    with Store(server.url("latencies", "alice")) as store:
+        store.add_signatures(TEXTS)
+        assert store.add([measured(latency_us=77.0)]) == 1
+        store.cache_put("a/1", "text")
+        assert store.cache_sweep(max_bytes=0).dropped == 1
+        assert store.check() == []
+    with pytest.raises(Exception, match="permission denied"):
+        server.execute("DELETE FROM payload", database="latencies", user="alice")
+    with Store(server.url("latencies", "report")) as store:
+        assert store.latencies(TARGET, HASHES)[HASHES[0]].records == 3
+        assert store.stats()
+        with pytest.raises(StoreError, match="permission denied"):
+            store.add([measured(latency_us=78.0)])
+
+
+def _statements(block: str) -> list[str]:
+    return [statement for part in block.split(";") if (statement := part.strip())]
