@@ -156,8 +156,6 @@ def _task(
         cells = {h: read(texts[h], ops[h][:60]) for h in wanted}
         asked = MeasureRequest(file.label, network, cells, whole and place == 0)
         if not asked.is_empty:
-            units.append(
-                Unit(str(target), right, (asked,), request.settings, request.remeasure)
-            )
+            units.append(Unit(str(target), right, (asked,), request.settings, request.remeasure))
     met.update((str(right), h) for h in hashes)
     return _Task(file, network, partition, right, len(have), units)

@@ -43,7 +43,8 @@ def onboard_fleet(
         try:
             return measure_lessons(
                 FarBackend(target, fleet.lower), FleetMeasurer(fleet, target), budget_s,
-                store=store, nets=nets, seed=options.seed, on_message=on_message,
+                store=store, nets=nets, device=options.device, seed=options.seed,
+                on_message=on_message,
             )  # fmt: skip
         except HybridlatError as error:
             return error

@@ -1,4 +1,4 @@
-"""Real sshds on the loopback address, as the test's own user: each a board with a folder of its own.
+"""Real sshds on the loopback address, as the test's own user: each a board with its own folder.
 
 None has an SFTP subsystem, as small images have none; a stand-in for trtexec is on their path.
 """

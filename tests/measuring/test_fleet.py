@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,9 +18,9 @@ from hybridlat.measuring.fleet.fleet import shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.fakes.fake_backend import SLEEP_VARIABLE
 from tests.networks import classifier
 
 pytestmark = pytest.mark.skipif(
@@ -33,11 +32,10 @@ QUICK = MeasurementConfig(
 )
 
 
-@pytest.fixture
-def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Six networks, of which two share nearly all cells."""
-    monkeypatch.setenv(SLEEP_VARIABLE, "0.002")
-    paths = [tmp_path / f"net{place}.onnx" for place in range(6)]
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Five networks, of which two share nearly all cells."""
+    paths = [tmp_path_factory.mktemp("nets") / f"net{place}.onnx" for place in range(5)]
     for place, path in enumerate(paths):
         network = classifier(8 * max(place, 1), classes=10 + place)
         path.write_bytes(to_onnx(network, seed=1))
@@ -55,10 +53,10 @@ def fleet_file(folder: Path, count: int, more: str = "") -> Path:
     return path
 
 
-def known(store: Store) -> dict[tuple[str, ...], float]:
+def known(records: Iterable[Measurement]) -> dict[tuple[str, ...], float]:
     """The latency of everything recorded of networks, by what it is; each is there once."""
     found: dict[tuple[str, ...], float] = {}
-    for record in store.measurements():
+    for record in records:
         if not record.labels.get("role"):
             key = (str(record.target), record.kind, record.signature, record.labels["network"])
             assert key not in found and record.latency_us is not None
@@ -66,13 +64,16 @@ def known(store: Store) -> dict[tuple[str, ...], float]:
     return found
 
 
-def alone(nets: list[Path], folder: Path) -> dict[tuple[str, ...], float]:
+@pytest.fixture(scope="module")
+def alone(
+    nets: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, ...], float]:
     """The same by one device."""
-    url = str(folder / "alone.db")
+    url = str(tmp_path_factory.mktemp("alone") / "s.db")
     with Predictor(TARGET, store=url, settings=QUICK) as predictor:
         for path in nets:
             predictor.measure(path)
-        return known(predictor.store)
+        return known(predictor.store.measurements())
 
 
 class Killer:
@@ -99,7 +100,7 @@ def pids_of(fleet: Fleet) -> dict[str, int]:
 
 
 def test_three_devices_one_of_them_killed_measure_what_one_does(
-    nets: list[Path], tmp_path: Path
+    nets: list[Path], alone: dict[tuple[str, ...], float], tmp_path: Path
 ) -> None:
     killer = Killer()
     request = FleetRequest(nets, settings=QUICK)
@@ -111,11 +112,10 @@ def test_three_devices_one_of_them_killed_measure_what_one_does(
             again = measure_on_fleet(request, fleet, store)
         assert killer.killed
         assert report.problems == () and not any(one.failures for one in report.reports)
-        found = known(store)
+        found = known(store.measurements())
         assert len(list(store.breakdowns())) == len(nets)
-    expected = alone(nets, tmp_path)
-    assert found.keys() == expected.keys()
-    assert found == pytest.approx(expected, rel=0.05)
+    assert found.keys() == alone.keys()
+    assert found == pytest.approx(alone, rel=0.05)
     devices = {one.name: one for one in report.devices}
     assert sum(d.cells + d.networks for d in devices.values()) == len(found)
     assert sum(d.cells > 0 for d in devices.values()) >= 2
@@ -128,12 +128,14 @@ def test_three_devices_one_of_them_killed_measure_what_one_does(
     assert all(one.sum_of_cells_us for one in report.reports)
 
 
-def on_dask(nets: list[Path], folder: Path, said: list[str], **options: Any) -> FleetReport:
+def on_dask(
+    nets: list[Path], folder: Path, said: list[str], resources: Mapping[str, int]
+) -> tuple[FleetReport, list[Measurement]]:
     """Measured by workers of somebody's Dask cluster, into a store that they cannot see."""
     distributed = importlib.import_module("distributed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None,
-        local_directory=str(folder), **options,
+        local_directory=str(folder), resources=resources,
     ) as cluster:  # fmt: skip
         head = f'scheduler = "{cluster.scheduler_address}"\npatience_s = 2\n\n'
         text = f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n'
@@ -141,28 +143,27 @@ def on_dask(nets: list[Path], folder: Path, said: list[str], **options: Any) -> 
         file = read_fleet(folder / "fleet.toml")
         with Store("sqlite://") as store, Fleet(file, None, said.append) as fleet:
             report = measure_on_fleet(FleetRequest(nets, settings=QUICK), fleet, store)
-            if not report.problems:
-                found = known(store)
-                assert found.keys() == alone(nets, folder).keys()
-                # One entry cost and one pace at least, from the workers themselves.
-                assert {r.labels.get("role") for r in store.measurements()} >= {"reference"}
-    return report
+            return report, list(store.measurements())
 
 
-def test_workers_of_dask_with_the_resource_measure(nets: list[Path], tmp_path: Path) -> None:
-    said: list[str] = []
-    report = on_dask(nets, tmp_path, said, resources={TARGET: 1})
+def test_workers_of_dask_with_the_resource_measure(
+    nets: list[Path], alone: dict[tuple[str, ...], float], tmp_path: Path
+) -> None:
+    report, records = on_dask(nets, tmp_path, [], {TARGET: 1})
     assert report.problems == ()
     assert len(report.devices) == 2 and all(device.cells for device in report.devices)
+    assert known(records) == pytest.approx(alone, rel=0.05)
+    # The pace of the machine, from the workers themselves.
+    assert {record.labels.get("role") for record in records} >= {"reference"}
 
 
 def test_workers_without_the_resource_are_not_asked_and_patience_ends(
     nets: list[Path], tmp_path: Path
 ) -> None:
     said: list[str] = []
-    report = on_dask(nets[:1], tmp_path, said, resources={"other/fake-1.0/fp32": 1})
+    report, records = on_dask(nets[:1], tmp_path, said, {"other/fake-1.0/fp32": 1})
     ((problem, code),) = report.problems
-    assert code == 3 and f"no device of {TARGET} is there" in problem
+    assert code == 3 and f"no device of {TARGET} is there" in problem and not records
     assert f'--resources "{TARGET}=1"' in problem
     assert any("waiting up to 2 s" in line for line in said)
 

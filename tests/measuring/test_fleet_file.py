@@ -1,4 +1,4 @@
-"""A fleet's file is read, and what is wrong with it is said with its line, the choices and a fix."""
+"""A fleet's file is read; what is wrong with it is said with its line, the choices and a fix."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ env = {{ CUDA_VISIBLE_DEVICES = "1" }}
         ("[[device]]\ntarget = 'orin/tensorrt/fp16'\nhost = 'a'",
          "write it, such as orin/tensorrt-8.6/fp16"),
         (f"[[device]]\n{FAKE}host = 'a'", "plans are for tensorrt"),
-        (f"[[device]]\n{ORIN}host = '-oProxyCommand=x'", "line 3: device 1: '-oProxyCommand=x' is no"),
+        (f"[[device]]\n{ORIN}host = '-oProxyCommand=x'", "line 3: device 1: '-oProxyCommand=x'"),
         (f"[[device]]\n{ORIN}host = 'a'\nrunner = 'x'", "choose of auto, worker, trtexec"),
         (f"[[device]]\n{ORIN}host = 'a'\nlimit_s = 0", "must be a number of seconds above 0"),
         (f"[[device]]\n{ORIN}local = true\nlimit_s = 9", "limit_s goes with host alone"),

@@ -127,9 +127,7 @@ def _device(place: _Place, number: int, entry: object) -> FleetDevice:
                 f"{key!r} is no key of a device: choose of {', '.join(_KEYS)}", number, key
             )
         if key in _TEXTS and key != "target" and not (isinstance(value, str) and value.strip()):
-            raise place.error(
-                f"{key} is {value!r}, but must be a text in quotes", number, key
-            )
+            raise place.error(f"{key} is {value!r}, but must be a text in quotes", number, key)
         if key in ("local", "dask") and value is not True:
             raise place.error(f"{key} is {value!r}: write {key} = true, or leave it out",
                               number, key)  # fmt: skip
@@ -151,9 +149,7 @@ def _device(place: _Place, number: int, entry: object) -> FleetDevice:
             raise place.error(f"{key} goes with host alone: leave it out", number, key)
     runner = entry.get("runner", "auto")
     if runner not in RUNNERS:
-        raise place.error(
-            f"runner is {runner!r}: choose of {', '.join(RUNNERS)}", number, "runner"
-        )
+        raise place.error(f"runner is {runner!r}: choose of {', '.join(RUNNERS)}", number, "runner")
     return FleetDevice(
         name=entry.get("name") or host or f"{told[0]}-{number}",
         targets=targets,
@@ -201,9 +197,7 @@ def _env(place: _Place, number: int, entry: Mapping[str, Any]) -> Mapping[str, s
     return env
 
 
-def _seconds(
-    place: _Place, number: int, entry: Mapping[str, Any], key: str, usual: float
-) -> float:
+def _seconds(place: _Place, number: int, entry: Mapping[str, Any], key: str, usual: float) -> float:
     value = entry.get(key, usual)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value < math.inf:
@@ -213,18 +207,14 @@ def _seconds(
     return float(value)
 
 
-def _checked(
-    place: _Place, number: int, key: str, check: Callable[[Any], T], value: object
-) -> T:
+def _checked(place: _Place, number: int, key: str, check: Callable[[Any], T], value: object) -> T:
     try:
         return check(value)
     except HybridlatError as error:
         raise place.error(str(error), number, key) from None
 
 
-def _check_together(
-    place: _Place, devices: tuple[FleetDevice, ...], scheduler: str | None
-) -> None:
+def _check_together(place: _Place, devices: tuple[FleetDevice, ...], scheduler: str | None) -> None:
     """Names are told apart, and nothing is measured by two at once."""
     names: dict[str, int] = {}
     met: dict[tuple[object, ...], int] = {}
@@ -238,7 +228,7 @@ def _check_together(
             if it in met:
                 raise place.error(
                     f"device {met[it]} is {what} already, and each measures one thing at a time: "
-                    "give one of the two all targets, target = [\"…\", \"…\"], and leave the other "
+                    'give one of the two all targets, target = ["…", "…"], and leave the other '
                     "out" + (", or give each an env of its own" if it[0] == "local" else ""),
                     number,
                 )

@@ -1,8 +1,8 @@
 """Units measured by the devices of a fleet: handed out by Dask, taken up again, kept as they come.
 
-    with Fleet(read_fleet("fleet.toml")) as fleet:
-        fleet.measure(units, store)                    what `measure --fleet` does
-    FleetMeasurer(fleet, target)                       what `onboard --fleet` measures by
+with Fleet(read_fleet("fleet.toml")) as fleet:
+    fleet.measure(units, store)                    what `measure --fleet` does
+FleetMeasurer(fleet, target)                       what `onboard --fleet` measures by
 """
 
 from __future__ import annotations
@@ -140,9 +140,8 @@ class Fleet:
         for own in self.file.targets:
             if target == own or registry.at_precision(own, target.precision) == target:
                 return str(own)
-        raise InputError(
-            f"no device of the fleet is {target}: choose of {', '.join(map(str, self.file.targets))}"
-        )
+        choices = ", ".join(map(str, self.file.targets))
+        raise InputError(f"no device of the fleet is {target}: choose of {choices}")
 
     # ---- measuring -----------------------------------------------------------------------------
 
@@ -318,9 +317,7 @@ class FleetMeasurer:
         return records
 
 
-def shares(
-    requests: Sequence[MeasureRequest], count: int
-) -> list[tuple[MeasureRequest, ...]]:
+def shares(requests: Sequence[MeasureRequest], count: int) -> list[tuple[MeasureRequest, ...]]:
     """Requests dealt out in ``count`` parts of about as many cells and networks; none is empty."""
     hands: list[dict[int, MeasureRequest]] = [{} for _ in range(count)]
     turn = 0

@@ -77,9 +77,7 @@ class Unit:
 
 def _left(request: MeasureRequest, target: Target, store: Store) -> MeasureRequest:
     known = store.latencies(target, request.cells)
-    whole = request.whole and not store.latencies(
-        target, [sign(request.network).hash], "network"
-    )
+    whole = request.whole and not store.latencies(target, [sign(request.network).hash], "network")
     cells = {hash_: cell for hash_, cell in request.cells.items() if hash_ not in known}
     return replace(request, cells=cells, whole=whole)
 

@@ -111,7 +111,9 @@ class Workers:
             self.client.sync(_close, worker)
 
     def _knock(self, device: FleetDevice, first_s: float) -> None:
-        thread = threading.Thread(target=self._until_it_answers, args=(device, first_s), daemon=True)
+        thread = threading.Thread(
+            target=self._until_it_answers, args=(device, first_s), daemon=True
+        )
         thread.start()
 
     def _until_it_answers(self, device: FleetDevice, first_s: float) -> None:
@@ -134,10 +136,7 @@ class Workers:
 
     async def _start_host(self, device: FleetDevice) -> None:
         """A worker in this process: all that it does is to wait for ssh."""
-        worker = self._distributed.Worker(
-            self.client.scheduler.address, nthreads=1, name=device.name, host=self._interface,
-            resources=device.resources, memory_limit=0, security=self.client.security,
-        )  # fmt: skip
+        worker = self._distributed.Worker(**self._options(device))
         worker.fleet_device, worker.fleet_lock = device, self._locks[device.name]
         self._workers[device.name] = await worker
 
@@ -148,19 +147,24 @@ class Workers:
         with dask.config.set(_QUIET):
             nannies = {
                 device.name: self._distributed.Nanny(
-                    self.client.scheduler.address, nthreads=1, name=device.name,
-                    host=self._interface, resources=device.resources, memory_limit=0, security=self.client.security,
-                    env=dict(device.env), silence_logs=logging.CRITICAL,
+                    env=dict(device.env), silence_logs=logging.CRITICAL, **self._options(device)
                 )
                 for device in devices
-            }  # fmt: skip
+            }
             self._workers.update(nannies)
             await asyncio.gather(*nannies.values())
 
-    @property
-    def _interface(self) -> str | None:
-        """Where the workers listen: at a scheduler of our own nowhere but on this machine."""
-        return "127.0.0.1" if self._fleet.scheduler is None else None
+    def _options(self, device: FleetDevice) -> dict[str, Any]:
+        """One thing at a time; at a scheduler of our own nobody but this machine is listened to."""
+        return {
+            "scheduler_ip": self.client.scheduler.address,
+            "host": "127.0.0.1" if self._fleet.scheduler is None else None,
+            "security": self.client.security,
+            "name": device.name,
+            "nthreads": 1,
+            "resources": device.resources,
+            "memory_limit": 0,
+        }
 
     def _leave(self) -> None:
         self._closed.set()
