@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from hybridlat.cli import options
+from hybridlat.cli import fleets, options
 from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.predict import worst
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
 
 if TYPE_CHECKING:
+    from hybridlat.api.fleet import FleetRequest
     from hybridlat.measuring.remote import Host
     from hybridlat.measuring.report import MeasureReport, What
 
@@ -28,6 +30,7 @@ FAILED = 3
 @click.option("--remeasure", "--anew", "remeasure", is_flag=True,
               help="Measure again what the store knows already.")  # fmt: skip
 @options.far
+@options.fleet
 @options.where
 @options.sizes
 @options.as_json
@@ -40,6 +43,7 @@ def measure(
     host: str | None,
     runner: str,
     limit: float,
+    fleet: Path | None,
     target: str | None,
     threads: int | None,
     store: str | None,
@@ -50,15 +54,23 @@ def measure(
     """Measure networks as a whole and by their cells, and keep the records.
 
     Cells and networks are measured in one run unless --cells or --network asks for one of them.
-    With --host a board is measured over ssh; --target says what it is.
+    With --host a board is measured over ssh; --target says what it is. With --fleet many devices
+    are measured at once, and whole networks that are known are not measured again either.
 
     \b
     hybridlat measure a.onnx b.onnx --cells
     hybridlat measure a.onnx --host user@board --target orin-nano/tensorrt/fp16
+    hybridlat measure a.onnx b.onnx --fleet fleet.toml
     """
     from hybridlat.api import Predictor
 
     chosen: What = "cells" if what == "cells" else "network" if what == "network" else "both"
+    if fleet is not None:
+        from hybridlat.api.fleet import FleetRequest
+
+        fleets.refuse_beside(ctx, ("host", host), ("target", target), ("threads", threads))
+        request = FleetRequest(networks, chosen, batch, shapes, remeasure)
+        ctx.exit(_measure_fleet(request, fleet, store, as_json))
     if host is not None:
         from hybridlat.measuring.remote import Host
 
@@ -88,6 +100,30 @@ def measure(
             codes.add(_tell(report, as_json))
     _print_json(reports, as_json, len(networks) > 1)
     ctx.exit(worst(codes))
+
+
+def _measure_fleet(request: FleetRequest, file: Path, store: str | None, as_json: bool) -> int:
+    """Measure on the devices of a fleet, and print the reports; the exit code."""
+    from hybridlat.api.fleet import measure_on_fleet
+    from hybridlat.store import Store
+
+    with fleets.opened(file) as fleet, Store(store) as opened:
+        report = measure_on_fleet(request, fleet, opened)
+    codes = {_tell(one, as_json) for one in report.reports}
+    for problem, code in report.problems:
+        aside(problem)
+        codes.add(code)
+    if as_json:
+        document = {
+            "format": 1,
+            "networks": [as_object(one) for one in report.reports],
+            "devices": fleets.devices_json(report.devices),
+            "problems": [problem for problem, _ in report.problems],
+        }
+        print_json(document)
+    else:
+        fleets.print_devices(report.devices)
+    return worst(codes | {0})
 
 
 def _measure_far(

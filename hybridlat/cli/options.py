@@ -147,6 +147,9 @@ far = _all_of(
     click.option("--limit", type=DURATION, default="6h", show_default=True, metavar="TIME",
                  help="With --host: how long the run may take; the next one goes on from there."),
 )  # fmt: skip
+fleet = click.option("--fleet", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     metavar="FILE.toml", help="Measure on many devices at once: hosts that ssh "
+                     "reaches, workers of Dask, this machine.")  # fmt: skip
 targets = click.option("--target", "targets", metavar="TARGET", multiple=True,
                        shell_complete=complete_target,
                        help="device/runtime/precision[/threads]; this machine's CPU under ONNX "

@@ -45,11 +45,15 @@ class MeasureRequest:
 class Measurer(Protocol):
     """Measures on one backend, in its own way.
 
-    ``needs_network``: a cell can only be measured inside a network of a file.
+    ``needs_network``: a cell can only be measured inside a network of a file. ``devices`` measure
+    at the same time.
     """
 
     @property
     def needs_network(self) -> bool: ...
+
+    @property
+    def devices(self) -> int: ...
 
     def measure(
         self,
@@ -82,6 +86,7 @@ class ReplicaMeasurer:
     backend: Backend
     options: Mapping[str, int | str]
     needs_network: bool = False
+    devices: int = 1
 
     def measure(
         self,
@@ -113,6 +118,7 @@ class DifferentialMeasurer:
 
     backend: Backend
     needs_network: bool = True
+    devices: int = 1
 
     def measure(
         self,
@@ -168,6 +174,7 @@ class PlanMeasurer:
 
     backend: Backend
     needs_network: bool = True
+    devices: int = 1
 
     def measure(
         self,

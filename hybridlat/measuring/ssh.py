@@ -25,6 +25,7 @@ from hybridlat.schema.target import Target
 _SHORT_S = 60.0
 _COPY_S = 1800.0
 _COMMANDS = {"worker": "python3 worker.py run", "trtexec": "sh run.sh"}
+RUNNERS = ("auto", *_COMMANDS)
 _PLAN = re.compile(r"[0-9a-f]{16}")
 _LAYERS = re.compile(r"(?:\./)?layers/([A-Za-z0-9_]+\.json)")
 _MOST_LAYERS_BYTES = 64_000_000
@@ -57,12 +58,20 @@ def check_target(target: Target) -> None:
 
 
 class Board:
-    """One host and the folder on it that holds a plan."""
+    """One host and the folder on it that holds a plan.
 
-    def __init__(self, host: str, plan: str | Path, folder: str | None = None) -> None:
+    ``results`` is the file in the plan's folder here that what is fetched goes to: one for each
+    board that measures the plan.
+    """
+
+    def __init__(
+        self, host: str, plan: str | Path, folder: str | None = None, *,
+        results: str = "results.jsonl",
+    ) -> None:  # fmt: skip
         self._connection = Connection(host)
         self.host = host
         self.plan = Path(plan)
+        self._results = self.plan / results
         if not (self.plan / "manifest.json").exists():
             raise InputError(f"{plan} is no plan: write one with `hybridlat plan`")
         self._name = (self.plan / "plan.txt").read_text().strip()
@@ -81,7 +90,7 @@ class Board:
         the next call goes on from there. Raises BackendUnavailable when the host does not answer
         or has neither of the runners, MeasurementError when the run fails.
         """
-        if runner not in ("auto", *_COMMANDS):
+        if runner not in RUNNERS:
             raise InputError(f"{runner!r} is no runner: choose auto, worker or trtexec")
         on_message(f"{self.host}: connecting")
         self._connection.ask(f"mkdir -p {shlex.quote(self.folder)}", _SHORT_S)
@@ -133,8 +142,8 @@ class Board:
 
     def _fetch(self, on_message: OnMessage) -> Path:
         on_message(f"{self.host}: fetching results")
-        results = self.plan / "results.jsonl"
-        part = self.plan / "results.part"
+        results = self._results
+        part = results.with_suffix(".part")
         with part.open("wb") as sink:
             self._connection.receive(self._there("cat results.jsonl"), sink, _COPY_S)
         if results.exists() and not part.read_bytes().startswith(_whole_lines(results)):

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import IO
 
-from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
+from hybridlat.errors import BackendUnavailable, HostUnreachable, InputError, MeasurementError
 from hybridlat.schema.progress import OnMessage
 
 FINE, NO_ENGINE = (0, 4), 3
@@ -29,8 +29,8 @@ def check_host(host: str) -> None:
 class Connection:
     """One host. Every call is an ssh of its own; ssh's configuration may let them share one.
 
-    Calls raise BackendUnavailable when the host does not answer (in time) and MeasurementError
-    when the command fails there.
+    Calls raise HostUnreachable when the host does not answer (in time) and MeasurementError when
+    the command fails there.
     """
 
     def __init__(self, host: str) -> None:
@@ -63,10 +63,10 @@ class Connection:
         except FileNotFoundError as error:
             raise BackendUnavailable("ssh is not installed on this machine") from error
         except subprocess.TimeoutExpired as error:
-            raise BackendUnavailable(f"{self.host} gave no answer in {timeout_s:.0f} s") from error
+            raise HostUnreachable(f"{self.host} gave no answer in {timeout_s:.0f} s") from error
         words = " ".join(done.stderr.decode("utf-8", "replace").split())[-300:]
         if done.returncode == _SSH_FAILED:  # as opposed to the command's
-            raise BackendUnavailable(f"{self.host} cannot be reached: {words}")
+            raise HostUnreachable(f"{self.host} cannot be reached: {words}")
         if done.returncode:
             raise MeasurementError(f"{self.host}: ssh failed: {words}")
 

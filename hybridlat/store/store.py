@@ -323,6 +323,12 @@ class Store:
         return self._is_sqlite and self._path in ("", ":memory:")
 
     @property
+    def file(self) -> Path | None:
+        """The SQLite file, absolute; None for a database server, and for one in memory."""
+        is_file = self._is_sqlite and not self.is_in_memory and not self._path.startswith("file:")
+        return Path(self._path).absolute() if is_file else None
+
+    @property
     def exists(self) -> bool:
         """False for a SQLite file that nobody made yet."""
         return not self._absent()

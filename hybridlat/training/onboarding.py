@@ -19,7 +19,7 @@ from pathlib import Path
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.evaluation.cross_fitting import device_of
-from hybridlat.measuring.measurer import MeasureRequest, measurer_of
+from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.doubt import KernelSpace
 from hybridlat.model.geometry import problem_of
@@ -52,6 +52,21 @@ _TRAINING_S, _TRAINING_SHARE = 60.0, 0.12
 _DEAREST_SHARE = 0.25  # of the time left: a network that takes more is left out
 _LEAST_CELLS = 60
 _PACE_IN_NETWORKS = 20.0  # a cell that is measured inside its network against one by itself
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was measured for an onboarding, before anything is trained on it.
+
+    ``known`` counts the cells that the store knows of the target.
+    """
+
+    target: Target
+    networks: int
+    kernels: int
+    known: int
+    elapsed_s: float
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -94,11 +109,38 @@ def onboard_target(
     ``nets`` is a folder of ONNX files, by default those that come with hybridlat. Raises InputError
     for a budget that is not above 0.
     """
+    learned = measure_lessons(
+        backend, measurer_of(backend, options), budget_s, store=store, nets=nets, device=device,
+        seed=seed, settings=settings, progress=progress, on_message=on_message,
+        most_kernels=most_kernels,
+    )  # fmt: skip
+    chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
+    return train_on_lessons(learned, chosen, store=store, on_message=on_message)
+
+
+def measure_lessons(
+    backend: Backend,
+    measurer: Measurer,
+    budget_s: float,
+    *,
+    store: str | None = None,
+    nets: Path | None = None,
+    device: Device | None = None,
+    seed: int = 0,
+    settings: MeasurementConfig | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_message: OnMessage = silent,
+    most_kernels: int = 100_000,
+) -> Learned:
+    """The first half of :func:`onboard_target`: measure, and leave time to train.
+
+    ``backend`` says what the target is and how it lowers, ``measurer`` measures.
+    """
     if not budget_s > 0:
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
     began = time.monotonic()
     with Store(store) as opened:
-        work = _Work(backend, options, opened, settings or ONBOARDING, progress, on_message, seed)
+        work = _Work(backend, measurer, opened, settings or ONBOARDING, progress, on_message, seed)
         folder = nets or networks_folder()
         files = sorted(folder.glob("*.onnx")) if folder is not None else []
         reserved_s = max(_TRAINING_S, _TRAINING_SHARE * budget_s)
@@ -106,31 +148,43 @@ def onboard_target(
         work.learn(files, device, began, end, most_kernels)
         done, kernels, notes = work.networks_known(), work.kernels_measured, work.all_notes()
         known = sum(s.cells for s in opened.stats() if s.target == backend.target)
-        url = opened.url
-    trained = None
-    if known >= _LEAST_CELLS:
-        on_message(f"{backend.target}: training on {known} cells")
-        chosen = TrainingOptions(out=out, device=device, seed=seed, track=track)
-        trained = train_target(backend.target, chosen, store=url, on_message=on_message)
-    else:
-        notes.append(
-            f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
-            "run it again with a larger budget, it goes on where it stopped"
-        )
     elapsed_s = time.monotonic() - began
-    return Onboarded(backend.target, done, known, kernels, elapsed_s, trained, tuple(notes))
+    return Learned(backend.target, done, kernels, known, elapsed_s, tuple(notes))
+
+
+def train_on_lessons(
+    learned: Learned,
+    options: TrainingOptions,
+    *,
+    store: str | None = None,
+    on_message: OnMessage = silent,
+) -> Onboarded:
+    """The second half of :func:`onboard_target`: train on what the store knows of the target."""
+    began = time.monotonic()
+    target, known, trained, notes = learned.target, learned.known, None, learned.notes
+    if known >= _LEAST_CELLS:
+        on_message(f"{target}: training on {known} cells")
+        trained = train_target(target, options, store=store, on_message=on_message)
+    else:
+        notes = (
+            *notes,
+            f"{known} cells are too few to train on (at least {_LEAST_CELLS}): "
+            "run it again with a larger budget, it goes on where it stopped",
+        )
+    elapsed_s = learned.elapsed_s + time.monotonic() - began
+    return Onboarded(target, learned.networks, known, learned.kernels, elapsed_s, trained, notes)
 
 
 class _Work:
     """Measures portion after portion, and keeps what it measured."""
 
     def __init__(
-        self, backend: Backend, options: Mapping[str, int | str], store: Store,
+        self, backend: Backend, measurer: Measurer, store: Store,
         settings: MeasurementConfig, progress: Callable[[Progress], None] | None,
         on_message: OnMessage, seed: int,
     ) -> None:  # fmt: skip
         self.backend, self.store, self.target = backend, store, backend.target
-        self.measurer = measurer_of(backend, options)
+        self.measurer = measurer
         self.settings, self.progress, self.on_message = settings, progress, on_message
         self.lessons = Lessons(backend, store, self.measurer.needs_network, seed)
         self.kernels_measured = 0
@@ -164,7 +218,8 @@ class _Work:
         # However slow reading was: one portion is measured.
         end = max(end, time.monotonic() + span_s)
         while (left_s := end - time.monotonic()) > (_STARTING_S if self._known else 0.0):
-            room = max(min(DRAWN_FOR_EACH * int(span_s / 0.1), 3 * most), 0)
+            devices = self.measurer.devices
+            room = max(min(devices * DRAWN_FOR_EACH * int(span_s / 0.1), 3 * most), 0)
             if self.kernels_measured < most:
                 lessons.draw(
                     max(room - len(self._open_kernels()), 0) if most else 0,
@@ -181,12 +236,12 @@ class _Work:
                 self._done | self._given_up,
                 kernels,
                 spent_s,
-                min(span_s, end - time.monotonic()),
+                devices * min(span_s, end - time.monotonic()),
             )
             if portion.is_empty:
                 break
             self._say(portion, guesses, curriculum.expected_share(known, kernels))
-            took = self._measure(portion, end, most - self.kernels_measured)
+            took = self._measure(portion, end, most - self.kernels_measured, devices)
             spent_s = (spent_s[0] + took[0], spent_s[1] + took[1])
             guesses.compare({h: self._known[h][0] for h in self._known})
 
@@ -234,8 +289,10 @@ class _Work:
             if tried >= set(lessons[hash_].cells):
                 self._done.add(lessons[hash_].name)
 
-    def _measure(self, portion: Portion, end: float, most: int) -> tuple[float, float]:
-        """Measure a portion; the seconds that went to networks and to kernels."""
+    def _measure(
+        self, portion: Portion, end: float, most: int, devices: int
+    ) -> tuple[float, float]:
+        """Measure a portion; the seconds of devices that went to networks and to kernels."""
         tried = self._known.keys() | self._refused
         chosen = [self.lessons.networks[name] for name in portion.networks]
         requests: list[MeasureRequest] = []
@@ -251,7 +308,7 @@ class _Work:
         cells = {h for r in (*asked, *kernels) for h in r.cells}
         self._look_up(dict.fromkeys([*cells, *portion.kernels], ""))
         self.kernels_measured += sum(h in self._known for h in portion.kernels)
-        took_s = time.monotonic() - began
+        took_s = devices * (time.monotonic() - began)
         if got and portion.expected_s > 0 and time.monotonic() < end:
             self._pace *= math.sqrt(max(0.2, min(5.0, took_s / portion.expected_s)))
         if not got:  # what cannot be measured is not tried again
@@ -264,7 +321,7 @@ class _Work:
         left_s = end - time.monotonic()
         if not requests or left_s <= 0:
             return 0
-        if len(requests) > 1 and self.measurer.needs_network:
+        if len(requests) > 1 and self.measurer.needs_network and self.measurer.devices == 1:
             # What needs its network is built with it, and a run of many cannot be cut.
             return sum(self._run([request], end) for request in requests)
         settings = replace(self.settings, budget_s=left_s)

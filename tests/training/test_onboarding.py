@@ -96,6 +96,10 @@ class Refusing:
     def needs_network(self) -> bool:
         return self.real.needs_network
 
+    @property
+    def devices(self) -> int:
+        return self.real.devices
+
     def measure(
         self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
         on_progress: OnProgress | None = None,

@@ -1,0 +1,76 @@
+"""All targets of a fleet made known at once, each by all of its devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hybridlat.errors import HybridlatError
+from hybridlat.measuring.fleet import Fleet, FleetMeasurer
+from hybridlat.measuring.fleet.unit import FarBackend
+from hybridlat.schema.progress import OnMessage, silent
+from hybridlat.schema.target import Target
+from hybridlat.training.onboarding import Learned, Onboarded, measure_lessons, train_on_lessons
+from hybridlat.training.train import TrainingOptions
+
+
+@dataclass(frozen=True)
+class FleetLesson:
+    """What came of one target: the onboarding, or why there is none."""
+
+    target: Target
+    onboarded: Onboarded | None
+    problem: HybridlatError | None = None
+
+
+def onboard_fleet(
+    fleet: Fleet,
+    budget_s: float,
+    options: TrainingOptions,
+    *,
+    store: str | None = None,
+    nets: Path | None = None,
+    on_message: OnMessage = silent,
+) -> list[FleetLesson]:
+    """Measure on all targets of the fleet for about ``budget_s`` seconds each, at once, then train.
+
+    Training waits until nothing is measured any more: this machine may be one of the devices. What
+    goes wrong with one target costs that target alone.
+    """
+    import joblib
+
+    def measured(target: Target) -> Learned | HybridlatError:
+        try:
+            return measure_lessons(
+                FarBackend(target, fleet.lower), FleetMeasurer(fleet, target), budget_s,
+                store=store, nets=nets, device=options.device, seed=options.seed,
+                on_message=on_message,
+            )  # fmt: skip
+        except HybridlatError as error:
+            return error
+
+    targets = fleet.file.targets
+    # Threads that wait: the devices do the work.
+    found: list[Learned | HybridlatError] = joblib.Parallel(
+        n_jobs=len(targets), backend="threading"
+    )(joblib.delayed(measured)(target) for target in targets)
+    return [
+        _trained(target, learned, options, store, on_message)
+        for target, learned in zip(targets, found, strict=True)
+    ]
+
+
+def _trained(
+    target: Target,
+    learned: Learned | HybridlatError,
+    options: TrainingOptions,
+    store: str | None,
+    on_message: OnMessage,
+) -> FleetLesson:
+    if isinstance(learned, HybridlatError):
+        return FleetLesson(target, None, learned)
+    try:
+        return FleetLesson(target, train_on_lessons(learned, options, store=store,
+                                                    on_message=on_message))  # fmt: skip
+    except HybridlatError as error:
+        return FleetLesson(target, None, error)

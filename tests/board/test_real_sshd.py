@@ -1,0 +1,144 @@
+"""Boards behind real sshds without SFTP: measured, killed in the middle, together and in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridlat.cli import main as cli
+from hybridlat.measuring.fleet import workers
+from hybridlat.onnx_io import to_onnx
+from hybridlat.store import Store
+from tests.board.sshd import WHY_NOT, Sshd
+from tests.networks import conv_relu
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+CALLS = 4
+"""Of a board's trtexec, until its power is cut."""
+TARGET = "orin/tensorrt-8.6/fp16"
+DEVICE = '[[device]]\nname = "{name}"\ntarget = "{target}"\nhost = "{name}"\nrunner = "trtexec"\n\n'
+
+
+@pytest.fixture
+def boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Sshd]]:
+    """Two boards, left and right, that this user's ssh knows by name."""
+    found = [Sshd(name, tmp_path / name) for name in ("left", "right")]
+    for board in found:
+        board.prepare()
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (tmp_path / "ssh_config").write_text("".join(board.client_config for board in found))
+    ssh = shutil.which("ssh")
+    (bin_ / "ssh").write_text(f'#!/bin/sh\nexec {ssh} -F {tmp_path}/ssh_config "$@"\n')
+    (bin_ / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setattr(workers, "KNOCK_EVERY_S", 0.5)
+    for board in found:
+        board.start()
+    yield found
+    for board in found:
+        board.kill()
+
+
+@pytest.fixture
+def nets(tmp_path: Path) -> list[str]:
+    paths = [tmp_path / f"net{place}.onnx" for place in range(3)]
+    for place, path in enumerate(paths):
+        path.write_bytes(to_onnx(conv_relu(8 * (place + 1)), seed=1))
+    return list(map(str, paths))
+
+
+def fleet_of(folder: Path, boards: list[Sshd]) -> str:
+    path = folder / "fleet.toml"
+    path.write_text("".join(DEVICE.format(name=b.name, target=TARGET) for b in boards))
+    return str(path)
+
+
+def known(url: Path) -> dict[tuple[str, str, str], float | None]:
+    """Everything recorded, which must be there once."""
+    found: dict[tuple[str, str, str], float | None] = {}
+    with Store(str(url)) as store:
+        for record in store.measurements():
+            key = (str(record.target), record.kind, record.signature)
+            assert key not in found
+            found[key] = record.latency_us
+    return found
+
+
+def once(board: Sshd, calls: int, act: Callable[[], None]) -> threading.Thread:
+    """Does something when the board's trtexec has been called so often."""
+
+    def wait() -> None:
+        end = time.monotonic() + 120
+        while board.calls < calls and time.monotonic() < end:
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_board_without_sftp_is_measured(
+    boards: list[Sshd], nets: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.run(["measure", nets[0], "--network", "--target", TARGET, "--host", "left"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert "left: measuring with trtexec" in said.err and "net0.onnx" in said.out
+
+
+def test_one_of_two_boards_is_killed_and_the_other_measures_all(
+    boards: list[Sshd], nets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left, right = boards
+    thread = once(left, CALLS, left.kill)
+    code = cli.run(["measure", *nets, "--fleet", fleet_of(tmp_path, boards)])
+    said = capsys.readouterr()
+    thread.join()
+    assert code == 0, said.err
+    assert "left is away (left cannot be reached" in said.err
+    assert left.calls >= CALLS and right.calls > CALLS
+    together = known(tmp_path / "store.db")
+    assert all(together.values())
+    assert cli.run(["measure", *nets, "--fleet", fleet_of(tmp_path, [right]), "--store",
+                    str(tmp_path / "alone.db")]) == 0  # fmt: skip
+    alone = known(tmp_path / "alone.db")
+    assert together.keys() == alone.keys()
+    assert together == pytest.approx(alone, rel=0.05)
+    before = right.calls
+    assert cli.run(["measure", *nets, "--fleet", fleet_of(tmp_path, [right])]) == 0
+    assert right.calls == before  # all is known
+
+
+def test_the_only_board_is_waited_for_and_goes_on(
+    boards: list[Sshd], nets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = boards[0]
+
+    def power_cut() -> None:
+        left.kill()
+        time.sleep(1.5)
+        left.start()
+
+    thread = once(left, CALLS, power_cut)
+    code = cli.run(["measure", nets[0], "--fleet", fleet_of(tmp_path, [left]), "--json"])
+    said = capsys.readouterr()
+    thread.join()
+    assert code == 0, said.err
+    assert "left is away" in said.err and "left is back" in said.err
+    assert '"lost": 1' in said.out
+    # What was measured before the cut is not measured again: every visit is there once.
+    (results,) = left.home.glob("hybridlat-plans/*/results.jsonl")
+    lines = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
+    visits = [(line["task"], line["round"]) for line in lines if line["kind"] == "visit"]
+    assert len(visits) == len(set(visits)) > CALLS
