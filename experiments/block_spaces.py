@@ -24,7 +24,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
 from onnx.helper import make_attribute, make_tensor, make_tensor_value_info
@@ -173,10 +173,10 @@ class _Writer:
         made = self.node("Add", [one.name, other.name], one.channels)
         return self.node(activation, [made.name], one.channels) if activation else made
 
-    def classifier(self, value: _Value) -> None:
+    def classifier(self, value: _Value) -> _Value:
         flat = self.node("Flatten", [value.name], value.channels)
         operands = [flat.name, self.weight(CLASSES, value.channels), self.weight(CLASSES)]
-        self.node("Gemm", operands, CLASSES, name="output")
+        return self.node("Gemm", operands, CLASSES, name="output")
 
     def model(self, name: str, image: int, batch: int) -> ModelProto:
         self.graph.name = name
@@ -202,7 +202,7 @@ def _of_eight(channels: float) -> int:
 # ---- inverted residual blocks ------------------------------------------------------------------
 
 # Channels, stride of the first block, squeeze-excite, activation.
-_MOBILE_STAGES = (
+MOBILE_STAGES = (
     (24, 2, False, "Relu"), (40, 2, True, "Relu"), (80, 2, False, "HardSwish"),
     (112, 1, True, "HardSwish"), (160, 2, True, "HardSwish"),
 )  # fmt: skip
@@ -211,11 +211,9 @@ _MOBILE_BLOCKS = tuple(f"kernel {k}, expansion {e}" for k in (3, 5, 7) for e in 
 
 def _mobilenet(words: list[str], batch: int) -> ModelProto:
     net = _Writer()
-    value = net.conv(_Value("input", 3), 16, 3, 2, activation="HardSwish")
-    deep = net.conv(value, 16, 3, groups=16, activation="Relu")
-    value = net.add(net.conv(deep, 16), value)
+    value = _mobile_stem(net, _Value("input", 3))
     blocks = words[1:]
-    for stage, (channels, first_stride, squeezes, activation) in enumerate(_MOBILE_STAGES):
+    for stage, (channels, first_stride, squeezes, activation) in enumerate(MOBILE_STAGES):
         for slot, block in enumerate(blocks[SLOTS * stage : SLOTS * (stage + 1)]):
             if block != NONE:
                 kernel, expansion = (int(part.split()[-1]) for part in block.split(","))
@@ -223,9 +221,19 @@ def _mobilenet(words: list[str], batch: int) -> ModelProto:
                 value = _inverted(
                     net, value, channels, kernel, expansion, stride, squeezes, activation
                 )
-    value = net.mean(net.conv(value, 960, activation="HardSwish"))
-    net.classifier(net.conv(value, 1280, activation="HardSwish"))
+    _mobile_head(net, value)
     return net.model("mobilenet_space", int(words[0]), batch)
+
+
+def _mobile_stem(net: _Writer, value: _Value) -> _Value:
+    value = net.conv(value, 16, 3, 2, activation="HardSwish")
+    deep = net.conv(value, 16, 3, groups=16, activation="Relu")
+    return net.add(net.conv(deep, 16), value)
+
+
+def _mobile_head(net: _Writer, value: _Value) -> _Value:
+    value = net.mean(net.conv(value, 960, activation="HardSwish"))
+    return net.classifier(net.conv(value, 1280, activation="HardSwish"))
 
 
 def _inverted(
@@ -307,7 +315,7 @@ def _slots(blocks: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 MOBILENET = BlockSpace(
     "mobilenet",
     ("image", *(f"stage{s + 1}.block{b + 1}" for s in range(5) for b in range(SLOTS))),
-    (("160", "176", "192", "208", "224"), *_slots(_MOBILE_BLOCKS) * len(_MOBILE_STAGES)),
+    (("160", "176", "192", "208", "224"), *_slots(_MOBILE_BLOCKS) * len(MOBILE_STAGES)),
     _mobilenet,
 )
 
@@ -329,3 +337,52 @@ RESNET = BlockSpace(
 )  # fmt: skip
 
 SPACES = {space.name: space for space in (MOBILENET, RESNET)}
+
+
+# ---- blocks by themselves ----------------------------------------------------------------------
+
+
+def mobilenet_blocks(image: int) -> dict[str, dict[str, ModelProto | None]]:
+    """What can stand at each position of ``MOBILENET``, each block as a network of its own.
+
+    By position and by the words of ``MOBILENET.choices``; before and behind them a stem and a head
+    without a choice. None is a block that is left out.
+    """
+    size = -(-image // 2)
+    found: dict[str, dict[str, ModelProto | None]] = {
+        "stem": {"stem": _alone(3, image, _mobile_stem)}
+    }
+    before = 16
+    for stage, (channels, first_stride, squeezes, activation) in enumerate(MOBILE_STAGES):
+        for slot in range(SLOTS):
+            stride = 1 if slot else first_stride
+            blocks: dict[str, ModelProto | None] = {}
+            place = 1 + SLOTS * stage + slot
+            for words in MOBILENET.choices[place]:
+                if words == NONE:
+                    blocks[words] = None
+                    continue
+                kernel, expansion = (int(part.split()[-1]) for part in words.split(","))
+                blocks[words] = _alone(
+                    before,
+                    size,
+                    partial(
+                        _inverted, channels=channels, kernel=kernel, expansion=expansion,
+                        stride=stride, squeezes=squeezes, activation=activation,
+                    ),
+                )  # fmt: skip
+            found[MOBILENET.positions[place]] = blocks
+            size, before = -(-size // stride), channels
+    found["head"] = {"head": _alone(before, size, _mobile_head)}
+    return found
+
+
+def _alone(channels: int, size: int, write: Callable[[_Writer, _Value], _Value]) -> ModelProto:
+    net = _Writer()
+    made = write(net, _Value("input", channels))
+    net.graph.name = "block"
+    shape = (1, channels, size, size)
+    net.graph.input.append(make_tensor_value_info("input", TensorProto.FLOAT, shape))
+    net.graph.output.append(make_tensor_value_info(made.name, TensorProto.FLOAT, None))
+    opset = OperatorSetIdProto(version=17)
+    return ModelProto(ir_version=8, opset_import=[opset], graph=net.graph)
