@@ -17,8 +17,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,57 +26,31 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np
 
-from experiments import search_space
+from experiments import search_page, search_space
 from experiments.block_spaces import MOBILENET
 from experiments.search_space import Choice, MeasuredSpace, entropy
-from hybridlat.estimate import gate
+from experiments.search_ways import CANDIDATES, WAYS, Outcome, Way, judge, random_choice, search
 from hybridlat.estimate.block_space import BlockSpace
 from hybridlat.estimate.priors import network_cost_s
 
 SPACE = ROOT / "experiments" / "search" / "space.json"
 PAGE = ROOT / "experiments" / "search.md"
 PICTURE = ROOT / "experiments" / "figures" / "search.png"
-ANSWERS = ROOT / "experiments" / "search" / "answers.json"
-CANDIDATES = 5000
-POPULATION = 50
-SEEDS = (1, 2, 3, 4, 5)  # 0 chose the settings
-BUDGETS = (0.25, 0.5)  # shares of random networks that are faster
-TOLD = 0.02
-"""Nearer to the budget than this, a candidate is not told from it: nothing more is measured."""
-LINE = 10  # networks measured whole that a line over FLOP goes through
+SEEDS = (1, 2, 3, 4, 5)
+"""Seed 0 chose the settings."""
+BUDGETS = (0.25, 0.5)
+"""Shares of random networks that are faster than the budget."""
 WHOLE = 24
 
 
-@dataclass
-class Way:
-    """A way to know latencies: ``latency_us`` of a choice whose score is told beside it.
+def budgets_of(space: MeasuredSpace) -> list[float]:
+    """The budgets in µs: quantiles of random networks."""
+    rng, truth = random.Random(0), space.truth
+    latencies = [truth.latency(random_choice(truth, rng)).latency_us for _ in range(1000)]
+    return [float(np.quantile(latencies, share)) for share in BUDGETS]
 
-    ``spent_s`` is the device time so far; ``best`` the best score believed within the budget.
-    """
 
-    name: str
-    space: MeasuredSpace
-    budget_us: float
-    seed: int
-    spent_s: float = 0.0
-    best: float = 0.0
-    measured: list[str] = field(default_factory=list)
-    believed: BlockSpace = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.believed = self.space.predicted
-
-    def latency_us(self, choice: Choice, score: float) -> float:
-        raise NotImplementedError
-
-    def take(self, choice: Choice, score: float) -> float:
-        """The latency of a candidate as it is believed now."""
-        latency_us = self.latency_us(choice, score)
-        if latency_us <= self.budget_us:
-            self.best = max(self.best, score)
-        return latency_us
-
-    def measure(self, signatures: Sequence[str]) -> None:
+def measure(self, signatures: Sequence[str]) -> None:
         """Look up what measuring these cells came to, and count its device time."""
         self.believed = self.believed.observe({h: self.space.measured[h] for h in signatures})
         self.spent_s += self.space.cost_s(signatures)
@@ -262,9 +235,6 @@ def measure(store: str, target: str | None) -> None:
     print(f"sums of blocks beside networks drawn at random: {table.check}")
 
 
-# ---- the page ----------------------------------------------------------------------------------
-
-
 def report(space: MeasuredSpace) -> dict[str, Any]:
     """Every way at every budget from every seed; the fronts of the first seed at the last budget."""
     truth = space.truth
@@ -288,6 +258,8 @@ def report(space: MeasuredSpace) -> dict[str, Any]:
         "all_cells_s": space.cost_s(list(space.measured)),
         "network_s": float(np.mean([network_cost_s(us) for _, us in space.whole])),
         "sums": sums_off(space),
+        "check": json.loads(SPACE.read_text(encoding="utf-8"))["check"],
+        "shares": BUDGETS,
         "outcomes": [vars(outcome) for outcome in outcomes],
         "fronts": fronts,
     }
@@ -326,75 +298,6 @@ def front_of(way: Way, truth: BlockSpace, choices: Sequence[Choice]) -> list[dic
     return front
 
 
-def rows_of(answers: Mapping[str, Any]) -> Iterator[str]:
-    """The table of the page: means over seeds, with their spread."""
-    outcomes = answers["outcomes"]
-    for budget_us in dict.fromkeys(o["budget_us"] for o in outcomes):
-        here = [o for o in outcomes if o["budget_us"] == budget_us]
-        ideal = {o["seed"]: o["score"] for o in here if o["way"] == "everything"}
-        for way in WAYS:
-            mine = [o for o in here if o["way"] == way]
-            regret = [100 * (1 - o["score"] / ideal[o["seed"]]) for o in mine]
-            values = (
-                [o["device_s"] for o in mine],
-                [o["cells"] for o in mine],
-                regret,
-                [100 * o["over"] for o in mine],
-                [o["passed"] for o in mine],
-            )
-            cells = [f"{np.mean(v):.{d}f} ± {np.std(v):.{d}f}" for v, d in zip(values, (1, 0, 2, 1, 0), strict=True)]
-            yield f"| {budget_us / 1000:.2f} ms | {way} | " + " | ".join(cells) + " |"
-
-
-def draw(answers: Mapping[str, Any], path: Path) -> None:
-    """The fronts with their intervals; what each way costs and loses."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.5, 4.4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    budget_us = answers["outcomes"][-1]["budget_us"]
-    colours = {"prediction": "#c8553d", "gate": "#0b6e4f", "everything": "#2b2d42", "flops": "#8d6a9f"}
-    for name in ("prediction", "gate"):
-        front = answers["fronts"][name]
-        x = [row["latency_us"] / 1e3 for row in front]
-        low = [(row["latency_us"] - row["interval_us"][0]) / 1e3 for row in front]
-        high = [(row["interval_us"][1] - row["latency_us"]) / 1e3 for row in front]
-        left.errorbar(x, [row["score"] for row in front], xerr=(low, high), fmt="o", markersize=3,
-                      elinewidth=0.7, alpha=0.8, color=colours[name], markeredgewidth=0,
-                      label=f"front by {name}, 90 % intervals")  # fmt: skip
-    front = answers["fronts"]["gate"]
-    left.scatter([row["true_us"] / 1e3 for row in front], [row["score"] for row in front], s=9,
-                 marker="x", color=colours["everything"], linewidths=0.7, zorder=3,
-                 label="the gate's front, every cell measured")  # fmt: skip
-    left.axvline(budget_us / 1e3, color="#777777", linewidth=1, linestyle=":")
-    left.annotate("budget", (budget_us / 1e3, left.get_ylim()[0]), xytext=(3, 6),
-                  textcoords="offset points", fontsize=8, color="#777777")  # fmt: skip
-    left.set_xlabel("latency, ms")
-    left.set_ylabel("score (entropy)")
-    left.set_title(f"{answers['target']}: 5,000 candidates, seed {SEEDS[0]}", loc="left", fontsize=9.5)
-    left.legend(frameon=False, fontsize=8, loc="lower right")
-    outcomes = answers["outcomes"]
-    ideal = {(o["budget_us"], o["seed"]): o["score"] for o in outcomes if o["way"] == "everything"}
-    for way in WAYS:
-        mine = [o for o in outcomes if o["way"] == way]
-        right.scatter([o["device_s"] for o in mine],
-                      [100 * (1 - o["score"] / ideal[o["budget_us"], o["seed"]]) for o in mine],
-                      s=18, alpha=0.7, linewidths=0, color=colours[way], label=way)  # fmt: skip
-    right.axhline(0, color="#777777", linewidth=0.8)
-    right.set_xlabel("device time, s")
-    right.set_ylabel("score lost beside measuring everything, %")
-    right.set_title("every budget and seed", loc="left", fontsize=9.5)
-    right.legend(frameon=False, fontsize=8)
-    for axes in (left, right):
-        axes.grid(visible=True, color="#e8e8e8", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path)
-
-
 def main() -> None:
     """Measure the space, search it once, or report on every way."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -418,12 +321,11 @@ def main() -> None:
         print(judge(way, space.truth, time.perf_counter() - began, met))
         return
     answers = report(space)
-    ANSWERS.write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
-    for row in rows_of(answers):
+    for row in search_page.rows_of(answers):
         print(row)
     if given.write:
-        draw(answers, PICTURE)
-        PAGE.write_text(page(answers), encoding="utf-8")
+        search_page.draw(answers, PICTURE)
+        PAGE.write_text(search_page.page(answers), encoding="utf-8")
 
 
 if __name__ == "__main__":
