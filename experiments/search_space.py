@@ -65,7 +65,8 @@ class MeasuredSpace:
 def read(path: Path) -> MeasuredSpace:
     """What ``write`` wrote."""
     body = json.loads(path.read_text(encoding="utf-8"))
-    composition = Composition.from_json(body["composition"])
+    # All candidates share the machine's pace, and what was measured was measured at one.
+    composition = replace(Composition.from_json(body["composition"]), wander_share=0.0)
     priors = [
         CellPrior(
             h,
@@ -132,9 +133,9 @@ def write(path: Path, space: MeasuredSpace, check: BlockTable) -> None:
 def measure(
     store: str, target: str | None, whole: Sequence[tuple[Choice, ModelProto]]
 ) -> tuple[MeasuredSpace, BlockTable]:
-    """The space as predicted from an empty store, and as measured into ``store``; real time."""
+    """The space as predicted, and as measured; real time. ``store`` has no records before."""
     blocks = mobilenet_blocks(IMAGE)
-    with Predictor(target, store="sqlite://", measure="never") as predictor:
+    with Predictor(target, store=store, measure="never") as predictor:
         predicted = predictor.space(blocks)
     with (
         ProgressShown() as shown,

@@ -40,7 +40,7 @@ FORMATS = {
     "estimate": estimate.ESTIMATE_FORMAT,
     "checkup": checkup.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
-    "block table": block_table.BLOCK_TABLE_FORMAT,
+    "block table": block_table.TABLE_FORMAT,
 }
 
 

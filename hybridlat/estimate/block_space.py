@@ -161,7 +161,7 @@ class BlockSpace:
         known = not math.isnan(found.latency_us)
         unmeasured = [i for i in positions if not self.posterior.is_measured(i)]
         uses = np.abs(counts * np.nan_to_num(self.posterior.latencies_us))
-        guessed = math.fsum(uses[unmeasured]) / uses.sum() if unmeasured and uses.any() else 0.0
+        guessed = float(uses[unmeasured].sum() / uses.sum()) if uses.any() else 0.0
         # As with a network: measured through and through, or within the tolerance and no stranger.
         strange = any(self.posterior.priors[i].must_be_measured for i in unmeasured)
         sure = not unmeasured or (found.half_width_share <= self.tolerance and not strange)
@@ -173,7 +173,7 @@ class BlockSpace:
             key=key_of(self.blocks[block]),
             latency_us=found.latency_us if known else None,
             interval_us=found.interval_us if known else None,
-            measured_share=1.0 - guessed if known else 0.0,
+            measured_share=max(1.0 - guessed, 0.0) if known else 0.0,
             trusted=known and sure,
             networks=self.held.get(block, self.networks),
             reason=next((reason for reason in reasons if reason), ""),

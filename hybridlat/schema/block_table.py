@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-BLOCK_TABLE_FORMAT = 1
+TABLE_FORMAT = 1
 NONE = "none"
 """The block that stands for nothing, where a position may be left out."""
 
@@ -69,6 +69,6 @@ class BlockTable:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``table --json`` (format 1)."""
-        body: dict[str, Any] = {"format": BLOCK_TABLE_FORMAT}
+        body: dict[str, Any] = {"format": TABLE_FORMAT}
         body |= asdict(self)
         return body

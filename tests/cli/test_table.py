@@ -32,7 +32,8 @@ def test_rows_and_constant_are_the_latency_of_the_network(tmp_path: Path) -> Non
     summed = body["constant_us"] + sum(row["latency_us"] for row in body["rows"])
     own = json.loads(process("predict", NETS[0], *asked, "--json", cwd=tmp_path).stdout)
     assert summed == pytest.approx(own["latency_us"])
-    assert [row["position"] for row in body["rows"]][:2] == ["conv1", "layer1.0"]
+    positions = [row["position"] for row in body["rows"]]
+    assert "conv1" in positions[0] and {"layer1.0", "layer4.1"} <= set(positions)
     found = list(csv.DictReader(io.StringIO(rows.read_text())))
     assert sum(float(row["latency_us"]) for row in found) == pytest.approx(summed)
     assert found[0]["position"] == "constant" and found[1]["key"] == body["rows"][0]["key"]
@@ -47,7 +48,7 @@ def test_blocks_of_several_networks_and_what_is_doubtful(tmp_path: Path) -> None
     page = tmp_path / "t.md"
     table(tmp_path, *NETS, "--target", L4, "--measure", "never", "--markdown", str(page), code=3)
     header, _, first = page.read_text().splitlines()[:3]
-    assert header.startswith("| position | block | latency |") and first.startswith("| conv1 |")
+    assert header.startswith("| position | block | latency |") and first.startswith("| conv1…act1 |")
 
 
 def test_what_has_no_blocks_is_said(nets: Path) -> None:
