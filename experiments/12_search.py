@@ -69,7 +69,7 @@ def measure(store: str, target: str | None) -> None:
 
 
 def report(space: MeasuredSpace) -> dict[str, Any]:
-    """Every way at every budget from every seed; the fronts of the first seed at the last budget."""
+    """Every way at every budget from every seed; fronts of the first seed at the last budget."""
     truth = space.truth
     outcomes: list[Outcome] = []
     fronts: dict[str, list[dict[str, Any]]] = {}

@@ -12,39 +12,44 @@ from experiments.search_ways import CANDIDATES, LINE, TOLD, WAYS
 
 HEAD = """# A search under a latency budget: what must be measured?
 
-Made by `python experiments/12_search.py report --write` on 2026-11-21 from `search/space.json`, which
-`python experiments/12_search.py measure` wrote on two cores of a virtual AMD EPYC (family 25, model 1):
-the {blocks} blocks of `MOBILENET` ([`block_spaces.py`](block_spaces.py)) at 224×224 on `{target}`,
-{cells} distinct cells, each measured once beside what was predicted of it before. The space has
-{networks:.1e} networks.
+Made by `python experiments/12_search.py report --write` on 2026-11-21 from `search/space.json`,
+which `python experiments/12_search.py measure` wrote on two cores of a virtual AMD EPYC (family
+25, model 1): the {blocks} blocks of `MOBILENET` ([`block_spaces.py`](block_spaces.py)) at 224×224
+on `{target}`, {cells} distinct cells, each measured once beside what was predicted of it before.
+The space has {networks:.1e} networks.
 
-Optuna's NSGA-II (populations of 50, its own database where `--storage` names one) searches {candidates:,} of them for
-the best score under a latency budget, {seeds} seeds for each of {budgets} budgets: as fast as {shares} of random
-networks. The score is the entropy of DeepMAD (CVPR 2023), a stand-in for accuracy that costs nothing; how good
-a one is not asked here. Settings (population, two objectives under a constraint, how near is told from the budget)
-were chosen on seed 0, which is not reported. What a search gets to know of latencies:
+Optuna's NSGA-II (populations of 50, its own database where `--storage` names one) searches
+{candidates:,} of them for the best score under a latency budget, {seeds} seeds for each of
+{budgets} budgets: as fast as {shares} of random networks. The score is the entropy of DeepMAD
+(CVPR 2023), a stand-in for accuracy that costs nothing; how good a one is not asked here.
+Settings (population, two objectives under a constraint, how near is told from the budget) were
+chosen on seed 0, which is not reported. What a search gets to know of latencies:
 
-- `everything`: every cell of every candidate is measured, once. What the others lose is told beside it.
-- `gate`: a candidate that would be the best so far and whose interval holds the budget is measured, the cells
-  that the gate chooses, until the interval ends on one side or is as narrow as the candidate is far from the budget (at least {told:.0%}).
+- `everything`: every cell of every candidate is measured, once. What the others lose is told
+  beside it.
+- `gate`: a candidate that would be the best so far and whose interval holds the budget is
+  measured, the cells that the gate chooses, until the interval ends on one side or is as narrow
+  as the candidate is far from the budget (at least {told:.0%}).
 - `prediction`: nothing is measured.
 - `flops`: a line over FLOP, through {line} random networks measured whole.
 
-Truth is the sum of measured cells, composed. *Score lost*: of the best candidate that a search believes within the budget and
-that is so in truth, beside `everything` of the same seed (below zero: luck of the draw). *Over*: how far the first
-one believed to be within the budget is over it in truth; *passed over*: how many are until one is within it. Means
-over seeds ± their standard deviation.
+Truth is the sum of measured cells, composed. *Score lost*: of the best candidate that a search
+believes within the budget and that is so in truth, beside `everything` of the same seed (below
+zero: luck of the draw). *Over*: how far the first one believed to be within the budget is over it
+in truth; *passed over*: how many are until one is within it. Means over seeds ± their standard
+deviation.
 
 | budget | latencies by | device s | cells | score lost % | over % | passed over |
 |---|---|---|---|---|---|---|
 """
 AFTER = """
-Device time as the gate counts it: all {cells} cells take {all_cells_s:.0f} s. Without shared cells every candidate would be measured
-whole: {whole_s:,.0f} s for {candidates:,}.
+Device time as the gate counts it: all {cells} cells take {all_cells_s:.0f} s. Without shared
+cells every candidate would be measured whole: {whole_s:,.0f} s for {candidates:,}.
 
-**Are sums right?** {sums[networks]:.0f} random networks of the space measured whole in the same run: the sum of their measured
-cells is {sums[measured]:.1f} % RMSPE off, and its 90 % interval holds {sums[measured_held]:.0%} of them; what was predicted before,
-{sums[predicted]:.1f} % and {sums[predicted_held]:.0%}. {check}
+**Are sums right?** {sums[networks]:.0f} random networks of the space measured whole in the same
+run: the sum of their measured cells is {sums[measured]:.1f} % RMSPE off, and its 90 % interval
+holds {sums[measured_held]:.0%} of them; what was predicted before, {sums[predicted]:.1f} % and
+{sums[predicted_held]:.0%}. {check}
 
 ![Fronts with their intervals; device time and score lost](figures/search.png)
 """
@@ -66,7 +71,10 @@ def rows_of(answers: Mapping[str, Any]) -> Iterator[str]:
                 [100 * o["over"] for o in mine],
                 [o["passed"] for o in mine],
             )
-            cells = [f"{np.mean(v):.{d}f} ± {np.std(v):.{d}f}" for v, d in zip(values, (1, 0, 2, 1, 0), strict=True)]
+            cells = [
+                f"{np.mean(v):.{d}f} ± {np.std(v):.{d}f}"
+                for v, d in zip(values, (1, 0, 2, 1, 0), strict=True)
+            ]
             yield f"| {budget_us / 1000:.2f} ms | {way} | " + " | ".join(cells) + " |"
 
 
@@ -83,7 +91,8 @@ def page(answers: Mapping[str, Any]) -> str:
         told=TOLD,
         line=LINE,
         whole_s=CANDIDATES * answers["network_s"],
-        check=f"Sums of blocks are {100 * check['mean_share']:.2f} % off the cells of {check['networks']} "
+        check=f"Sums of blocks are {100 * check['mean_share']:.2f} % off the cells of "
+        f"{check['networks']} "
         f"networks put together at random, {100 * check['worst_share']:.2f} % at worst.",
     )
     return HEAD.format(**words) + "\n".join(rows_of(answers)) + "\n" + AFTER.format(**words)
@@ -98,7 +107,12 @@ def draw(answers: Mapping[str, Any], path: Path) -> None:
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     budget_us = answers["outcomes"][-1]["budget_us"]
-    colours = {"prediction": "#c8553d", "gate": "#0b6e4f", "everything": "#2b2d42", "flops": "#8d6a9f"}
+    colours = {
+        "prediction": "#c8553d",
+        "gate": "#0b6e4f",
+        "everything": "#2b2d42",
+        "flops": "#8d6a9f",
+    }
     for name in ("prediction", "gate"):
         front = answers["fronts"][name]
         x = [row["latency_us"] / 1e3 for row in front]

@@ -2,7 +2,7 @@
 
 The file holds every block of ``MOBILENET`` at one image size as the cells that it adds, what the
 target's model said of every cell before anything was measured, what measuring each came to, and
-some networks measured whole. So a search is played again anywhere, without the engine or the device.
+some networks measured whole. So a search is played again anywhere, without engine or device.
 """
 
 from __future__ import annotations

@@ -322,8 +322,8 @@ class Predictor:
         them stands for a position left out. Or whole networks of the space, whose blocks are the
         modules that exporters name (``pattern``, such as ``stages.*.blocks.*``, says which).
 
-            space = predictor.space({"stem": [stem], "stage1.0": {"3x3": a, "5x5": b, "none": None}})
-            space.latency({"stem": "stem", "stage1.0": "5x5"}).interval_us
+            space = predictor.space({"stem": [stem], "1.0": {"3x3": a, "5x5": b, "none": None}})
+            space.latency({"stem": "stem", "1.0": "5x5"}).interval_us
             space.table.rows
 
         Each block is seen inside a network, so what the engine adds at its borders is in it; what

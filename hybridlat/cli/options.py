@@ -152,7 +152,7 @@ as_json = click.option("--json", "as_json", is_flag=True,
 as_page = click.option("--html", type=OutputFile(), metavar="FILE",
                        help="Also write a page to look at: one file, no network.")  # fmt: skip
 as_markdown = click.option("--markdown", type=OutputFile(allow_dash=True), metavar="FILE",
-                           help="Also write a table of Markdown; - for standard output.")  # fmt: skip
+                           help="Also write a Markdown table; - for standard output.")  # fmt: skip
 as_csv = click.option("--csv", type=OutputFile(allow_dash=True), metavar="FILE",
                       help="Also write its rows as CSV; - for standard output.")  # fmt: skip
 every_cell = click.option(

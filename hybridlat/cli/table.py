@@ -9,7 +9,6 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.param_types import OutputFile
 from hybridlat.cli.predict import UNTRUSTED
 from hybridlat.cli.progress import ProgressShown
 
@@ -76,5 +75,7 @@ def table(
     )
     doubtful = sum(not row.trusted for row in found.rows)
     if doubtful:
-        aside(f"{doubtful} of {len(found.rows)} blocks are not to be trusted, within {tolerance:.0%}")
+        aside(
+            f"{doubtful} of {len(found.rows)} blocks are not to be trusted, within {tolerance:.0%}"
+        )
     ctx.exit(UNTRUSTED if doubtful else 0)

@@ -52,9 +52,7 @@ GIVEN = {
     position: {name: one and to_onnx(one, seed=None) for name, one in blocks.items()}
     for position, blocks in BLOCKS.items()
 }
-CHOICES = [
-    dict(zip(BLOCKS, names, strict=True)) for names in itertools.product(*BLOCKS.values())
-]
+CHOICES = [dict(zip(BLOCKS, names, strict=True)) for names in itertools.product(*BLOCKS.values())]
 
 
 def network(choice: dict[str, str]) -> bytes:
@@ -77,7 +75,11 @@ def test_sums_of_rows_are_the_latencies_of_networks(fake: Predictor) -> None:
     rows = {(r.position, r.block): r for r in space.table.rows}
     assert all(row.measured_share == 1.0 and row.trusted for row in rows.values())
     none = rows["stage.1", "none"]
-    assert (none.latency_us, none.interval_us, none.networks) == (0.0, (0.0, 0.0), len(space.drawn) + 4)
+    assert (none.latency_us, none.interval_us, none.networks) == (
+        0.0,
+        (0.0, 0.0),
+        len(space.drawn) + 4,
+    )
     with Predictor(FAKE, store=fake.store.url, measure="never") as predictor:
         estimates = [predictor.predict(network(choice)) for choice in CHOICES]
     for choice, estimate in zip(CHOICES, estimates, strict=True):
@@ -138,7 +140,9 @@ def test_a_measured_cell_moves_the_space_and_its_networks_alike(tmp_path: Path) 
 
 def test_what_makes_no_space_is_said(fake: Predictor, tmp_path: Path) -> None:
     a = to_onnx(block(3), seed=None)
-    with pytest.raises(NetworkError, match=r"0 at stage reads float32\[1x16x16x16\], but 0 at stem"):
+    with pytest.raises(
+        NetworkError, match=r"0 at stage reads float32\[1x16x16x16\], but 0 at stem"
+    ):
         fake.space({"stem": [to_onnx(head(), seed=None)], "stage": [a]})
     path = tmp_path / "one.onnx"
     path.write_bytes(a)

@@ -49,7 +49,6 @@ def held_mb() -> float:
             parents[int(folder.name)] = int(fields[1])
         except (OSError, IndexError):
             continue
-    import os
 
     total, mine = 0, {os.getpid()}
     while mine:

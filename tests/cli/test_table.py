@@ -40,15 +40,15 @@ def test_rows_and_constant_are_the_latency_of_the_network(tmp_path: Path) -> Non
 
 
 def test_blocks_of_several_networks_and_what_is_doubtful(tmp_path: Path) -> None:
-    done = table(
-        tmp_path, *NETS, "--target", L4, "--measure", "never", "--tolerance", "1%", code=3
-    )
+    done = table(tmp_path, *NETS, "--target", L4, "--measure", "never", "--tolerance", "1%", code=3)
     assert "blocks are not to be trusted" in done.stderr
     assert "none" in done.stdout and "layer3.5" in done.stdout
     page = tmp_path / "t.md"
     table(tmp_path, *NETS, "--target", L4, "--measure", "never", "--markdown", str(page), code=3)
     header, _, first = page.read_text().splitlines()[:3]
-    assert header.startswith("| position | block | latency |") and first.startswith("| conv1…act1 |")
+    assert header.startswith("| position | block | latency |") and first.startswith(
+        "| conv1…act1 |"
+    )
 
 
 def test_what_has_no_blocks_is_said(nets: Path) -> None:

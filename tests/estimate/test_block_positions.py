@@ -16,7 +16,7 @@ from hybridlat.estimate.partition import CellPlace, CellUse, Partition
             ["conv1", "layer1.0", "layer2.0", "layer2.0", "fc"],
         ),
         (  # torchvision's MobileNets: numbers within blocks, squeeze-excite deeper than the rest
-            ["features.0.0", "features.3.conv.0.1", "features.4.block.2.fc1", "features.4.block.0.0"],
+            ["features.0.0", "features.3.conv.0.1", "features.4.se.2.fc", "features.4.se.0.0"],
             ["features.0", "features.3", "features.4", "features.4"],
         ),
         (  # timm
