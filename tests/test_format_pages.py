@@ -19,7 +19,7 @@ from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
 from hybridlat.model.family import served
 from hybridlat.report import compare
-from hybridlat.schema import checkup, estimate, measurement
+from hybridlat.schema import block_table, checkup, estimate, measurement
 from hybridlat.store import packs, tables
 from tests.report.estimates import untrusted
 
@@ -40,6 +40,7 @@ FORMATS = {
     "estimate": estimate.ESTIMATE_FORMAT,
     "checkup": checkup.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
+    "block table": block_table.TABLE_FORMAT,
 }
 
 

@@ -9,7 +9,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,9 @@ from hybridlat.schema.progress import Continued, OnProgress, Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.api.blocks import Blocks
     from hybridlat.api.sources import ManySource, Source
+    from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.graph.network import Network
     from hybridlat.measuring.measurer import MeasureRequest
     from hybridlat.onnx_io import OnnxFile, Shapes
@@ -304,6 +306,36 @@ class Predictor:
             errors,
         )
 
+    def space(
+        self,
+        blocks: Mapping[str, Blocks] | Iterable[ManySource],
+        input: Example | None = None,
+        *,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+        pattern: str | None = None,
+    ) -> BlockSpace:
+        """The latency of every block of a search space at every position, as an additive table.
+
+        ``blocks`` says what can stand at each position, in the order in which they run: a mapping
+        from positions to networks of one input and one output, by name or as a list; None among
+        them stands for a position left out. Or whole networks of the space, whose blocks are the
+        modules that exporters name (``pattern``, such as ``stages.*.blocks.*``, says which).
+
+            space = predictor.space({"stem": [stem], "1.0": {"3x3": a, "5x5": b, "none": None}})
+            space.latency({"stem": "stem", "1.0": "5x5"}).interval_us
+            space.table.rows
+
+        Each block is seen inside a network, so what the engine adds at its borders is in it; what
+        sums leave out is told by ``table.check`` on networks drawn at random. Where measuring is
+        allowed, the cells of blocks that are not within the tolerance are measured. Raises what
+        ``predict`` raises, and InputError for blocks that do not fit one another.
+        """
+        from hybridlat.api.blocks import space_of
+
+        query = Query(one_batch(batch), checked_shapes(shapes), input)
+        return space_of(self, blocks, query, pattern)
+
     def measure(
         self,
         source: Source,
@@ -341,7 +373,7 @@ class Predictor:
             missing = [h for h in hashes if h not in have]
         whole = what in ("network", "both")
         request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
-        records = self._measure(request, self.settings or MeasurementConfig(), self.progress)
+        records = self._measure([request], self.settings or MeasurementConfig(), self.progress)
         self._keep_breakdown(file, partition)
         self._data.forget([record.signature for record in records])
         return report_of(
@@ -385,7 +417,7 @@ class Predictor:
         request = MeasureRequest(file.label, network, self._cells(partition, hashes), whole)
         if progress is not None:
             progress.begin()
-        self._measure(request, self.settings or ON_DEMAND, progress)
+        self._measure([request], self.settings or ON_DEMAND, progress)
         if whole:
             self._keep_breakdown(file, partition)
         self._data.forget(hashes)
@@ -400,13 +432,16 @@ class Predictor:
         self.store.add_breakdowns([breakdown])
 
     def _measure(
-        self, request: MeasureRequest, settings: MeasurementConfig, progress: OnProgress | None
+        self,
+        requests: Sequence[MeasureRequest],
+        settings: MeasurementConfig,
+        progress: OnProgress | None,
     ) -> list[Measurement]:
         from hybridlat.measuring.measurer import measurer_of
 
         assert self.backend is not None
         measurer = measurer_of(self.backend, self.options)
-        return measurer.measure([request], self.store, settings, progress)
+        return measurer.measure(requests, self.store, settings, progress)
 
 
 def _rounded(latency_us: float | None) -> str:

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Entry] = {
     "predict": Entry("predict", "predict", "Predict latencies, and where the time goes."),
     "measure": Entry("measure", "measure", "Measure networks and their cells, here or on a board."),
     "compare": Entry("compare", "compare", "Compare networks, cell by cell."),
+    "table": Entry("table", "table", "Tabulate the blocks of a search space."),
     "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, then train."),
     "train": Entry("train", "train", "Train a model; it is promoted only if it is not worse."),
     "evaluate": Entry("evaluate", "evaluate", "Evaluate predictions on held-out networks."),

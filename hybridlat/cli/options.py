@@ -60,6 +60,23 @@ def at_once(count: int) -> AbstractContextManager[object]:
     return configured
 
 
+def one_on_standard_output(as_json: bool, markdown: str | None, csv: str | None) -> None:
+    """Standard output holds one document: UsageError where more are asked for there."""
+    if [markdown, csv].count("-") + as_json > 1:
+        raise click.UsageError(
+            "Only one of --json, --markdown - and --csv - can be on standard output."
+        )
+
+
+def write_texts(*texts: tuple[str | None, Callable[[], str]]) -> None:
+    """Each text to its file, or to standard output where that is named ``-``."""
+    for file, make in texts:
+        if file == "-":
+            click.echo(make(), nl=False)
+        elif file is not None:
+            Path(file).write_text(make(), encoding="utf-8")
+
+
 def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for decorator in reversed(decorators):
@@ -134,6 +151,10 @@ as_json = click.option("--json", "as_json", is_flag=True,
                        help="Print one JSON document and nothing else.")  # fmt: skip
 as_page = click.option("--html", type=OutputFile(), metavar="FILE",
                        help="Also write a page to look at: one file, no network.")  # fmt: skip
+as_markdown = click.option("--markdown", type=OutputFile(allow_dash=True), metavar="FILE",
+                           help="Also write a Markdown table; - for standard output.")  # fmt: skip
+as_csv = click.option("--csv", type=OutputFile(allow_dash=True), metavar="FILE",
+                      help="Also write its rows as CSV; - for standard output.")  # fmt: skip
 every_cell = click.option(
     "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."
 )

@@ -11,7 +11,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console
-from hybridlat.cli.param_types import LATENCY, OutputFile
+from hybridlat.cli.param_types import LATENCY
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hybridlat.schema.estimate import Estimate
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
-_FILE = OutputFile(allow_dash=True)
 
 
 @dataclass
@@ -96,18 +95,8 @@ class _Run:
 @options.jobs
 @options.as_json
 @options.as_page
-@click.option(
-    "--markdown",
-    type=_FILE,
-    metavar="FILE",
-    help="Also write a Markdown table, networks by targets; - for standard output.",
-)
-@click.option(
-    "--csv",
-    type=_FILE,
-    metavar="FILE",
-    help="Also write a row for each network, batch and target; - for standard output.",
-)
+@options.as_markdown
+@options.as_csv
 @options.every_cell
 @click.pass_context
 def predict(
@@ -141,10 +130,7 @@ def predict(
     """
     from hybridlat.api import Predictor
 
-    if [markdown, csv].count("-") + as_json > 1:
-        raise click.UsageError(
-            "Only one of --json, --markdown - and --csv - can be on standard output."
-        )
+    options.one_on_standard_output(as_json, markdown, csv)
     quiet = as_json or "-" in (markdown, csv)
     asked = tuple(dict.fromkeys(targets)) or (None,)
     run = _Run(networks, batches or (None,), asked, max_latency, tolerance)
@@ -233,13 +219,10 @@ def _write(
     if markdown is not None or csv is not None:
         from hybridlat.report import prediction_table
 
-        for file, make in (
-            (markdown, prediction_table.markdown), (csv, prediction_table.comma_separated),
-        ):  # fmt: skip
-            if file == "-":
-                click.echo(make(table), nl=False)
-            elif file is not None:
-                Path(file).write_text(make(table), encoding="utf-8")
+        options.write_texts(
+            (markdown, lambda: prediction_table.markdown(table)),
+            (csv, lambda: prediction_table.comma_separated(table)),
+        )
 
 
 def worst(codes: set[int]) -> int:

@@ -105,7 +105,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     known = data.known(hashes)
     whole = data.whole(partition.whole)
     rows, predicted, kin = cell_priors(request, data, known, whole)
-    composition = _composition(request, data, kin)
+    composition = composition_of(request, data, kin)
     failures = {
         i: known[h].failure or "it could not be measured"
         for i, h in enumerate(hashes)
@@ -128,7 +128,7 @@ def _let_the_gate_measure(
         wanted = [hashes[i] for i in step.positions]
         measure(request.file, request.partition, wanted, step.network)
         # The first measurement on a machine also tells what entering its engine costs.
-        state.composition = _composition(request, data, state.kin)
+        state.composition = composition_of(request, data, state.kin)
         state.fresh.update(wanted)
         stats = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
@@ -165,7 +165,7 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
     )
 
 
-def _composition(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
+def composition_of(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
     """The target's own constants and width, else those of the family that was asked."""
     if kin is not None and not data.has_composition:
         return data.on_this_machine(replace(kin.composition(), wander_share=0.0))

@@ -117,7 +117,7 @@ def markdown(table: PredictionTable) -> str:
     """A table of GitHub's Markdown: networks × targets, or of one target what is known of each."""
     header, rows = _by_target(table) if len(table.targets) > 1 else _of_one_target(table)
     cells = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    lines = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in cells]
+    lines = ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in cells]
     if note := _note(table):
         lines += ["", note]
     return "\n".join(lines) + "\n"
@@ -207,5 +207,6 @@ def _range_text(interval_per_s: tuple[float, float] | None) -> str:
     return f"{low} – {high}"
 
 
-def _escaped(cell: str) -> str:
+def escaped(cell: str) -> str:
+    """A text that breaks no row of a Markdown table."""
     return cell.replace("|", "\\|").replace("\n", " ")

@@ -1,6 +1,6 @@
 """The picture on the front page: networks that were never seen, predicted beside measured.
 
-    python experiments/12_front_picture.py [--target T ...] [--draw]
+    python experiments/23_front_picture.py [--target T ...] [--draw]
 
 Judges every network of the targets' committed packs as ``hybridlat evaluate`` does: held out in one
 of five folds by its name, no cell of it and no kernel of its cells among what was learned from. The

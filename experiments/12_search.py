@@ -1,0 +1,165 @@
+"""A search under a latency budget, and what it costs to know the latencies: experiments/search.md.
+
+    python experiments/12_search.py measure                 # real time, minutes: writes the space
+    python experiments/12_search.py search [--storage URL]  # one search, resumed where it stopped
+    python experiments/12_search.py report [--write]        # all ways to know latencies, all seeds
+
+Optuna's NSGA-II searches 5,000 networks of ``MOBILENET`` (``block_spaces.py``) for the best score
+under a budget. The score is a stand-in for accuracy that costs nothing (``search_space.entropy``).
+``measure`` measures every cell of the space once on this machine, and some networks whole; both
+other commands play from that file: what a gate asks to measure is looked up there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np
+
+from experiments import search_page, search_space
+from experiments.block_spaces import MOBILENET
+from experiments.search_space import Choice, MeasuredSpace, entropy
+from experiments.search_ways import CANDIDATES, WAYS, Outcome, Way, judge, random_choice, search
+from hybridlat.estimate.block_space import BlockSpace
+from hybridlat.estimate.priors import network_cost_s
+
+SPACE = ROOT / "experiments" / "search" / "space.json"
+PAGE = ROOT / "experiments" / "search.md"
+PICTURE = ROOT / "experiments" / "figures" / "search.png"
+SEEDS = (1, 2, 3, 4, 5)
+"""Seed 0 chose the settings."""
+BUDGETS = (0.25, 0.5)
+"""Shares of random networks that are faster than the budget."""
+WHOLE = 24
+
+
+def budgets_of(space: MeasuredSpace) -> list[float]:
+    """The budgets in µs: quantiles of random networks."""
+    rng, truth = random.Random(0), space.truth
+    latencies = [truth.latency(random_choice(truth, rng)).latency_us for _ in range(1000)]
+    return [float(np.quantile(latencies, share)) for share in BUDGETS]
+
+
+def measure(store: str, target: str | None) -> None:
+    """Measure the space on this machine, and write it down."""
+    rng = random.Random(0)
+    choices = []
+    for _ in range(WHOLE):
+        words = MOBILENET.words(MOBILENET.sample(rng))[1:]
+        choices.append(dict(zip(MOBILENET.positions[1:], words, strict=True)))
+    networks = [
+        ({"stem": "stem", **choice, "head": "head"},
+         MOBILENET.writer([str(search_space.IMAGE), *choice.values()], 1))
+        for choice in choices
+    ]  # fmt: skip
+    space, table = search_space.measure(store, target, networks)
+    search_space.write(SPACE, space, table)
+    print(f"{len(space.measured)} cells; sums beside whole networks: {sums_off(space)}")
+    print(f"sums of blocks beside networks drawn at random: {table.check}")
+
+
+def report(space: MeasuredSpace) -> dict[str, Any]:
+    """Every way at every budget from every seed; fronts of the first seed at the last budget."""
+    truth = space.truth
+    outcomes: list[Outcome] = []
+    fronts: dict[str, list[dict[str, Any]]] = {}
+    for budget_us in budgets_of(space):
+        for seed in SEEDS:
+            for name, kind in WAYS.items():
+                way = kind(name, space, budget_us, seed)
+                began = time.perf_counter()
+                met = search(way)
+                outcomes.append(judge(way, truth, time.perf_counter() - began, met))
+                print(outcomes[-1], file=sys.stderr, flush=True)
+                if seed == SEEDS[0] and name != "flops":
+                    fronts[name] = front_of(way, truth, [choice for choice, _, _ in met])
+    return {
+        "target": space.predicted.target,
+        "cells": len(space.measured),
+        "blocks": len(space.predicted.blocks),
+        "networks": float(np.prod([len(b) for b in space.predicted.positions.values()])),
+        "all_cells_s": space.cost_s(list(space.measured)),
+        "network_s": float(np.mean([network_cost_s(us) for _, us in space.whole])),
+        "sums": sums_off(space),
+        "check": json.loads(SPACE.read_text(encoding="utf-8"))["check"],
+        "shares": BUDGETS,
+        "outcomes": [vars(outcome) for outcome in outcomes],
+        "fronts": fronts,
+    }
+
+
+def sums_off(space: MeasuredSpace) -> dict[str, float]:
+    """RMSPE in % of the networks measured whole: predicted, measured, and the share held."""
+    found: dict[str, float] = {"networks": len(space.whole)}
+    for name, believed in (("predicted", space.predicted), ("measured", space.truth)):
+        said = [(believed.latency(choice), us) for choice, us in space.whole]
+        off = [interval.latency_us / us - 1 for interval, us in said]
+        held = [i.interval_us[0] <= us <= i.interval_us[1] for i, us in said]
+        found[name] = 100 * float(np.sqrt(np.mean(np.square(off))))
+        found[f"{name}_held"] = float(np.mean(held))
+    return found
+
+
+def front_of(way: Way, truth: BlockSpace, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """The candidates that none beats in both, as the way believes in the end; with the truth."""
+    told = sorted(
+        ((way.believed.latency(c), entropy(c), c) for c in choices),
+        key=lambda row: (row[0].latency_us, -row[1]),
+    )
+    best, front = 0.0, []
+    for interval, score, choice in told:
+        if score > best:
+            best = score
+            front.append(
+                {
+                    "score": score,
+                    "latency_us": interval.latency_us,
+                    "interval_us": interval.interval_us,
+                    "true_us": truth.latency(choice).latency_us,
+                }
+            )
+    return front
+
+
+def main() -> None:
+    """Measure the space, search it once, or report on every way."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", choices=["measure", "search", "report"])
+    parser.add_argument("--target", help="of measure; this machine's CPU unless given")
+    parser.add_argument("--store", default="sqlite://", help="of measure: where records go")
+    parser.add_argument("--storage", help="of search: Optuna's database, as sqlite:///search.db")
+    parser.add_argument("--way", choices=list(WAYS), default="gate", help="of search")
+    parser.add_argument("--candidates", type=int, default=CANDIDATES, help="of search")
+    parser.add_argument("--seed", type=int, default=0, help="of search")
+    parser.add_argument("--write", action="store_true", help="of report: write page and picture")
+    given = parser.parse_args()
+    if given.command == "measure":
+        measure(given.store, given.target)
+        return
+    space = search_space.read(SPACE)
+    if given.command == "search":
+        began = time.perf_counter()
+        way = WAYS[given.way](given.way, space, budgets_of(space)[-1], given.seed)
+        met = search(way, given.storage, given.candidates)
+        print(judge(way, space.truth, time.perf_counter() - began, met))
+        return
+    answers = report(space)
+    for row in search_page.rows_of(answers):
+        print(row)
+    if given.write:
+        search_page.draw(answers, PICTURE)
+        PAGE.write_text(search_page.page(answers), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""A search space as blocks at positions, and what is believed of every cell of it at once.
+
+A network of the space is the sum of its blocks' cells, composed as any network is: a candidate
+costs a few additions and one product of a vector with a matrix, and a cell measured for one
+candidate teaches about the cells of all others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybridlat.errors import InputError
+from hybridlat.estimate.cell_priors import cell_priors
+from hybridlat.estimate.composition import Composition, NetworkInterval
+from hybridlat.estimate.network_estimate import Request, composition_of
+from hybridlat.estimate.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
+from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
+
+if TYPE_CHECKING:
+    from hybridlat.estimate.block_positions import CellCounts
+    from hybridlat.estimate.family_prior import FamilyAnswer
+    from hybridlat.estimate.target_data import TargetData
+
+Block = tuple[str, str]
+"""(position, name of the block)."""
+
+
+@dataclass(frozen=True)
+class BlockSpace:
+    """Blocks by position and name, each as the cells that it adds to a network.
+
+    A count below zero is a cell that the block spares its neighbours. ``posterior`` is over all
+    distinct cells of the space; ``held`` counts the networks that hold a block, of ``networks``;
+    ``drawn`` are networks drawn at random, with all of their cells, to hold sums against.
+    """
+
+    target: str
+    batch: int
+    composition: Composition
+    posterior: ErrorPosterior
+    blocks: Mapping[Block, CellCounts]
+    networks: int
+    tolerance: float
+    held: Mapping[Block, int] = field(default_factory=dict)
+    drawn: Sequence[tuple[Mapping[str, str], CellCounts]] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def positions(self) -> dict[str, tuple[str, ...]]:
+        """The names of the blocks that can stand at each position, in order."""
+        names: dict[str, tuple[str, ...]] = {}
+        for position, block in self.blocks:
+            names[position] = (*names.get(position, ()), block)
+        return names
+
+    @cached_property
+    def cells(self) -> dict[str, int]:
+        """Where each cell stands in the posterior, by signature hash."""
+        return {prior.signature: i for i, prior in enumerate(self.posterior.priors)}
+
+    @cached_property
+    def _counts(self) -> dict[Block, Matrix]:
+        return {block: self._vector(cells) for block, cells in self.blocks.items()}
+
+    def _vector(self, cells: CellCounts) -> Matrix:
+        counts = np.zeros(len(self.posterior.priors))
+        for signature, count in cells.items():
+            counts[self.cells[signature]] = count
+        return counts
+
+    def counts_of(self, choice: Mapping[str, str]) -> Matrix:
+        """How often a network with these blocks runs each cell of the posterior.
+
+        InputError for a position or a block that the space does not have, or one left out.
+        """
+        for position in (*choice, *self.positions):
+            blocks = self.positions.get(position)
+            if blocks is None:
+                known = ", ".join(self.positions)
+                raise InputError(f"the space has no position {position!r}: choose among {known}")
+            if choice.get(position) not in blocks:
+                raise InputError(
+                    f"{choice.get(position)!r} is no block at {position}: choose one of "
+                    f"{', '.join(blocks)}"
+                )
+        total = np.zeros(len(self.posterior.priors))
+        for block in choice.items():
+            total += self._counts[block]
+        return total
+
+    def latency(self, choice: Mapping[str, str]) -> NetworkInterval:
+        """The latency of the network with these blocks, one at each position: the sum of its rows.
+
+        NaN where a cell of it has no latency. InputError as ``counts_of`` raises it.
+        """
+        return self._interval(self.counts_of(choice), self.composition)
+
+    def _interval(self, counts: Matrix, composition: Composition) -> NetworkInterval:
+        uses = np.where(counts != 0, counts * self.posterior.latencies_us, 0.0)
+        total = float(uses.sum())
+        latency = composition.latency_us(total)
+        if not total > 0:  # nothing, what spares more than it takes, or a cell without a latency
+            spread_us = math.sqrt(max(float(uses @ self.posterior.covariance @ uses), 0.0))
+            reach_us = composition.scale * composition.multiplier(1.0) * spread_us
+            return NetworkInterval(latency, (latency - reach_us, latency + reach_us), 0.0, total)
+        half = composition.half_width_share(variance_of(uses, self.posterior.covariance), total)
+        return NetworkInterval(latency, (latency / (1 + half), latency * (1 + half)), half, total)
+
+    def cells_of(self, choice: Mapping[str, str]) -> ErrorPosterior:
+        """What is believed of the cells of the network with these blocks: what a gate works on."""
+        counts = self.counts_of(choice)
+        held = np.flatnonzero(counts)
+        rank = {position: i for i, position in enumerate(held.tolist())}
+        whole, block = self.posterior, np.ix_(held, held)
+        return ErrorPosterior(
+            tuple(replace(whole.priors[i], count=int(counts[i])) for i in rank),
+            whole.correlation,
+            {rank[i]: found for i, found in whole.measured.items() if i in rank},
+            whole.prior_covariance[block],
+            whole.mean[held],
+            whole.covariance[block],
+        )
+
+    def observe(self, news: Mapping[str, tuple[float, float]]) -> BlockSpace:
+        """The space once cells were measured: (µs, relative noise) by signature hash."""
+        measured = {self.cells[signature]: found for signature, found in news.items()}
+        return replace(self, posterior=self.posterior.observe(measured))
+
+    def unsure(self) -> list[str]:
+        """Cells that nobody measured, of blocks whose latency is not within the tolerance."""
+        doubtful = {(row.position, row.block) for row in self.table.rows if not row.trusted}
+        wanted = dict.fromkeys(h for block in doubtful for h in self.blocks[block])
+        return [h for h in wanted if not self.posterior.is_measured(self.cells[h])]
+
+    @cached_property
+    def table(self) -> BlockTable:
+        """The latency of every block, with what all of them leave out."""
+        return BlockTable(
+            self.target,
+            self.batch,
+            self.composition.confidence,
+            self.composition.overhead_us,
+            tuple(self._row(block) for block in self.blocks),
+            self.networks,
+            self._check(),
+            self.warnings,
+        )
+
+    def _row(self, block: Block) -> BlockLatency:
+        counts = self._counts[block]
+        found = self._interval(counts, replace(self.composition, overhead_us=0.0))
+        positions = np.flatnonzero(counts).tolist()
+        known = not math.isnan(found.latency_us)
+        unmeasured = [i for i in positions if not self.posterior.is_measured(i)]
+        uses = np.abs(counts * np.nan_to_num(self.posterior.latencies_us))
+        guessed = float(uses[unmeasured].sum() / uses.sum()) if uses.any() else 0.0
+        # As with a network: measured through and through, or within the tolerance and no stranger.
+        strange = any(self.posterior.priors[i].must_be_measured for i in unmeasured)
+        sure = not unmeasured or (found.half_width_share <= self.tolerance and not strange)
+        nameless = [i for i in positions if math.isnan(self.posterior.latencies_us[i])]
+        reasons = [self.reasons.get(self.posterior.priors[i].signature, "") for i in nameless]
+        return BlockLatency(
+            position=block[0],
+            block=block[1],
+            key=key_of(self.blocks[block]),
+            latency_us=found.latency_us if known else None,
+            interval_us=found.interval_us if known else None,
+            measured_share=max(1.0 - guessed, 0.0) if known else 0.0,
+            trusted=known and sure,
+            networks=self.held.get(block, self.networks),
+            reason=next((reason for reason in reasons if reason), ""),
+        )
+
+    def _check(self) -> SumCheck | None:
+        """How far the sum of blocks is from the cells of the networks drawn; None without any."""
+        off = []
+        for choice, cells in self.drawn:
+            whole = self._interval(self._vector(cells), self.composition).latency_us
+            off.append(abs(self.latency(choice).latency_us / whole - 1) if whole else math.nan)
+        known = [share for share in off if not math.isnan(share)]
+        if not known:
+            return None
+        return SumCheck(len(known), math.fsum(known) / len(known), max(known))
+
+
+def key_of(cells: CellCounts) -> str:
+    """The same for all blocks that add the same cells."""
+    text = repr(sorted((h, count) for h, count in cells.items() if count))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def believed(
+    requests: Iterable[Request], data: TargetData
+) -> tuple[Composition, ErrorPosterior, dict[str, str]]:
+    """The target's composition, what is believed of all cells of the networks, and why of some not.
+
+    A cell is believed as in the first network that holds it.
+    """
+    priors: dict[str, CellPrior] = {}
+    reasons: dict[str, str] = {}
+    kin: FamilyAnswer | None = None
+    first: Request | None = None
+    for request in requests:
+        first = first or request
+        hashes = [use.signature for use in request.partition.uses]
+        if all(h in priors for h in hashes):
+            continue
+        known = data.known(hashes)
+        rows, predicted, answer = cell_priors(request, data, known, None)
+        kin = kin or answer
+        reasons.update((h, p.reason) for h, p in predicted.items() if p.reason)
+        reasons.update((h, s.failure) for h, s in known.items() if s.failure)
+        for row in rows:
+            priors.setdefault(row.signature, replace(row, count=1))
+    if first is None:
+        raise InputError("a space has no networks: give at least one")
+    composition = composition_of(first, data, kin)
+    return composition, composition.start(tuple(priors.values())), reasons
