@@ -52,6 +52,7 @@ class TargetData:
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
+        self._knows_networks = False
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
         self.warnings: list[str] = []
@@ -85,11 +86,12 @@ class TargetData:
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
         self._whole.clear()
+        self._knows_networks = False
         self._composition = self._wandering = None
 
     def whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network; None where it was not measured."""
-        if not signature:
+        if not signature or not self.knows_networks:
             return None
         if signature not in self._whole:
             found = whole_latency(self.target, signature, self.store, self._packs)
@@ -97,6 +99,20 @@ class TargetData:
                 self._whole.clear()
             self._whole[signature] = found
         return self._whole[signature]
+
+    @property
+    def knows_networks(self) -> bool:
+        """Whether any whole network of this target is on record."""
+        if not self._knows_networks:  # another process may have measured one meanwhile
+            self._knows_networks = self._packs_know_networks or self.store.holds(
+                self.target, "network"
+            )
+        return self._knows_networks
+
+    @cached_property
+    def _packs_know_networks(self) -> bool:
+        packs = [pack for pack in self._packs if pack.target == self.target]
+        return any(pack.counts()["network"] for pack in packs)
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""

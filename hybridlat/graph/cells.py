@@ -76,18 +76,19 @@ def schedule(network: Network) -> list[int]:
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """The cells of ``lowered``; together they hold every kernel exactly once."""
-    rank = _file_rank(lowered)
+    rank, consumers = _file_rank(lowered), lowered.network.consumers()
     return tuple(
-        _cell(lowered, positions, file_network, rank)
+        _cell(lowered, positions, file_network, rank, consumers)
         for positions in cut_positions(lowered.network)
     )
 
 
 def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """Every kernel of ``lowered`` as a cell of its own."""
-    rank = _file_rank(lowered)
+    rank, consumers = _file_rank(lowered), lowered.network.consumers()
     return tuple(
-        _cell(lowered, (i,), file_network, rank) for i in range(len(lowered.network.nodes))
+        _cell(lowered, (i,), file_network, rank, consumers)
+        for i in range(len(lowered.network.nodes))
     )
 
 
@@ -113,13 +114,15 @@ def _cell(
     positions: tuple[int, ...],
     file_network: Network | None,
     rank: list[tuple[int, int]],
+    consumers: dict[str, list[int]],
 ) -> Cell:
     origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
     ops = tuple(
         label(lowered.network.nodes[p], lowered.origins[p], file_network)
         for p in sorted(positions, key=rank.__getitem__)
     )
-    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
+    part = lowered.network.subnetwork(positions, consumers=consumers)
+    return Cell(part, positions, origins, ops)
 
 
 def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:

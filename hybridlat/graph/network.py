@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Scalar = int | float | str
@@ -108,7 +109,7 @@ class Network:
         known = self.types.get(tensor)
         return known if known is not None else self.constants[tensor].type
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
         return sum(c.type.bytes for c in self.constants.values() if c.values is None)
 
@@ -145,29 +146,36 @@ class Network:
                     heapq.heappush(ready, (key(reader), reader))
         return order
 
-    def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
+    def subnetwork(
+        self,
+        positions: tuple[int, ...],
+        name: str = "",
+        consumers: Mapping[str, list[int]] | None = None,
+    ) -> Network:
         """The nodes at ``positions`` as a network of their own.
 
         Its inputs are the activations they read and do not make; its outputs those that others
         read, that the whole network gives out, or that nobody reads (a last node must keep one).
+        ``consumers`` are those of the network, where they are at hand.
         """
+        consumers = self.consumers() if consumers is None else consumers
         chosen = set(positions)
         nodes = tuple(self.nodes[i] for i in sorted(chosen))
         made = {out for node in nodes for out in node.outputs if out}
         read = [name for node in nodes for name in dict.fromkeys(node.inputs) if name]
         inputs = tuple(dict.fromkeys(t for t in read if t in self.types and t not in made))
-        outside = {
-            name
-            for i, node in enumerate(self.nodes)
-            if i not in chosen
-            for name in node.inputs
-        } | set(self.outputs)  # fmt: skip
         inside = set(read)
+        given = set(self.outputs)
         outputs = tuple(
             out
             for node in nodes
             for index, out in enumerate(node.outputs)
-            if out and (out in outside or (out not in inside and index == 0))
+            if out
+            and (
+                out in given
+                or not chosen.issuperset(consumers.get(out, ()))
+                or (out not in inside and index == 0)
+            )
         )
         constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}
         types = {t: self.types[t] for t in (*inputs, *made)}
@@ -183,6 +191,7 @@ class Lowered:
     ``origins[i]`` are positions in the *file's* nodes that ``network.nodes[i]`` computes;
     ``removed`` those that the engine dropped or folded away. Every file node is in exactly one
     place. ``by`` says who lowered: ``onnxruntime 1.31.1`` (asked) or ``rules tensorrt`` (table).
+    ``is_quick`` marks an answer that took less than finding it again in a store would.
     """
 
     network: Network
@@ -190,3 +199,4 @@ class Lowered:
     removed: tuple[int, ...]
     by: str
     warnings: tuple[str, ...] = ()
+    is_quick: bool = False

@@ -94,6 +94,19 @@ def recent_bodies(database: Database, target: Target, runs: int, each: int) -> I
             yield from map(bytes, connection.scalars(wanted))
 
 
+def holds(database: Database, target: Target, kind: Kind) -> bool:
+    """Whether there is a record of this kind of a target."""
+    column = MEASUREMENT.c
+    with database.reading() as connection:
+        target_id = database.target_id(connection, target)
+        if target_id is None:
+            return False
+        found = sa.select(column.id).where(
+            column.target_id == target_id, column.kind == KIND_CODES[kind]
+        )
+        return connection.scalar(found.limit(1)) is not None
+
+
 def revision(database: Database, target: Target) -> tuple[int, str]:
     """How many records a target has, and the time of the newest: what changes with every add."""
     column = MEASUREMENT.c

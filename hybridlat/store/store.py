@@ -202,6 +202,14 @@ class Store:
         bodies = queries.recent_bodies(self._opened(), target, runs, each)
         return [codec.decoded(Measurement.from_json, body, self.url) for body in bodies]
 
+    def holds(self, target: Target, kind: Kind) -> bool:
+        """Whether there is a record of this kind of a target."""
+        if self._absent():
+            return False
+        from hybridlat.store import queries
+
+        return queries.holds(self._opened(), target, kind)
+
     def revision(self, target: Target) -> tuple[int, str]:
         """How many records there are of a target, and the time of the newest."""
         if self._absent():
