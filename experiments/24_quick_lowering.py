@@ -31,16 +31,16 @@ from onnx import ModelProto
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments import nasbench201  # noqa: E402
-from experiments.block_spaces import SPACES  # noqa: E402
-from hybridlat.api import Predictor  # noqa: E402
-from hybridlat.engines.onnxruntime import lowering  # noqa: E402
-from hybridlat.engines.onnxruntime.quick import QuickLowering  # noqa: E402
-from hybridlat.errors import HybridlatError  # noqa: E402
-from hybridlat.estimate.partition import Partition, partition_network  # noqa: E402
-from hybridlat.graph.network import Lowered, Network  # noqa: E402
-from hybridlat.onnx_io import OnnxFile, load  # noqa: E402
-from hybridlat.schema.target import Target  # noqa: E402
+from experiments import nasbench201
+from experiments.block_spaces import SPACES
+from hybridlat.api import Predictor
+from hybridlat.engines.onnxruntime import lowering
+from hybridlat.engines.onnxruntime.quick import QuickLowering
+from hybridlat.errors import HybridlatError
+from hybridlat.estimate.partition import Partition, partition_network
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import OnnxFile, load
+from hybridlat.schema.target import Target
 
 PAGE = ROOT / "experiments" / "quick_lowering.md"
 NETS = ROOT / "data" / "nets"
@@ -102,6 +102,7 @@ def agree(name: str, files: Iterator[OnnxFile]) -> Row:
 
 
 def sets() -> Iterator[tuple[str, Iterator[OnnxFile]]]:
+    """What agreement is measured on."""
     yield "data/nets", (load(path) for path in sorted(NETS.glob("*.onnx")))
     yield "NAS-Bench-201", map(load, candidates("nasbench201", 1000, 24))
     for space in SPACES:
@@ -140,6 +141,7 @@ def rates(space: str, count: int, target: str | None) -> list[Row]:
 
 
 def resident_mb() -> float:
+    """Memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -211,6 +213,7 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
+    """See the module."""
     parser = argparse.ArgumentParser(description="Quick lowering: agreement and rates.")
     parser.add_argument("part", choices=["agree", "rates", "million", "report"])
     parser.add_argument("--networks", type=int, default=1000)
