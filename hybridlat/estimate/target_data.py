@@ -69,11 +69,12 @@ class TargetData:
         wanted = list(dict.fromkeys(hashes))
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
         missing = [h for h in wanted if h not in stats]
-        sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
-        for target in (self.target, *self.kin):
-            for source in sources if missing else []:
-                new = source.latencies(target, missing)
-                stats.update(new)
+        targets = (self.target, *self.kin) if missing else ()
+        stored = self.store.latencies_by_target(targets, missing)
+        for target in targets:
+            for pack in (None, *self._packs):
+                new = pack.latencies(target, missing) if pack is not None else stored[target]
+                stats.update((h, found) for h, found in new.items() if h not in stats)
                 missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
@@ -25,29 +25,33 @@ _MOST_RECENT = 20_000  # rows looked through for the newest runs
 
 
 def look_up(
-    database: Database, target: Target, kind: Kind, keys: list[bytes]
-) -> dict[bytes, list[LatencyRow]]:
+    database: Database, targets: Sequence[Target], kind: Kind, keys: list[bytes]
+) -> dict[Target, dict[bytes, list[LatencyRow]]]:
     """(latency_us, spread_share, measured_at, failure) of every record of each key."""
-    rows_of: dict[bytes, list[LatencyRow]] = {}
+    named = {str(target): target for target in targets}
+    rows_of: dict[Target, dict[bytes, list[LatencyRow]]] = {target: {} for target in targets}
     column = MEASUREMENT.c
     with database.reading() as connection:
-        target_id = database.target_id(connection, target)
-        if target_id is None:
-            return {}
         for part in chunks(keys):
-            query = sa.select(
-                column.signature,
-                column.latency_us,
-                column.spread_share,
-                column.measured_at,
-                column.failure,
-            ).where(
-                column.target_id == target_id,
-                column.kind == KIND_CODES[kind],
-                column.signature.in_(part),
+            query = (
+                sa.select(
+                    TARGET.c.name,
+                    column.signature,
+                    column.latency_us,
+                    column.spread_share,
+                    column.measured_at,
+                    column.failure,
+                )
+                .join(TARGET, TARGET.c.id == column.target_id)
+                .where(
+                    TARGET.c.name.in_(list(named)),
+                    column.kind == KIND_CODES[kind],
+                    column.signature.in_(part),
+                )
             )
-            for key, latency, spread, at, failure in connection.execute(query):
-                rows_of.setdefault(bytes(key), []).append((latency, spread, at, failure))
+            for name, key, latency, spread, at, failure in connection.execute(query):
+                row = (latency, spread, at, failure)
+                rows_of[named[name]].setdefault(bytes(key), []).append(row)
     return rows_of
 
 
