@@ -44,7 +44,8 @@ class Tally:
 class QuickLowering:
     """Lowers networks by rules where the engine that ``ask`` reaches has confirmed them.
 
-    ``context`` and ``by`` are what the answers carry (see ``Network.context``, ``Lowered.by``).
+    ``context`` and ``by`` are what the answers carry (see ``Network.context``, ``Lowered.by``);
+    ``block`` is how many channels the engine's blocks are taken to have, until it says otherwise.
     """
 
     ask: Ask
@@ -54,12 +55,12 @@ class QuickLowering:
     tally: Tally = field(default_factory=Tally)
     confirmed: set[Pattern] = field(default_factory=set)
     banned: set[Pattern] = field(default_factory=set)
-    _block: int = 0  # of BLOCKS, which one is tried
+    block: int = BLOCKS[0]
     _in_a_row: int = 0
 
     def lower(self, network: Network) -> Lowered:
         """What the engine makes of a network; MeasurementError where it refuses it."""
-        found = draft(network, BLOCKS[self._block], self.context(network), self.by)
+        found = draft(network, self.block, self.context(network), self.by)
         if found is None:
             self._count(uncovered=1)
             return self.ask(network)
@@ -75,7 +76,7 @@ class QuickLowering:
         if agree(found.lowered, told):
             self._confirm(new)
         else:
-            self._object(network, found, new)
+            self._object(network, told, found, new)
         return told
 
     def _confirm(self, patterns: frozenset[Pattern]) -> None:
@@ -83,11 +84,17 @@ class QuickLowering:
             self.confirmed.clear()
         self.confirmed.update(patterns - self.banned)
 
-    def _object(self, network: Network, found: Draft, new: frozenset[Pattern]) -> None:
+    def _object(
+        self, network: Network, told: Lowered, found: Draft, new: frozenset[Pattern]
+    ) -> None:
         """The engine says something else: what was relied on is banned, the rest stays open."""
+        for block in BLOCKS:
+            other = draft(network, block, self.context(network), self.by)
+            if block != self.block and other is not None and agree(other.lowered, told):
+                self.block = block
+                self.confirmed = set(other.patterns - self.banned)
+                return
         self._count(disagreed=1)
-        if not self.confirmed:  # of another width of blocks, perhaps
-            self._block = (self._block + 1) % len(BLOCKS)
         if new:
             _log.debug("%s: the engine lowers it otherwise than the rules", network.name)
             return

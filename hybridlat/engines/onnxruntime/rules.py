@@ -12,7 +12,7 @@ Facts: docs of ONNX Runtime, "Graph optimizations"; all else was read off what t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -27,8 +27,8 @@ _SMALLEST_ALPHA = 0.009999999776482582
 _FIFTH = 0.20000000298023224
 # Stay as they are, in the layout of the file.
 _PLAIN = frozenset({
-    "Flatten", "Gemm", "Reshape", "ReduceMean", "Softmax", "HardSwish", "HardSigmoid", "Clip",
-    "LeakyRelu", "Relu", "Sigmoid", "Tanh", "Mul", "Add", "Concat", "Conv", "MaxPool",
+    "Flatten", "Gemm", "Reshape", "ReduceMean", "Softmax", "LRN", "HardSwish", "HardSigmoid",
+    "Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh", "Mul", "Add", "Concat", "Conv", "MaxPool",
     "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
 })  # fmt: skip
 _FUSED_ACTIVATIONS = frozenset({
@@ -102,37 +102,24 @@ class _Drafter:
 
     def __post_init__(self) -> None:
         network = self.network
-        self.same: dict[str, str] = {}  # results of operators that equal an earlier one
-        self.doubles: dict[str, int] = {}
+        if any(n.op not in _PLAIN or n.domain or len(n.outputs) != 1 for n in network.nodes):
+            raise _Uncovered
+        if any(type_.dtype != "float32" for type_ in network.types.values()):
+            raise _Uncovered
         self.outputs = set(network.outputs)
+        self.same = equal_results(network)
+        if not self.outputs.isdisjoint(self.same.keys() | set(self.same.values())):
+            raise _Uncovered
+        self.twins: dict[str, list[int]] = {}
         self.readers: dict[str, list[int]] = {}
-        self._share_equals()
-
-    def _share_equals(self) -> None:
-        """Find operators that compute the same, and count the readers of what is left."""
-        network, same = self.network, self.same
-        first: dict[object, str] = {}
         for position, node in enumerate(network.nodes):
-            if node.op not in _PLAIN or node.domain or len(node.outputs) != 1:
-                raise _Uncovered
-            inputs = node.inputs
-            if same:
-                inputs = tuple([same.get(name, name) for name in inputs])
-            out = node.outputs[0]
-            key = (node.op, inputs, node.attributes)
-            twin = first.setdefault(key, out)
-            if twin is not out:
-                if out in self.outputs or twin in self.outputs:
-                    raise _Uncovered
-                same[out] = twin
-                self.doubles[out] = position
+            first = self.same.get(node.outputs[0])
+            if first is not None:
+                self.twins.setdefault(first, []).append(position)
                 self.done.add(position)
                 continue
-            for name in inputs:
-                self.readers.setdefault(name, []).append(position)
-        for type_ in network.types.values():
-            if type_.dtype != "float32":
-                raise _Uncovered
+            for name in node.inputs:
+                self.readers.setdefault(self.same.get(name, name), []).append(position)
 
     def draft(self, context: str, by: str) -> Draft:
         network = self.network
@@ -143,8 +130,7 @@ class _Drafter:
                 _RULES.get(node.op, _Drafter._plain)(self, position, node)
         self._reorder_outputs()
         self.kernels.sort(key=lambda kernel: kernel.at)
-        patterns = frozenset(self._pattern(kernel) for kernel in self.kernels)
-        self._claim_doubles()
+        patterns = frozenset(self._patterns())
         nodes = tuple(
             Node(
                 f"k{i}", k.op, tuple(k.inputs), (k.output,),
@@ -209,7 +195,8 @@ class _Drafter:
         if not fits:
             kernel.inputs = [source, *operands]
             for name in operands:
-                self.constants.setdefault(name, self.network.constants[name])
+                if name not in self.constants:
+                    self.constants[name] = self.network.constants[name]
             self._emit(kernel)
             return
         kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
@@ -341,7 +328,7 @@ class _Drafter:
     def _kernel(self, position: int, node: Node) -> _Kernel:
         return _Kernel(
             node.op, node.domain, node.version, [], node.outputs[0], dict(node.attributes),
-            [position], position,
+            [position, *self.twins.get(node.outputs[0], ())], position,
         )  # fmt: skip
 
     def _only_reader(self, node: Node) -> int | None:
@@ -353,7 +340,7 @@ class _Drafter:
     def _join(self, kernel: _Kernel, position: int) -> Node:
         """Take an operator behind a kernel into it."""
         node = self.network.nodes[position]
-        kernel.origins.append(position)
+        kernel.origins += [position, *self.twins.get(node.outputs[0], ())]
         kernel.output, kernel.at = node.outputs[0], position
         self.done.add(position)
         return node
@@ -452,39 +439,38 @@ class _Drafter:
             self.made[name] = reorder
             self.kernels.append(reorder)
 
-    def _claim_doubles(self) -> None:
-        """An operator that equals another goes to what reads it, as in the engine's own trace."""
-        nodes, doubles = self.network.nodes, self.doubles
-        if not doubles:
-            return
-        taken: set[int] = set()
-        for kernel in self.kernels:
-            waiting = list(kernel.origins)
-            while waiting:
-                for name in nodes[waiting.pop()].inputs:
-                    position = doubles.get(name)
-                    if position is not None and position not in taken:
-                        taken.add(position)
-                        kernel.origins.append(position)
-                        waiting.append(position)
-
     # ---- what a draft rests on -----------------------------------------------------------------
 
-    def _pattern(self, kernel: _Kernel) -> Pattern:
-        """What was done here, without the sizes that do not decide it."""
+    def _patterns(self) -> Iterator[Pattern]:
+        """What was done to each operator and what it reads, without sizes that decide nothing."""
         nodes = self.network.nodes
-        kept = tuple(
-            (name, None if name in _SIZES else self._class(value))
-            for name, value in sorted(kernel.attributes.items())
-        )
-        read = tuple(self._source(name) for name in kernel.inputs)
-        out = kernel.output.removesuffix(_BLOCKS)
-        around = {nodes[i].op for i in self.readers.get(out, ())}
-        return (
-            kernel.domain, kernel.op, kernel.version, kept, read, kernel.uses > 1,
-            tuple(nodes[i].op for i in kernel.origins), out in self.outputs,
-            tuple(sorted(around)), kernel.left > 0,
-        )  # fmt: skip
+        for kernel in self.kernels:
+            what = (kernel.domain, kernel.op, *dict.fromkeys(nodes[i].op for i in kernel.origins))
+            kept = tuple(
+                (name, None if name in _SIZES else self._class(value))
+                for name, value in sorted(kernel.attributes.items())
+            )
+            read = []
+            for place, name in enumerate(kernel.inputs):
+                maker = self.made.get(name)
+                if maker is None:
+                    read.append(self._operand(name))
+                    continue
+                fans_out = maker.uses > 1
+                read.append((maker.channels > 0, fans_out))
+                closed = "activation" in maker.attributes, len(maker.inputs) > 3
+                yield what, place, maker.op, maker.domain, fans_out, closed
+            ends = kernel.output.removesuffix(_BLOCKS) in self.outputs, kernel.left > 0
+            yield what, kernel.version, kept, tuple(read), kernel.uses > 1, ends
+
+    def _operand(self, name: str) -> object:
+        """What a kernel reads that no kernel makes: a weight, numbers, an input of the network."""
+        constant = self.constants.get(name)
+        if constant is None:
+            return "input" if name else ""
+        shape = constant.type.shape
+        sizes = tuple([self._size(n) for n in shape[:2]]) if len(shape) == 4 else len(shape)
+        return sizes, constant.values is not None
 
     def _class(self, value: AttributeValue) -> object:
         return self._size(value) if isinstance(value, int) else value
@@ -497,17 +483,6 @@ class _Drafter:
             return 2 if value % ALIGNMENT else 4
         return 16 if value % self.block == 0 else 8 if value % ALIGNMENT == 0 else 7
 
-    def _source(self, name: str) -> object:
-        constant = self.constants.get(name)
-        if constant is not None:
-            shape = constant.type.shape
-            ranks = tuple([self._size(n) for n in shape[:2]]) if len(shape) == 4 else len(shape)
-            return "constant", ranks, constant.values is not None
-        maker = self.made.get(name)
-        if maker is None:
-            return "input" if name else ""
-        return maker.op, maker.domain, maker.uses > 1
-
 
 _RULES: dict[str, Callable[[_Drafter, int, Node], None]] = {
     "Conv": _Drafter._conv,
@@ -519,6 +494,28 @@ _RULES: dict[str, Callable[[_Drafter, int, Node], None]] = {
     **dict.fromkeys(_BLOCKED_ACTIVATIONS, _Drafter._activation),
     **dict.fromkeys((*_POOLS, *_GLOBAL_POOLS), _Drafter._pool),
 }
+
+
+def equal_results(network: Network) -> dict[str, str]:
+    """The results of operators that compute the same as an earlier one, with those of that."""
+    same: dict[str, str] = {}
+    first: dict[object, str] = {}
+    numbers = {
+        name: (constant.type, constant.values)
+        for name, constant in network.constants.items()
+        if constant.values is not None
+    }
+    for node in network.nodes:
+        if len(node.outputs) != 1:
+            continue
+        inputs: tuple[object, ...] = node.inputs
+        if same or numbers:
+            inputs = tuple([numbers.get(n) or same.get(n, n) for n in node.inputs])
+        out = node.outputs[0]
+        twin = first.setdefault((node.op, node.domain, inputs, node.attributes), out)
+        if twin != out:
+            same[out] = twin
+    return same
 
 
 def _padded(channels: int, block: int) -> int:
