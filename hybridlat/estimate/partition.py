@@ -132,6 +132,7 @@ class Partitioner:
         self._target, self._store = target, store
         self._lower, self._identity = lower, identity
         self._remembered: OrderedDict[str, Partition] = OrderedDict()
+        self._keys: OrderedDict[tuple[object, ...], str] = OrderedDict()
 
     def partition(
         self,
@@ -145,7 +146,7 @@ class Partitioner:
 
         Without ``whole`` the network itself need not be signed, which costs as much as its cells.
         """
-        key = file.key(batch, shapes)
+        key = self._key(file, batch, shapes)
         partition = self._remembered.get(key)
         if partition is None or (whole and not partition.whole):
             partition = self._recall(key) or self._ask(file, batch, shapes, key, whole)
@@ -153,6 +154,16 @@ class Partitioner:
         else:
             self._remembered.move_to_end(key)
         return partition
+
+    def _key(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> str:
+        """The file's key, worked out once for networks that are asked about again."""
+        asked = (file.written, batch, tuple((shapes or {}).items()))
+        key = self._keys.get(asked)
+        if key is None:
+            key = self._keys[asked] = file.key(batch, shapes)
+            if len(self._keys) > MAX_REMEMBERED:
+                self._keys.popitem(last=False)
+        return key
 
     def remember(self, key: str, partition: Partition) -> None:
         """Take over what another process was answered for the structure ``key``."""

@@ -37,11 +37,12 @@ def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     live = {name for name in network.inputs if readers.get(name)}
     cells: list[tuple[int, ...]] = []
     current: list[int] = []
+    types = network.types
     for position in schedule(network):
         node = network.nodes[position]
         current.append(position)
-        for name in dict.fromkeys(node.inputs):
-            if name in network.types:
+        for name in node.inputs if len(node.inputs) == 1 else dict.fromkeys(node.inputs):
+            if name in types:
                 readers[name] -= 1
                 if not readers[name]:
                     live.discard(name)
@@ -76,19 +77,18 @@ def schedule(network: Network) -> list[int]:
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """The cells of ``lowered``; together they hold every kernel exactly once."""
-    rank, consumers = _file_rank(lowered), lowered.network.consumers()
+    rank = _file_rank(lowered)
     return tuple(
-        _cell(lowered, positions, file_network, rank, consumers)
+        _cell(lowered, positions, file_network, rank)
         for positions in cut_positions(lowered.network)
     )
 
 
 def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """Every kernel of ``lowered`` as a cell of its own."""
-    rank, consumers = _file_rank(lowered), lowered.network.consumers()
+    rank = _file_rank(lowered)
     return tuple(
-        _cell(lowered, (i,), file_network, rank, consumers)
-        for i in range(len(lowered.network.nodes))
+        _cell(lowered, (i,), file_network, rank) for i in range(len(lowered.network.nodes))
     )
 
 
@@ -114,15 +114,13 @@ def _cell(
     positions: tuple[int, ...],
     file_network: Network | None,
     rank: list[tuple[int, int]],
-    consumers: dict[str, list[int]],
 ) -> Cell:
     origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
     ops = tuple(
         label(lowered.network.nodes[p], lowered.origins[p], file_network)
         for p in sorted(positions, key=rank.__getitem__)
     )
-    part = lowered.network.subnetwork(positions, consumers=consumers)
-    return Cell(part, positions, origins, ops)
+    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
 
 
 def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -113,17 +113,29 @@ class Network:
     def weight_bytes(self) -> int:
         return sum(c.type.bytes for c in self.constants.values() if c.values is None)
 
-    def producers(self) -> dict[str, int]:
+    def producers(self) -> Mapping[str, int]:
         """Position of the node that makes each tensor."""
+        return self._producers
+
+    @cached_property
+    def _producers(self) -> dict[str, int]:
         return {out: i for i, node in enumerate(self.nodes) for out in node.outputs if out}
 
-    def consumers(self) -> dict[str, list[int]]:
+    def consumers(self) -> Mapping[str, list[int]]:
         """Positions of the nodes that read each tensor, in order, once each."""
+        return self._consumers
+
+    @cached_property
+    def _consumers(self) -> dict[str, list[int]]:
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
-            for name in dict.fromkeys(node.inputs):
-                if name:
-                    consumers.setdefault(name, []).append(i)
+            for name in node.inputs:
+                readers = consumers.get(name)
+                if readers is None:
+                    consumers[name] = [i]
+                elif readers[-1] != i:
+                    readers.append(i)
+        consumers.pop("", None)
         return consumers
 
     def order_by(self, key: Callable[[int], Any]) -> list[int]:
@@ -139,31 +151,29 @@ class Network:
         while ready:
             _, position = heapq.heappop(ready)
             order.append(position)
-            made = [out for out in self.nodes[position].outputs if out]
-            for reader in {reader for out in made for reader in read_by.get(out, ())}:
+            outputs = self.nodes[position].outputs
+            if len(outputs) == 1:
+                readers: Iterable[int] = read_by.get(outputs[0], ())
+            else:
+                readers = {reader for out in outputs if out for reader in read_by.get(out, ())}
+            for reader in readers:
                 waiting[reader] -= 1
                 if not waiting[reader]:
                     heapq.heappush(ready, (key(reader), reader))
         return order
 
-    def subnetwork(
-        self,
-        positions: tuple[int, ...],
-        name: str = "",
-        consumers: Mapping[str, list[int]] | None = None,
-    ) -> Network:
+    def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
         """The nodes at ``positions`` as a network of their own.
 
         Its inputs are the activations they read and do not make; its outputs those that others
         read, that the whole network gives out, or that nobody reads (a last node must keep one).
-        ``consumers`` are those of the network, where they are at hand.
         """
-        consumers = self.consumers() if consumers is None else consumers
+        consumers = self._consumers
         chosen = set(positions)
         nodes = tuple(self.nodes[i] for i in sorted(chosen))
         made = {out for node in nodes for out in node.outputs if out}
-        read = [name for node in nodes for name in dict.fromkeys(node.inputs) if name]
-        inputs = tuple(dict.fromkeys(t for t in read if t in self.types and t not in made))
+        read = [name for node in nodes for name in node.inputs if name]
+        inputs = tuple(dict.fromkeys([t for t in read if t in self.types and t not in made]))
         inside = set(read)
         given = set(self.outputs)
         outputs = tuple(

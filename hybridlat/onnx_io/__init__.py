@@ -133,6 +133,13 @@ class OnnxFile:
         digest.update(repr((batch, numbered)).encode())
         return digest.hexdigest()[:32]
 
+    @property
+    def written(self) -> bytes:
+        """Digest of the file as it is written, names and all: much quicker than ``key``."""
+        digest = hashlib.blake2b(self.head.SerializeToString(), digest_size=16)
+        digest.update(b"".join([node.data for node in self.nodes]))
+        return digest.digest()
+
     def network(self, batch: int | None = None, shapes: Shapes | None = None) -> Network:
         """The network with every size bound; NetworkError says what is wrong or missing."""
         from hybridlat.onnx_io.quick_reading import quick_network

@@ -22,6 +22,23 @@ from hybridlat.store.tables import (
 
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
+# Made once: building it takes longer than asking it.
+_LOOK_UP = (
+    sa.select(
+        TARGET.c.name,
+        MEASUREMENT.c.signature,
+        MEASUREMENT.c.latency_us,
+        MEASUREMENT.c.spread_share,
+        MEASUREMENT.c.measured_at,
+        MEASUREMENT.c.failure,
+    )
+    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
+    .where(
+        TARGET.c.name.in_(sa.bindparam("names", expanding=True)),
+        MEASUREMENT.c.kind == sa.bindparam("kind"),
+        MEASUREMENT.c.signature.in_(sa.bindparam("keys", expanding=True)),
+    )
+)
 
 
 def look_up(
@@ -30,26 +47,10 @@ def look_up(
     """(latency_us, spread_share, measured_at, failure) of every record of each key."""
     named = {str(target): target for target in targets}
     rows_of: dict[Target, dict[bytes, list[LatencyRow]]] = {target: {} for target in targets}
-    column = MEASUREMENT.c
     with database.reading() as connection:
         for part in chunks(keys):
-            query = (
-                sa.select(
-                    TARGET.c.name,
-                    column.signature,
-                    column.latency_us,
-                    column.spread_share,
-                    column.measured_at,
-                    column.failure,
-                )
-                .join(TARGET, TARGET.c.id == column.target_id)
-                .where(
-                    TARGET.c.name.in_(list(named)),
-                    column.kind == KIND_CODES[kind],
-                    column.signature.in_(part),
-                )
-            )
-            for name, key, latency, spread, at, failure in connection.execute(query):
+            asked = {"names": list(named), "kind": KIND_CODES[kind], "keys": part}
+            for name, key, latency, spread, at, failure in connection.execute(_LOOK_UP, asked):
                 row = (latency, spread, at, failure)
                 rows_of[named[name]].setdefault(bytes(key), []).append(row)
     return rows_of

@@ -50,7 +50,7 @@ def test_the_answers_are_the_engines_and_most_are_given_without_it() -> None:
     for file in nas(40):
         network = file.network()
         assert cells(file, network, lowered.lower(network)) == cells(file, network, ask(network))
-    assert lowered.tally.foretold >= 15
+    assert lowered.tally.foretold >= 8
     assert not lowered.tally.disagreed and not lowered.tally.uncovered
 
 

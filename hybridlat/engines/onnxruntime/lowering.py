@@ -89,6 +89,7 @@ def identity(target: Target) -> str:
     return f"onnxruntime-{installed_version()}/{target.threads or 1}t"
 
 
+@functools.cache
 def installed_version() -> str:
     """The installed version; loading the engine for it would cost more than a look-up.
 

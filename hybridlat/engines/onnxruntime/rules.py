@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 from typing import cast
 
 from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
@@ -40,7 +42,7 @@ _POOLS = frozenset({"MaxPool", "AveragePool"})
 _GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
 _SIZES = frozenset({"kernel_shape", "pads", "strides", "dilations", "activation_params", "shape"})
 _BLOCKS = ":blocks"
-Attributes = dict[str, AttributeValue]
+Attributes = tuple[tuple[str, AttributeValue], ...]
 Pattern = tuple[object, ...]
 
 
@@ -71,6 +73,13 @@ class _Kernel:
     channels: int = 0
     uses: int = 0
     left: int = 0
+    is_activated: bool = False
+
+    def put(self, name: str, value: AttributeValue) -> None:
+        """Set an attribute; they stay sorted by name."""
+        others = [pair for pair in self.attributes if pair[0] != name]
+        self.attributes = tuple(sorted([*others, (name, value)], key=itemgetter(0)))
+        self.is_activated |= name == "activation"
 
 
 class _Uncovered(Exception):
@@ -131,14 +140,14 @@ class _Drafter:
         self._reorder_outputs()
         self.kernels.sort(key=lambda kernel: kernel.at)
         patterns = frozenset(self._patterns())
-        nodes = tuple(
-            Node(
-                f"k{i}", k.op, tuple(k.inputs), (k.output,),
-                tuple(sorted(k.attributes.items())), k.domain, k.version,
-            )
-            for i, k in enumerate(self.kernels)
-        )  # fmt: skip
-        origins = tuple(tuple(sorted(k.origins)) for k in self.kernels)
+        nodes = tuple([
+            Node("", k.op, tuple(k.inputs), (k.output,), k.attributes, k.domain, k.version)
+            for k in self.kernels
+        ])  # fmt: skip
+        origins = tuple([
+            tuple(k.origins) if len(k.origins) < 2 else tuple(sorted(k.origins))
+            for k in self.kernels
+        ])  # fmt: skip
         claimed = {i for origin in origins for i in origin}
         removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
         lowered = Network(
@@ -201,7 +210,7 @@ class _Drafter:
             return
         kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
         if deep and group != padded:
-            kernel.attributes["group"] = padded
+            kernel.put("group", padded)
         names = [self._sized(operands[0], (padded, filter_inputs, *shape[2:]))]
         names += [self._sized(name, (padded,)) for name in operands[1:]]
         first = self._as_blocks(source) if reads_blocks else source
@@ -222,7 +231,7 @@ class _Drafter:
         self.constants[weight] = Constant(TensorType("float32", (padded, 1, 1, 1)))
         self.constants[bias] = Constant(TensorType("float32", (padded,)))
         kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
-        kernel.attributes = {"group": padded}
+        kernel.attributes = (("group", padded),)
         kernel.inputs = [self._as_blocks(source), weight, bias]
         self._emit(kernel, held.channels)
         self._count_uses(kernel)
@@ -245,9 +254,9 @@ class _Drafter:
         held = self.blocked.get(source)
         if held is None:
             return self._plain(position, node)
-        if held.op == "Conv" and held.uses == 1 and "activation" not in held.attributes:
+        if held.op == "Conv" and held.uses == 1 and not held.is_activated:
             held.left -= 1
-            held.attributes["activation"] = node.op
+            held.put("activation", node.op)
             self._move(held, position, node)
             return
         self._on_blocks(position, node, held.channels)
@@ -263,7 +272,7 @@ class _Drafter:
         if node.op == "Add":
             for one, other in ((held[0], held[1]), (held[1], held[0])):
                 joins = one.op == "Conv" and len(one.inputs) < 4 and one.uses == 1
-                if joins and "activation" not in one.attributes:
+                if joins and not one.is_activated:
                     one.left -= 1
                     other.left -= 1
                     one.inputs += [""] * (3 - len(one.inputs))
@@ -327,7 +336,7 @@ class _Drafter:
 
     def _kernel(self, position: int, node: Node) -> _Kernel:
         return _Kernel(
-            node.op, node.domain, node.version, [], node.outputs[0], dict(node.attributes),
+            node.op, node.domain, node.version, [], node.outputs[0], node.attributes,
             [position, *self.twins.get(node.outputs[0], ())], position,
         )  # fmt: skip
 
@@ -349,9 +358,9 @@ class _Drafter:
         node = self.network.nodes[position]
         parameters = self._parameters(node)
         self._join(kernel, position)
-        kernel.attributes["activation"] = node.op
+        kernel.put("activation", node.op)
         if parameters:
-            kernel.attributes["activation_params"] = parameters
+            kernel.put("activation_params", parameters)
         return node
 
     def _parameters(self, node: Node) -> tuple[float, ...]:
@@ -417,7 +426,7 @@ class _Drafter:
             padded = _padded(type_.shape[1], self.block)
             maker = self.made.get(name)
             reorder = _Kernel(
-                "ReorderInput", BLOCKED_DOMAIN, 1, [name], known, {"channels_last": 0}, [],
+                "ReorderInput", BLOCKED_DOMAIN, 1, [name], known, (("channels_last", 0),), [],
                 (maker.at if maker is not None else -1) + 0.5,
             )  # fmt: skip
             self.types[known] = TensorType("float32", (type_.shape[0], padded, *type_.shape[2:]))
@@ -430,7 +439,7 @@ class _Drafter:
         for name, held in self.blocked.items():
             if held.left <= 0:
                 continue
-            attributes: Attributes = {"channels": held.channels, "channels_last": 0}
+            attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
             reorder = _Kernel(
                 "ReorderOutput", BLOCKED_DOMAIN, 1, [held.output], name, attributes, [],
                 held.at + 0.25,
@@ -443,24 +452,22 @@ class _Drafter:
 
     def _patterns(self) -> Iterator[Pattern]:
         """What was done to each operator and what it reads, without sizes that decide nothing."""
-        nodes = self.network.nodes
+        nodes, made, outputs, block = self.network.nodes, self.made, self.outputs, self.block
         for kernel in self.kernels:
-            what = (kernel.domain, kernel.op, *dict.fromkeys(nodes[i].op for i in kernel.origins))
-            kept = tuple(
-                (name, None if name in _SIZES else self._class(value))
-                for name, value in sorted(kernel.attributes.items())
-            )
+            ops = tuple([nodes[i].op for i in kernel.origins])
+            what = (kernel.domain, kernel.op, ops if len(ops) < 2 else tuple(dict.fromkeys(ops)))
             read = []
             for place, name in enumerate(kernel.inputs):
-                maker = self.made.get(name)
+                maker = made.get(name)
                 if maker is None:
                     read.append(self._operand(name))
                     continue
                 fans_out = maker.uses > 1
                 read.append((maker.channels > 0, fans_out))
-                closed = "activation" in maker.attributes, len(maker.inputs) > 3
+                closed = maker.is_activated, len(maker.inputs) > 3
                 yield what, place, maker.op, maker.domain, fans_out, closed
-            ends = kernel.output.removesuffix(_BLOCKS) in self.outputs, kernel.left > 0
+            ends = kernel.output.removesuffix(_BLOCKS) in outputs, kernel.left > 0
+            kept = _kept(kernel.attributes, block)
             yield what, kernel.version, kept, tuple(read), kernel.uses > 1, ends
 
     def _operand(self, name: str) -> object:
@@ -468,20 +475,30 @@ class _Drafter:
         constant = self.constants.get(name)
         if constant is None:
             return "input" if name else ""
-        shape = constant.type.shape
-        sizes = tuple([self._size(n) for n in shape[:2]]) if len(shape) == 4 else len(shape)
-        return sizes, constant.values is not None
+        return _sizes(constant.type.shape, self.block), constant.values is not None
 
-    def _class(self, value: AttributeValue) -> object:
-        return self._size(value) if isinstance(value, int) else value
 
-    def _size(self, value: int) -> int:
-        """Which of the engine's divisors a number of channels has, and whether it fills a block."""
-        if value < 2:
-            return value
-        if value < self.block:
-            return 2 if value % ALIGNMENT else 4
-        return 16 if value % self.block == 0 else 8 if value % ALIGNMENT == 0 else 7
+@lru_cache(maxsize=4096)
+def _kept(attributes: Attributes, block: int) -> tuple[tuple[str, object], ...]:
+    """Attributes without the sizes that decide nothing."""
+    return tuple(
+        (name, None if name in _SIZES else _size(value, block) if type(value) is int else value)
+        for name, value in attributes
+    )
+
+
+@lru_cache(maxsize=4096)
+def _sizes(shape: tuple[int, ...], block: int) -> object:
+    return tuple([_size(n, block) for n in shape[:2]]) if len(shape) == 4 else len(shape)
+
+
+def _size(value: int, block: int) -> int:
+    """Which of the engine's divisors a number of channels has, and whether it fills a block."""
+    if value < 2:
+        return value
+    if value < block:
+        return 2 if value % ALIGNMENT else 4
+    return 16 if value % block == 0 else 8 if value % ALIGNMENT == 0 else 7
 
 
 _RULES: dict[str, Callable[[_Drafter, int, Node], None]] = {
