@@ -83,7 +83,7 @@ def _listing(network: Network) -> _Listing:
                 number[name] = len(number)
                 parts.append(constant.type)
                 parts.append(repr(constant.values))
-        parts.append((node.op, node.domain, node.version, repr(node.attributes)))
+        parts.append((node.op, node.domain, node.version, _texts(node.attributes)[0]))
         parts.append(tuple([number[name] for name in node.inputs]))
         for name in node.outputs:
             if name:
@@ -109,10 +109,22 @@ def canonical_order(network: Network) -> list[int]:
 
 def _canonical(network: Network) -> tuple[list[int], list[str]]:
     """Order of nodes and of graph inputs by structure alone."""
+    if len(network.inputs) < 2 and _is_forced(network):
+        return list(range(len(network.nodes))), list(network.inputs)
     nodes, inputs = _colours(network)
     if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
         _tell_apart(network, nodes, inputs)
     return network.order_by(nodes.__getitem__), sorted(network.inputs, key=inputs.__getitem__)
+
+
+def _is_forced(network: Network) -> bool:
+    """Whether nodes can stand in no other order: each reads what the one before it makes."""
+    last: tuple[str, ...] = ()
+    for position, node in enumerate(network.nodes):
+        if position and not any(out and out in node.inputs for out in last):
+            return False
+        last = node.outputs
+    return True
 
 
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
@@ -133,7 +145,7 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
         made_from[name] = repr(code)
     node_above: list[bytes] = []
     for node in network.nodes:
-        head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {node.attributes!r}"
+        head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {_texts(node.attributes)[0]}"
         sources = ", ".join([made_from[i] for i in node.inputs])
         results = ", ".join([_type_repr(types[o]) if o else "'-'" for o in node.outputs])
         code = _digest_of(f"({head}, [{sources}], [{results}])")
@@ -241,10 +253,23 @@ def _result(type_: TensorType) -> str:
     return f":{type_.dtype}:{_shape(type_)}"
 
 
-def _json(attributes: tuple[tuple[str, AttributeValue], ...]) -> str:
-    return (
-        json.dumps(dict(attributes), sort_keys=True, separators=(",", ":")) if attributes else "{}"
-    )
+_Attributes = tuple[tuple[str, AttributeValue], ...]
+_attribute_texts: dict[int, tuple[_Attributes, str, str]] = {}
+
+
+def _texts(attributes: _Attributes) -> tuple[str, str]:
+    """Attributes as Python writes them, and as a signature does.
+
+    Remembered by identity: equal ones may be written otherwise (1 and 1.0, 0.0 and -0.0).
+    """
+    found = _attribute_texts.get(id(attributes))
+    if found is not None and found[0] is attributes:
+        return found[1], found[2]
+    if len(_attribute_texts) >= MOST_REMEMBERED:
+        _attribute_texts.clear()
+    written = json.dumps(dict(attributes), sort_keys=True, separators=(",", ":"))
+    _attribute_texts[id(attributes)] = (attributes, repr(attributes), written)
+    return repr(attributes), written
 
 
 def _write(network: Network, order: list[int], inputs: list[str]) -> str:
@@ -276,7 +301,7 @@ def _write(network: Network, order: list[int], inputs: list[str]) -> str:
             results.append(place + _result(network.types[name]))
         body.append(
             f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
-            f"{_json(node.attributes)}"
+            f"{_texts(node.attributes)[1]}"
         )
     outputs = sorted(int(number[name]) for name in network.outputs)
     tail = [f"output {o}" for o in outputs]

@@ -22,6 +22,12 @@ from hybridlat.store.tables import (
 
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
+_HOLDS = (
+    sa.select(MEASUREMENT.c.id)
+    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
+    .where(TARGET.c.name == sa.bindparam("name"), MEASUREMENT.c.kind == sa.bindparam("kind"))
+    .limit(1)
+)
 # Made once: building it takes longer than asking it.
 _LOOK_UP = (
     sa.select(
@@ -101,15 +107,9 @@ def recent_bodies(database: Database, target: Target, runs: int, each: int) -> I
 
 def holds(database: Database, target: Target, kind: Kind) -> bool:
     """Whether there is a record of this kind of a target."""
-    column = MEASUREMENT.c
+    asked = {"name": str(target), "kind": KIND_CODES[kind]}
     with database.reading() as connection:
-        target_id = database.target_id(connection, target)
-        if target_id is None:
-            return False
-        found = sa.select(column.id).where(
-            column.target_id == target_id, column.kind == KIND_CODES[kind]
-        )
-        return connection.scalar(found.limit(1)) is not None
+        return connection.scalar(_HOLDS, asked) is not None
 
 
 def revision(database: Database, target: Target) -> tuple[int, str]:

@@ -77,8 +77,7 @@ class _Kernel:
 
     def put(self, name: str, value: AttributeValue) -> None:
         """Set an attribute; they stay sorted by name."""
-        others = [pair for pair in self.attributes if pair[0] != name]
-        self.attributes = tuple(sorted([*others, (name, value)], key=itemgetter(0)))
+        self.attributes = _with(self.attributes, name, value, repr(value))
         self.is_activated |= name == "activation"
 
 
@@ -511,6 +510,14 @@ _RULES: dict[str, Callable[[_Drafter, int, Node], None]] = {
     **dict.fromkeys(_BLOCKED_ACTIVATIONS, _Drafter._activation),
     **dict.fromkeys((*_POOLS, *_GLOBAL_POOLS), _Drafter._pool),
 }
+
+
+@lru_cache(maxsize=4096)
+def _with(attributes: Attributes, name: str, value: AttributeValue, text: str) -> Attributes:
+    """``text`` tells apart what is equal and yet written otherwise: 0.0 and -0.0."""
+    del text
+    others = [pair for pair in attributes if pair[0] != name]
+    return tuple(sorted([*others, (name, value)], key=itemgetter(0)))
 
 
 def equal_results(network: Network) -> dict[str, str]:
