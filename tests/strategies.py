@@ -13,24 +13,32 @@ OPS = ("conv", "conv", "depthwise", "relu", "add", "concat", "pool")
 
 
 @st.composite
-def networks(draw: st.DrawFn, max_nodes: int = 12, ends: int = 2) -> Network:
+def networks(
+    draw: st.DrawFn,
+    max_nodes: int = 12,
+    ends: int = 2,
+    widths: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
+) -> Network:
     """A random DAG of Conv, Relu, Add, Concat and MaxPool with right shapes.
+
+    ``widths`` are the numbers of channels that inputs and convolutions have.
 
     Every tensor that nothing reads is an output, so that all nodes count; of these at most
     ``ends`` are left, the others are joined where their shapes allow.
     """
     b = Builder("random")
     size = draw(st.sampled_from((4, 8, 12)))
-    tensors = [b.input((1, draw(st.integers(1, 6)), size, size))]
+    width = st.sampled_from(widths)
+    tensors = [b.input((1, draw(width), size, size))]
     if draw(st.booleans()) and draw(st.booleans()):
-        tensors.append(b.input((1, draw(st.integers(1, 6)), size, size)))
+        tensors.append(b.input((1, draw(width), size, size)))
     for _ in range(draw(st.integers(1, max_nodes))):
         source = draw(st.sampled_from(tensors[-4:]))
         op = draw(st.sampled_from(OPS))
         shape = b.shape(source)
         if op == "conv":
             kernel, stride = draw(st.sampled_from((1, 3))), draw(st.sampled_from((1, 1, 2)))
-            made = b.conv(source, draw(st.integers(1, 6)), kernel, stride)
+            made = b.conv(source, draw(width), kernel, stride)
         elif op == "depthwise":
             made = b.conv(source, shape[1], 3, group=shape[1])
         elif op == "add":

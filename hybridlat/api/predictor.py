@@ -209,7 +209,7 @@ class Predictor:
 
     def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self._partition(opened)
+        partition = self._partition(opened, self._may_measure or self._data.knows_networks)
         request = Request(
             file,
             partition,
@@ -389,10 +389,10 @@ class Predictor:
             shown_ratio=self._data.composition.shown_ratio,
         )
 
-    def _partition(self, opened: Opened) -> Partition:
+    def _partition(self, opened: Opened, whole: bool = True) -> Partition:
         """How a network falls into cells on this target, at the precision of its file."""
         partitioner = self._for(opened.file)._partitioner
-        return partitioner.partition(opened.file, opened.batch, opened.shapes)
+        return partitioner.partition(opened.file, opened.batch, opened.shapes, whole=whole)
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
         """Cells as the engine runs them, by signature hash."""

@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +132,24 @@ class Composition:
         spread, part = self.spread_share(cells_variance, sum_of_cells_us)
         return self._reaching(self.multiplier(part) * spread)
 
+    def half_width_shares(
+        self, cells_variances: NDArray[np.float64], sum_of_cells_us: float
+    ) -> NDArray[np.float64]:
+        """The same for many variances of one sum."""
+        composed = self.latency_us(sum_of_cells_us)
+        lever = self.scale * sum_of_cells_us / composed if composed > 0 else 1.0
+        cells = cells_variances * lever**2
+        total = cells + self.residual_share**2
+        parts = np.divide(cells, total, out=np.zeros_like(total), where=total > 0)
+        if self.quantiles:
+            points, values = zip(*self.quantiles, strict=True)
+            reaches = np.interp(parts, points, values)
+        else:
+            reaches = np.full_like(parts, normal_quantile(self.confidence))
+        wandering = normal_quantile(self.confidence) * self.wander_share
+        logs = np.hypot(reaches * np.sqrt(total), wandering)
+        return np.asarray(np.expm1(np.minimum(logs, 50.0)), np.float64)
+
     def measured_half_width_share(self, noise: float) -> float:
         """Relative half-width of a network that was measured whole, with that relative noise."""
         return self._reaching(normal_quantile(self.confidence) * noise)
@@ -230,6 +249,7 @@ def _rising(levels: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...
     return pairs
 
 
+@lru_cache(maxsize=256)
 def normal_quantile(confidence: float) -> float:
     """Two-sided quantile of the normal distribution: 1.645 at 0.9."""
     return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -20,8 +20,10 @@ import itertools
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.posterior import ErrorPosterior, Matrix
@@ -193,6 +195,10 @@ class _State:
     def width_of(self, variance: float) -> float:
         return self.composition.half_width_share(max(variance, 0.0), self.posterior.sum_us)
 
+    def widths_of(self, variances: Matrix) -> Matrix:
+        sum_us = self.posterior.sum_us
+        return self.composition.half_width_shares(np.maximum(variances, 0.0), sum_us)
+
     def after(self, positions: tuple[int, ...]) -> _State:
         """The state once these cells are measured with the usual noise."""
         if not positions:
@@ -213,17 +219,48 @@ class _State:
 
 
 def _exact(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
-    costs = [state.posterior.priors[i].cost_s for i in candidates]
+    order = _cheapest_first(tuple(state.posterior.priors[i].cost_s for i in candidates))
+    enough = state.widths_of(_variances(state, candidates)) <= aim
+    first = int(np.argmax(enough[order]))
+    mask = int(order[first])
+    if not enough[mask]:
+        return tuple(candidates)
+    return tuple(c for i, c in enumerate(candidates) if mask >> i & 1)
+
+
+@lru_cache(maxsize=256)
+def _cheapest_first(costs: tuple[float, ...]) -> NDArray[np.intp]:
+    """Every set of positions as a bit mask, by cost, then by position."""
     sets = sorted(
         (math.fsum(costs[i] for i in chosen), chosen)
-        for size in range(len(candidates) + 1)
-        for chosen in itertools.combinations(range(len(candidates)), size)
+        for size in range(len(costs) + 1)
+        for chosen in itertools.combinations(range(len(costs)), size)
     )
-    for _, chosen in sets:
-        positions = tuple(candidates[i] for i in chosen)
-        if state.after(positions).half_width <= aim:
-            return positions
-    return tuple(candidates)
+    return np.array([sum(1 << i for i in chosen) for _, chosen in sets], np.intp)
+
+
+@lru_cache(maxsize=_EXACT_CELLS + 1)
+def _sets_by_size(count: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]:
+    """(positions of each set, its bit mask) for every size from one."""
+    found = []
+    for size in range(1, count + 1):
+        chosen = np.array(list(itertools.combinations(range(count), size)), np.intp)
+        found.append((chosen, (1 << chosen).sum(axis=1)))
+    return tuple(found)
+
+
+def _variances(state: _State, candidates: list[int]) -> Matrix:
+    """Variance once each set of candidates is measured with the usual noise, by bit mask."""
+    block = state.covariance[np.ix_(candidates, candidates)]
+    block = block + EXPECTED_NOISE_SHARE**2 * np.eye(len(candidates))
+    reach = (state.covariance @ state.weights)[candidates]
+    variances = np.full(1 << len(candidates), state.variance)
+    for chosen, masks in _sets_by_size(len(candidates)):
+        pulls = reach[chosen]
+        blocks = block[chosen[:, :, None], chosen[:, None, :]]
+        solved = np.linalg.solve(blocks, pulls[:, :, None])[:, :, 0]
+        variances[masks] -= (pulls * solved).sum(axis=1)
+    return variances
 
 
 def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
@@ -236,13 +273,13 @@ def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]
         while left:
             costs = np.array([state.posterior.priors[i].cost_s for i in left])
             gains = now.gains(left)
-            for index in np.argsort(costs, kind="stable"):
+            order = np.argsort(costs, kind="stable")
+            enough = now.widths_of(now.variance - gains)[order] <= aim
+            if enough.any():
+                index = int(order[int(np.argmax(enough))])
                 cost = spent + float(costs[index])
-                if cheapest is not None and cost >= cheapest[0]:
-                    break
-                if now.width_of(now.variance - float(gains[index])) <= aim:
-                    cheapest = (cost, (*taken, left[int(index)]))
-                    break
+                if cheapest is None or cost < cheapest[0]:
+                    cheapest = (cost, (*taken, left[index]))
             if cheapest is not None and spent >= cheapest[0]:
                 break
             best = int(np.argmax(gains / costs if per_cost else gains))

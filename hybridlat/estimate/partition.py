@@ -18,7 +18,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign, sign_in_order
+from hybridlat.graph.signature import sign, sign_listed
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Partition:
     """A network as cells: ``gone`` are positions of operators that the engine does not run.
 
     ``texts`` are the signature texts of the cells, where they are at hand; ``whole`` is the hash of
-    the network itself, under which its whole-network records lie.
+    the network itself, under which its whole-network records lie, empty where nobody needed it.
     """
 
     uses: tuple[CellUse, ...]
@@ -126,25 +126,44 @@ class Partitioner:
         self,
         target: Target,
         store: Store | None,
-        lower: Callable[[Network, Target], Lowered] = registry.lower,
+        lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
         identity: Callable[[Target], str] = registry.lowering_identity,
     ) -> None:
         self._target, self._store = target, store
         self._lower, self._identity = lower, identity
         self._remembered: OrderedDict[str, Partition] = OrderedDict()
+        self._keys: OrderedDict[tuple[object, ...], str] = OrderedDict()
 
     def partition(
-        self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
+        self,
+        file: OnnxFile,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+        *,
+        whole: bool = True,
     ) -> Partition:
-        """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        key = file.key(batch, shapes)
+        """The cells of ``file``; NetworkError or MeasurementError where it has none.
+
+        Without ``whole`` the network itself need not be signed, which costs as much as its cells.
+        """
+        key = self._key(file, batch, shapes)
         partition = self._remembered.get(key)
-        if partition is None:
-            partition = self._recall(key) or self._ask(file, batch, shapes, key)
+        if partition is None or (whole and not partition.whole):
+            partition = self._recall(key) or self._ask(file, batch, shapes, key, whole)
             self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
         return partition
+
+    def _key(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> str:
+        """The file's key, worked out once for networks that are asked about again."""
+        asked = (file.written, batch, tuple((shapes or {}).items()))
+        key = self._keys.get(asked)
+        if key is None:
+            key = self._keys[asked] = file.key(batch, shapes)
+            if len(self._keys) > MAX_REMEMBERED:
+                self._keys.popitem(last=False)
+        return key
 
     def remember(self, key: str, partition: Partition) -> None:
         """Take over what another process was answered for the structure ``key``."""
@@ -170,11 +189,16 @@ class Partitioner:
             return None  # a cache that cannot be read is no reason not to answer
         return Partition.from_text(text) if text is not None else None
 
-    def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
+    def _ask(
+        self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str, whole: bool
+    ) -> Partition:
         network = file.network(batch, shapes)
-        partition = partition_network(network, self._lower(network, self._target), file.node_names)
+        lowered = self._lower(network, self._target)
+        whole = whole or not lowered.is_quick
+        partition = partition_network(network, lowered, file.node_names, whole=whole)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        self._keep(key, partition)
+        if not lowered.is_quick:  # else it is made again as quickly as it is found again
+            self._keep(key, partition)
         return partition
 
     def _keep(self, key: str, partition: Partition) -> None:
@@ -214,8 +238,13 @@ def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
     return CellPlace(order, tuple(reads), tuple(map(tuple, kernels)))
 
 
-def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
-    """Group the cells of a lowered network by signature; positions count in ``file_names``."""
+def partition_network(
+    network: Network, lowered: Lowered, file_names: tuple[str, ...], *, whole: bool = True
+) -> Partition:
+    """Group the cells of a lowered network by signature; positions count in ``file_names``.
+
+    Without ``whole`` the network itself is not signed.
+    """
     position_of = {name: i for i, name in enumerate(file_names)}
     in_file = [position_of[node.name] for node in network.nodes]
     ops: dict[str, tuple[str, ...]] = {}
@@ -223,7 +252,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     texts: dict[str, str] = {}
     maker: dict[str, int] = {}
     for order, cell in enumerate(cut(lowered, network)):
-        signature, kernels = sign_in_order(cell.network)
+        signature, kernels = sign_listed(cell.network)
         texts[signature.hash] = signature.text
         ops.setdefault(signature.hash, cell.ops)
         origins = [lowered.origins[cell.positions[kernel]] for kernel in kernels]
@@ -242,6 +271,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     removed += [position_of[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
+    signature = sign(network).hash if whole else ""
     return Partition(
-        uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, sign(network).hash
+        uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, signature
     )

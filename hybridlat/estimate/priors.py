@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import COLUMNS, geometry
+from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.estimate import CellPrediction
 
 UNKNOWN_SPREAD_SHARE = 0.5
@@ -55,34 +54,48 @@ def describe(text: str) -> Description:
     weighted by work, of log2 of input channels, output channels, output height and taps.
     """
     cells = geometry([text])
-    column = {name: cells.column(name) for name in COLUMNS}
-    moved = column["in_bytes"] + column["weight_bytes"] + column["out_bytes"]
+    rows = [_Row(*row) for row in cells.values[:, _CHOSEN].tolist()]
     kinds: dict[str, float] = {}
     coordinates = [0.0, 0.0, 0.0, 0.0]
-    works = [max(f / _FLOP_PER_BYTE, b, 1.0) for f, b in zip(column["flop"], moved, strict=True)]
+    works = [
+        max(r.flop / _FLOP_PER_BYTE, r.in_bytes + r.weight_bytes + r.out_bytes, 1.0) for r in rows
+    ]
     total = math.fsum(works)
-    for i, work in enumerate(works):
+    for row, work in zip(rows, works, strict=True):
         share = work / total
-        name = _kind(cells.op(i), column, i)
+        name = _kind(cells.ops[int(row.op)], row)
         kinds[name] = kinds.get(name, 0.0) + share
-        sizes = (
-            column["c_in"][i],
-            column["c_out"][i],
-            column["h_out"][i],
-            column["k_h"][i] * column["k_w"][i],
-        )
-        for axis, size in enumerate(sizes):
-            coordinates[axis] += share * math.log2(max(float(size), 1.0))
+        for axis, size in enumerate((row.c_in, row.c_out, row.h_out, row.k_h * row.k_w)):
+            coordinates[axis] += share * math.log2(max(size, 1.0))
     return tuple(sorted(kinds.items())), tuple(coordinates)
 
 
-def _kind(op: str, column: Mapping[str, NDArray[np.float64]], i: int) -> str:
-    if int(column["kind"][i]) != KINDS["conv"]:
+class _Row(NamedTuple):
+    """The columns of a kernel's geometry that describe it."""
+
+    op: float
+    kind: float
+    c_in: float
+    c_out: float
+    h_out: float
+    k_h: float
+    k_w: float
+    groups: float
+    flop: float
+    in_bytes: float
+    weight_bytes: float
+    out_bytes: float
+
+
+_CHOSEN = [COLUMN[name] for name in _Row._fields]
+
+
+def _kind(op: str, row: _Row) -> str:
+    if int(row.kind) != KINDS["conv"]:
         return op
-    if column["groups"][i] > 1:
-        deep = column["groups"][i] == column["c_in"][i]
-        return f"{op} depthwise" if deep else f"{op} grouped"
-    return f"{op} 1x1" if column["k_h"][i] * column["k_w"][i] == 1 else f"{op} kxk"
+    if row.groups > 1:
+        return f"{op} depthwise" if row.groups == row.c_in else f"{op} grouped"
+    return f"{op} 1x1" if row.k_h * row.k_w == 1 else f"{op} kxk"
 
 
 def predicted(

@@ -74,8 +74,10 @@ def about_disagreement(found: Disagreement | None, request: Request, target: Tar
 
 def about_device(device: str, rows: Sequence[CellEstimate]) -> list[str]:
     """That nobody described the device, where that leaves cells without a latency."""
+    if all(row.source != "unsupported" for row in rows):
+        return []
     known = device_sheets.names()
-    if device in known or all(row.source != "unsupported" for row in rows):
+    if device in known:
         return []
     near = difflib.get_close_matches(device, known, n=2, cutoff=0.6)
     question = f": did you mean {' or '.join(near)}? If it is right, describe it" if near else (

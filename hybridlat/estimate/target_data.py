@@ -52,6 +52,7 @@ class TargetData:
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
+        self._knows_networks = False
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
         self.warnings: list[str] = []
@@ -68,11 +69,12 @@ class TargetData:
         wanted = list(dict.fromkeys(hashes))
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
         missing = [h for h in wanted if h not in stats]
-        sources: list[Store | PackLookup] = [self.store, *self._packs] if missing else []
-        for target in (self.target, *self.kin):
-            for source in sources if missing else []:
-                new = source.latencies(target, missing)
-                stats.update(new)
+        targets = (self.target, *self.kin) if missing else ()
+        stored = self.store.latencies_by_target(targets, missing)
+        for target in targets:
+            for pack in (None, *self._packs):
+                new = pack.latencies(target, missing) if pack is not None else stored[target]
+                stats.update((h, found) for h, found in new.items() if h not in stats)
                 missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
@@ -85,11 +87,12 @@ class TargetData:
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
         self._whole.clear()
+        self._knows_networks = False
         self._composition = self._wandering = None
 
     def whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network; None where it was not measured."""
-        if not signature:
+        if not signature or not self.knows_networks:
             return None
         if signature not in self._whole:
             found = whole_latency(self.target, signature, self.store, self._packs)
@@ -97,6 +100,20 @@ class TargetData:
                 self._whole.clear()
             self._whole[signature] = found
         return self._whole[signature]
+
+    @property
+    def knows_networks(self) -> bool:
+        """Whether any whole network of this target is on record."""
+        if not self._knows_networks:  # another process may have measured one meanwhile
+            self._knows_networks = self._packs_know_networks or self.store.holds(
+                self.target, "network"
+            )
+        return self._knows_networks
+
+    @cached_property
+    def _packs_know_networks(self) -> bool:
+        packs = [pack for pack in self._packs if pack.target == self.target]
+        return any(pack.counts()["network"] for pack in packs)
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""

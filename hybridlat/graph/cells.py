@@ -37,11 +37,12 @@ def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     live = {name for name in network.inputs if readers.get(name)}
     cells: list[tuple[int, ...]] = []
     current: list[int] = []
+    types = network.types
     for position in schedule(network):
         node = network.nodes[position]
         current.append(position)
-        for name in dict.fromkeys(node.inputs):
-            if name in network.types:
+        for name in node.inputs if len(node.inputs) == 1 else dict.fromkeys(node.inputs):
+            if name in types:
                 readers[name] -= 1
                 if not readers[name]:
                     live.discard(name)
@@ -62,6 +63,9 @@ def schedule(network: Network) -> list[int]:
     behind it. Ties go by the canonical order, not by where kernels are listed.
     """
     readers = network.consumers()
+    made = [out for node in network.nodes for out in node.outputs if out]
+    if len(network.outputs) == 1 and all(readers.get(o) or o in network.outputs for o in made):
+        return list(range(len(network.nodes)))  # no side output: the borders are those of any order
     behind = [0] * len(network.nodes)  # bit sets of the kernels that depend on each
     for position in range(len(network.nodes) - 1, -1, -1):
         for out in network.nodes[position].outputs:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Scalar = int | float | str
@@ -108,21 +109,33 @@ class Network:
         known = self.types.get(tensor)
         return known if known is not None else self.constants[tensor].type
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
         return sum(c.type.bytes for c in self.constants.values() if c.values is None)
 
-    def producers(self) -> dict[str, int]:
+    def producers(self) -> Mapping[str, int]:
         """Position of the node that makes each tensor."""
+        return self._producers
+
+    @cached_property
+    def _producers(self) -> dict[str, int]:
         return {out: i for i, node in enumerate(self.nodes) for out in node.outputs if out}
 
-    def consumers(self) -> dict[str, list[int]]:
+    def consumers(self) -> Mapping[str, list[int]]:
         """Positions of the nodes that read each tensor, in order, once each."""
+        return self._consumers
+
+    @cached_property
+    def _consumers(self) -> dict[str, list[int]]:
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
-            for name in dict.fromkeys(node.inputs):
-                if name:
-                    consumers.setdefault(name, []).append(i)
+            for name in node.inputs:
+                readers = consumers.get(name)
+                if readers is None:
+                    consumers[name] = [i]
+                elif readers[-1] != i:
+                    readers.append(i)
+        consumers.pop("", None)
         return consumers
 
     def order_by(self, key: Callable[[int], Any]) -> list[int]:
@@ -138,8 +151,12 @@ class Network:
         while ready:
             _, position = heapq.heappop(ready)
             order.append(position)
-            made = [out for out in self.nodes[position].outputs if out]
-            for reader in {reader for out in made for reader in read_by.get(out, ())}:
+            outputs = self.nodes[position].outputs
+            if len(outputs) == 1:
+                readers: Iterable[int] = read_by.get(outputs[0], ())
+            else:
+                readers = {reader for out in outputs if out for reader in read_by.get(out, ())}
+            for reader in readers:
                 waiting[reader] -= 1
                 if not waiting[reader]:
                     heapq.heappush(ready, (key(reader), reader))
@@ -151,23 +168,24 @@ class Network:
         Its inputs are the activations they read and do not make; its outputs those that others
         read, that the whole network gives out, or that nobody reads (a last node must keep one).
         """
+        consumers = self._consumers
         chosen = set(positions)
         nodes = tuple(self.nodes[i] for i in sorted(chosen))
         made = {out for node in nodes for out in node.outputs if out}
-        read = [name for node in nodes for name in dict.fromkeys(node.inputs) if name]
-        inputs = tuple(dict.fromkeys(t for t in read if t in self.types and t not in made))
-        outside = {
-            name
-            for i, node in enumerate(self.nodes)
-            if i not in chosen
-            for name in node.inputs
-        } | set(self.outputs)  # fmt: skip
+        read = [name for node in nodes for name in node.inputs if name]
+        inputs = tuple(dict.fromkeys([t for t in read if t in self.types and t not in made]))
         inside = set(read)
+        given = set(self.outputs)
         outputs = tuple(
             out
             for node in nodes
             for index, out in enumerate(node.outputs)
-            if out and (out in outside or (out not in inside and index == 0))
+            if out
+            and (
+                out in given
+                or not chosen.issuperset(consumers.get(out, ()))
+                or (out not in inside and index == 0)
+            )
         )
         constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}
         types = {t: self.types[t] for t in (*inputs, *made)}
@@ -183,6 +201,7 @@ class Lowered:
     ``origins[i]`` are positions in the *file's* nodes that ``network.nodes[i]`` computes;
     ``removed`` those that the engine dropped or folded away. Every file node is in exactly one
     place. ``by`` says who lowered: ``onnxruntime 1.31.1`` (asked) or ``rules tensorrt`` (table).
+    ``is_quick`` marks an answer that took less than finding it again in a store would.
     """
 
     network: Network
@@ -190,3 +209,4 @@ class Lowered:
     removed: tuple[int, ...]
     by: str
     warnings: tuple[str, ...] = ()
+    is_quick: bool = False

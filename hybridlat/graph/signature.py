@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 
 SIGNATURE_FORMAT = 1
+MOST_REMEMBERED = 8192
 _HEADER = f"hybridlat-signature {SIGNATURE_FORMAT}"
 
 
@@ -48,13 +51,55 @@ def sign_in_order(network: Network) -> tuple[Signature, tuple[int, ...]]:
     return Signature(hash_of(text), text), tuple(order)
 
 
+_Listing = tuple[object, ...]
+_signed: OrderedDict[_Listing, tuple[Signature, tuple[int, ...]]] = OrderedDict()
+
+
+def sign_listed(network: Network) -> tuple[Signature, tuple[int, ...]]:
+    """The same, remembered for networks that list the same nodes in the same order.
+
+    A network repeats its cells, and so do the networks of a search space.
+    """
+    listing = _listing(network)
+    found = _signed.get(listing)
+    if found is None:
+        found = _signed[listing] = sign_in_order(network)
+        if len(_signed) > MOST_REMEMBERED:
+            _signed.popitem(last=False)
+    return found
+
+
+def _listing(network: Network) -> _Listing:
+    """All that a signature tells, in the order in which it is listed."""
+    types, constants = network.types, network.constants
+    number: dict[str, object] = {"": None}
+    for name in network.inputs:
+        number[name] = len(number)
+    parts: list[object] = [network.context, *[types[name] for name in network.inputs], "nodes"]
+    for node in network.nodes:
+        for name in node.inputs:
+            if name not in number:
+                constant = constants[name]
+                number[name] = len(number)
+                parts.append(constant.type)
+                parts.append(repr(constant.values))
+        parts.append((node.op, node.domain, node.version, _texts(node.attributes)[0]))
+        parts.append(tuple([number[name] for name in node.inputs]))
+        for name in node.outputs:
+            if name:
+                number[name] = len(number)
+            parts.append(types[name] if name else "")
+    parts.append(tuple([number[name] for name in network.outputs]))
+    return tuple(parts)
+
+
 def hash_of(text: str) -> str:
     """The hash that names a signature text."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _digest(*parts: object) -> bytes:
-    return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
+    return _digest_of(repr(parts))
 
 
 def canonical_order(network: Network) -> list[int]:
@@ -64,40 +109,81 @@ def canonical_order(network: Network) -> list[int]:
 
 def _canonical(network: Network) -> tuple[list[int], list[str]]:
     """Order of nodes and of graph inputs by structure alone."""
+    if len(network.inputs) < 2 and _is_forced(network):
+        return list(range(len(network.nodes))), list(network.inputs)
     nodes, inputs = _colours(network)
     if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
         _tell_apart(network, nodes, inputs)
     return network.order_by(nodes.__getitem__), sorted(network.inputs, key=inputs.__getitem__)
 
 
+def _is_forced(network: Network) -> bool:
+    """Whether nodes can stand in no other order: each reads what the one before it makes."""
+    last: tuple[str, ...] = ()
+    for position, node in enumerate(network.nodes):
+        if position and not any(out and out in node.inputs for out in last):
+            return False
+        last = node.outputs
+    return True
+
+
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
-    """A hash of each node and graph input: of all it is made from, then of all it is made into."""
-    above: dict[str, bytes] = {n: _digest(str(network.types[n])) for n in network.inputs}
-    for name, constant in network.constants.items():
-        above[name] = _digest("c", str(constant.type), constant.values)
+    """A hash of each node and graph input: of all it is made from, then of all it is made into.
+
+    Digests are those of ``_digest``, their texts put together from parts that are at hand.
+    """
+    types, constants = network.types, network.constants
+    above: dict[str, bytes] = {n: _type_digest(types[n]) for n in network.inputs}
+    made_from = {name: repr(code) for name, code in above.items()}
+    made_from[""] = "b'-'"
+    for name, constant in constants.items():
+        code = (
+            _weight_digest(constant.type)
+            if constant.values is None
+            else _digest("c", str(constant.type), constant.values)
+        )
+        made_from[name] = repr(code)
     node_above: list[bytes] = []
     for node in network.nodes:
-        code = _digest(
-            node.domain, node.op, node.version, node.attributes,
-            [above[i] if i else b"-" for i in node.inputs],
-            [str(network.types[o]) if o else "-" for o in node.outputs],
-        )  # fmt: skip
+        head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {_texts(node.attributes)[0]}"
+        sources = ", ".join([made_from[i] for i in node.inputs])
+        results = ", ".join([_type_repr(types[o]) if o else "'-'" for o in node.outputs])
+        code = _digest_of(f"({head}, [{sources}], [{results}])")
         node_above.append(code)
         for index, out in enumerate(node.outputs):
             if out:
-                above[out] = _digest(code, index)
+                made_from[out] = repr(_digest_of(f"({code!r}, {index})"))
     below: dict[str, list[bytes]] = {}
     for name in network.outputs:
         below.setdefault(name, []).append(b"out")
     colours: list[bytes] = [b""] * len(network.nodes)
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
-        uses = [sorted(below.get(o, [])) for o in node.outputs]
+        uses = [sorted(below.get(o, ())) for o in node.outputs]
         colours[position] = colour = _digest(node_above[position], uses)
         for index, name in enumerate(node.inputs):
-            if name:
-                below.setdefault(name, []).append(_digest(colour, index))
-    return colours, {n: above[n] + b"".join(sorted(below.get(n, []))) for n in network.inputs}
+            if name and name not in constants:
+                below.setdefault(name, []).append(_digest_of(f"({colour!r}, {index})"))
+    return colours, {n: above[n] + b"".join(sorted(below.get(n, ()))) for n in network.inputs}
+
+
+def _digest_of(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=12).digest()
+
+
+@lru_cache(maxsize=16_384)
+def _type_digest(type_: TensorType) -> bytes:
+    return _digest(str(type_))
+
+
+@lru_cache(maxsize=16_384)
+def _weight_digest(type_: TensorType) -> bytes:
+    return _digest("c", str(type_), None)
+
+
+@lru_cache(maxsize=16_384)
+def _type_repr(type_: TensorType) -> str:
+    return repr(str(type_))
 
 
 def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
@@ -157,8 +243,33 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> N
         nodes[:] = mixed
 
 
+@lru_cache(maxsize=16_384)
 def _shape(type_: TensorType) -> str:
     return "x".join(map(str, type_.shape))
+
+
+@lru_cache(maxsize=16_384)
+def _result(type_: TensorType) -> str:
+    return f":{type_.dtype}:{_shape(type_)}"
+
+
+_Attributes = tuple[tuple[str, AttributeValue], ...]
+_attribute_texts: dict[int, tuple[_Attributes, str, str]] = {}
+
+
+def _texts(attributes: _Attributes) -> tuple[str, str]:
+    """Attributes as Python writes them, and as a signature does.
+
+    Remembered by identity: equal ones may be written otherwise (1 and 1.0, 0.0 and -0.0).
+    """
+    found = _attribute_texts.get(id(attributes))
+    if found is not None and found[0] is attributes:
+        return found[1], found[2]
+    if len(_attribute_texts) >= MOST_REMEMBERED:
+        _attribute_texts.clear()
+    written = json.dumps(dict(attributes), sort_keys=True, separators=(",", ":"))
+    _attribute_texts[id(attributes)] = (attributes, repr(attributes), written)
+    return repr(attributes), written
 
 
 def _write(network: Network, order: list[int], inputs: list[str]) -> str:
@@ -186,13 +297,11 @@ def _write(network: Network, order: list[int], inputs: list[str]) -> str:
             if not name:
                 results.append("-")
                 continue
-            number[name] = str(len(number))
-            type_ = network.types[name]
-            results.append(f"{number[name]}:{type_.dtype}:{_shape(type_)}")
-        attributes = json.dumps(dict(node.attributes), sort_keys=True, separators=(",", ":"))
+            number[name] = place = str(len(number))
+            results.append(place + _result(network.types[name]))
         body.append(
             f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
-            f"{attributes}"
+            f"{_texts(node.attributes)[1]}"
         )
     outputs = sorted(int(number[name]) for name in network.outputs)
     tail = [f"output {o}" for o in outputs]

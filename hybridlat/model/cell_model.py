@@ -35,6 +35,8 @@ MODEL_FORMAT = 2
 """1 knew no combinations of sizes and no log-bias; it is still read."""
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
+MOST_REMEMBERED = 200_000
+BLOCK_ROWS = 32
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
@@ -79,6 +81,9 @@ class CellModel:
     prior: CellModel | None = None
     prior_line: tuple[float, float] = (0.0, 0.0)
     card: dict[str, object] = field(default_factory=dict)
+    _kernels: dict[bytes, tuple[float, float, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         """One prediction per signature text, in order; never raises for a strange cell."""
@@ -87,7 +92,7 @@ class CellModel:
             cells = geometry(unique)
         except ValueError:
             return self._predict_readable(texts)
-        made = self.predict_geometry(cells)
+        made = self._predictions(cells, *self._remembered(cells))
         unsure = np.flatnonzero(~(made.novelty <= 1))
         intervals = zip(made.low_us.tolist(), made.high_us.tolist(), strict=True)
         answers = [
@@ -119,6 +124,45 @@ class CellModel:
 
     def predict_geometry(self, cells: Geometry) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
+        return self._predictions(cells, *self._kernel_values(cells))
+
+    def _predictions(
+        self, cells: Geometry, kernel_us: Array, expected: Array, strange: Array
+    ) -> Predictions:
+        """Cells from their kernels: latency, error to be expected, and novelty of each."""
+        latency, spread = cell_sums(cells, kernel_us, expected)
+        half = self.quantile * spread
+        point = latency * log_bias_factor(self.log_bias, spread)
+        novelty = np.where(np.isnan(latency), np.inf, 0.0)
+        np.maximum.at(novelty, cells.cell, strange)
+        return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
+
+    def _remembered(self, cells: Geometry) -> tuple[Array, Array, Array]:
+        """What ``_kernel_values`` gives, of kernels that were met before without computing it.
+
+        The cells of networks that nobody has seen are made of kernels that many networks hold. New
+        ones are computed so many at a time, whatever their number: the last bit of a matrix product
+        may hang on how many rows it has, and an answer should not hang on who was asked before.
+        """
+        known = self._kernels
+        keys = [row.tobytes() for row in cells.values]
+        new = {key: row for row, key in enumerate(keys) if key not in known}
+        if new:
+            if len(known) > MOST_REMEMBERED:
+                known.clear()
+                new = {key: row for row, key in enumerate(keys)}
+            rows = list(new.values())
+            rows += [rows[-1]] * (-len(rows) % BLOCK_ROWS)
+            for start in range(0, len(rows), BLOCK_ROWS):
+                part = np.array(rows[start : start + BLOCK_ROWS], np.intp)
+                values = self._kernel_values(cells.one_by_one(part))
+                found = zip(*(each.tolist() for each in values), strict=True)
+                known.update(zip([keys[row] for row in part], found, strict=True))
+        found_all = np.array([known[key] for key in keys]).reshape(-1, 3)
+        return found_all[:, 0], found_all[:, 1], found_all[:, 2]
+
+    def _kernel_values(self, cells: Geometry) -> tuple[Array, Array, Array]:
+        """Of every kernel: latency (µs, NaN where nothing is known), expected error, novelty."""
         codes = self.codes(cells)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
@@ -130,12 +174,7 @@ class CellModel:
         expected = np.maximum(np.exp(self.error_scale.predict(rows)) - 0.01, 0.002)
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
-        latency, spread = cell_sums(cells, kernel_us, expected)
-        half = self.quantile * spread
-        point = latency * log_bias_factor(self.log_bias, spread)
-        novelty = np.where(np.isnan(latency), np.inf, 0.0)
-        np.maximum.at(novelty, cells.cell, self.domain.novelty(cells, codes)[0])
-        return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
+        return kernel_us, expected, self.domain.novelty(cells, codes)[0]
 
     def codes(self, cells: Geometry) -> NDArray[np.intp]:
         """Position in ``ops`` of every kernel's operator, -1 for one without training."""

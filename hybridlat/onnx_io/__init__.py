@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
+    from hybridlat.onnx_io.nodes import FileNode
     from hybridlat.onnx_io.precision import FilePrecision
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
@@ -33,10 +34,24 @@ MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A parsed file, not yet bound to sizes. ``model`` holds no weights; see :func:`load`."""
+    """A parsed file, not yet bound to sizes, without weights; see :func:`load`.
+
+    ``head`` is the model without its operators, which are ``nodes``; ``model`` has both.
+    """
 
     name: str
-    model: onnx.ModelProto
+    head: onnx.ModelProto
+    nodes: tuple[FileNode, ...]
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The file as one protobuf."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self.head)
+        model.graph.node.extend(node.proto() for node in self.nodes)
+        return model
 
     @property
     def label(self) -> str:
@@ -48,7 +63,7 @@ class OnnxFile:
         """A unique name for every node of the file, in file order."""
         from hybridlat.onnx_io.reading import unique_names
 
-        return unique_names(self.model)
+        return unique_names(self.nodes)
 
     @cached_property
     def module_paths(self) -> tuple[str, ...]:
@@ -60,7 +75,7 @@ class OnnxFile:
     @cached_property
     def op_types(self) -> tuple[str, ...]:
         """The operator of every node of the file, in file order."""
-        return tuple(node.op_type for node in self.model.graph.node)
+        return tuple([node.op for node in self.nodes])
 
     @cached_property
     def constant_nodes(self) -> frozenset[int]:
@@ -69,16 +84,16 @@ class OnnxFile:
         Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
         arithmetic of shapes.
         """
-        fixed = {tensor.name for tensor in self.model.graph.initializer}
-        fixed.update(tensor.values.name for tensor in self.model.graph.sparse_initializer)
+        fixed = {tensor.name for tensor in self.head.graph.initializer}
+        fixed.update(tensor.values.name for tensor in self.head.graph.sparse_initializer)
+        fixed.add("")
         positions = set()
-        for position, node in enumerate(self.model.graph.node):
-            reads = {name for name in node.input if name}
+        for position, node in enumerate(self.nodes):
             # A subgraph may read what its node does not name.
-            alone = not any(a.HasField("g") or a.graphs for a in node.attribute)
-            if node.op_type in ("Shape", "Size") or (alone and reads <= fixed):
+            alone = not node.has_graph and fixed.issuperset(node.inputs)
+            if alone or node.op in ("Shape", "Size"):
                 positions.add(position)
-                fixed.update(node.output)
+                fixed.update(node.outputs)
         return frozenset(positions)
 
     @cached_property
@@ -87,18 +102,18 @@ class OnnxFile:
         from hybridlat.onnx_io.precision import precision_of
 
         with _text_of(self.name):
-            return precision_of(self.model)
+            return precision_of(self)
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
         """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""
-        weights = {tensor.name for tensor in self.model.graph.initializer}
+        weights = {tensor.name for tensor in self.head.graph.initializer}
         return {
             info.name: tuple(
                 size.dim_value if size.HasField("dim_value") else None
                 for size in info.type.tensor_type.shape.dim
             )
-            for info in self.model.graph.input
+            for info in self.head.graph.input
             if info.name not in weights
         }
 
@@ -111,19 +126,28 @@ class OnnxFile:
         from hybridlat.onnx_io.reading import structure_digest
 
         asked = sorted((shapes or {}).items())
-        inputs = {i.name: n for n, i in enumerate(self.model.graph.input)}
+        inputs = {i.name: n for n, i in enumerate(self.head.graph.input)}
         numbered = [(inputs.get(name, name), shape) for name, shape in asked]
         with _text_of(self.name):
-            digest = hashlib.sha256(structure_digest(self.model))
+            digest = hashlib.sha256(structure_digest(self.head, self.nodes))
         digest.update(repr((batch, numbered)).encode())
         return digest.hexdigest()[:32]
 
+    @property
+    def written(self) -> bytes:
+        """Digest of the file as it is written, names and all: much quicker than ``key``."""
+        digest = hashlib.blake2b(self.head.SerializeToString(), digest_size=16)
+        digest.update(b"".join([node.data for node in self.nodes]))
+        return digest.digest()
+
     def network(self, batch: int | None = None, shapes: Shapes | None = None) -> Network:
         """The network with every size bound; NetworkError says what is wrong or missing."""
+        from hybridlat.onnx_io.quick_reading import quick_network
         from hybridlat.onnx_io.reading import to_network
 
         with _text_of(self.name):
-            return to_network(self, batch, shapes or {})
+            quick = quick_network(self, batch, shapes or {})
+            return quick if quick is not None else to_network(self, batch, shapes or {})
 
 
 def load(source: ModelSource, name: str | None = None) -> OnnxFile:
@@ -135,7 +159,7 @@ def load(source: ModelSource, name: str | None = None) -> OnnxFile:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    from hybridlat.onnx_io.reading import strip, validate
+    from hybridlat.onnx_io.reading import lean_nodes, strip, validate
 
     if isinstance(source, onnx.ModelProto):
         label = name or source.graph.name or "network"
@@ -161,8 +185,9 @@ def load(source: ModelSource, name: str | None = None) -> OnnxFile:
                 hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
             raise NetworkError(f"{label} is not an ONNX model: {hint}") from error
     with _text_of(label):
-        validate(model, label)
-        return OnnxFile(label, strip(model))
+        nodes = lean_nodes(model)
+        validate(model, nodes, label)
+        return OnnxFile(label, *strip(model, nodes))
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def fold_node(
     if node.op_type == "DequantizeLinear":
         return None  # engines keep weights in whole numbers, and fuse this with what reads them
     if node.op_type == "Constant":
-        return {node.output[0]: _constant_node(node, label)}
+        return {node.output[0]: constant_node(node, label)}
     if node.op_type in ("Shape", "Size") and node.input:
         source = values.get(node.input[0])
         type_ = source.type if source else types.get(node.input[0])
@@ -82,7 +82,8 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any] | None) -> dict[str,
     return {node.output[0]: Value(TensorType(dtype, sizes), None)}
 
 
-def _constant_node(node: NodeProto, label: str) -> Value:
+def constant_node(node: NodeProto, label: str) -> Value:
+    """The value of a Constant; NetworkError where it has none that can be read."""
     for attribute in node.attribute:
         if attribute.HasField("t"):
             return Value.of_tensor(attribute.t)

@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.folding import fold_node
+from hybridlat.onnx_io.nodes import FileNode, reads
 from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Value, data_type, dtype_name
 
 INFERENCE_ERRORS = (
@@ -73,24 +74,13 @@ def settle(model: ModelProto, label: str) -> Settled:
     return Settled(types, tuple(folded))
 
 
-def reads(node: NodeProto) -> list[str]:
-    """The tensors that an operator reads, those that its branches take from outside with them."""
-    names = list(node.input)
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            inner = attribute.g.node
-            names += [name for one in inner for name in reads(one)]
-            names += [info.name for info in attribute.g.output]
-    return names
-
-
-def behind_data(nodes: Iterable[NodeProto]) -> set[str]:
+def behind_data(nodes: Iterable[FileNode]) -> set[str]:
     """The tensors that hang on an operator whose result may have a size that data tell."""
     after: set[str] = set()
     for node in nodes:
-        starts = node.domain in ("", "ai.onnx") and node.op_type in DATA_DEPENDENT
-        if starts or after.intersection(reads(node)):
-            after.update(out for out in node.output if out)
+        starts = node.domain in ("", "ai.onnx") and node.op in DATA_DEPENDENT
+        if starts or (after and after.intersection(node.reads)):
+            after.update(out for out in node.outputs if out)
     return after
 
 
@@ -156,9 +146,13 @@ def _infer(model: ModelProto, label: str) -> tuple[Types, Exception | None]:
 def static_types(model: ModelProto) -> Types:
     """The types that the model states, of tensors whose sizes are all numbers."""
     graph = model.graph
-    types = (_static(i.type) for i in (*graph.input, *graph.value_info, *graph.output))
-    names = (i.name for i in (*graph.input, *graph.value_info, *graph.output))
-    return {name: type_ for name, type_ in zip(names, types, strict=True) if type_ is not None}
+    return types_of((*graph.input, *graph.value_info, *graph.output))
+
+
+def types_of(infos: Iterable[ValueInfoProto]) -> Types:
+    """The types of those tensors whose sizes are all numbers."""
+    types = ((info.name, _static(info.type)) for info in infos)
+    return {name: type_ for name, type_ in types if type_ is not None}
 
 
 def _static(proto: TypeProto) -> TensorType | None:

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
+from hybridlat.onnx_io.nodes import NARROW
 from hybridlat.onnx_io.values import dtype_name
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile
 
 _OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
-_MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
-_NARROW = frozenset({
-    TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
-    TensorProto.INT4, TensorProto.UINT4,
-})  # fmt: skip
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
 
@@ -56,13 +56,14 @@ class FilePrecision:
         return f"mixed: {told}"
 
 
-def precision_of(model: ModelProto) -> FilePrecision:
-    """The precision of every convolution and product of a model, counted.
+def precision_of(file: OnnxFile) -> FilePrecision:
+    """The precision of every convolution and product of a file, counted.
 
     The usual file, which holds nothing narrower than FP32, is told at a glance: as one in FP32.
     """
-    if not _holds_anything_narrow(model):
+    if not _holds_anything_narrow(file):
         return FilePrecision({"fp32": 1})
+    model = file.model
     makers = {out: node for node in model.graph.node for out in node.output if out}
     types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
     for info in model.graph.input:
@@ -80,21 +81,13 @@ def precision_of(model: ModelProto) -> FilePrecision:
     return FilePrecision(dict(counts))
 
 
-def _holds_anything_narrow(model: ModelProto) -> bool:
-    graph = model.graph
-    if any(tensor.data_type in _NARROW for tensor in graph.initializer):
+def _holds_anything_narrow(file: OnnxFile) -> bool:
+    graph = file.head.graph
+    if any(tensor.data_type in NARROW for tensor in graph.initializer):
         return True
-    if any(info.type.tensor_type.elem_type in _NARROW for info in graph.input):
+    if any(info.type.tensor_type.elem_type in NARROW for info in graph.input):
         return True
-    for node in graph.node:
-        op = node.op_type
-        if op in _MAKE_ANY_TYPE:
-            for attribute in node.attribute:
-                if attribute.i in _NARROW or attribute.t.data_type in _NARROW:
-                    return True
-        elif op.endswith("QuantizeLinear") or is_quantised(op):
-            return True
-    return False
+    return any(node.is_narrow for node in file.nodes)
 
 
 def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:

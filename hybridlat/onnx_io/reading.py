@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,8 @@ from onnx import ModelProto, NodeProto, TensorProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
-from hybridlat.onnx_io.inference import DATA_DEPENDENT, behind_data, reads, settle
+from hybridlat.onnx_io.inference import DATA_DEPENDENT, behind_data, settle
+from hybridlat.onnx_io.nodes import FileNode, file_node, file_nodes
 from hybridlat.onnx_io.values import (
     attributes_of,
     constant_of,
@@ -30,34 +33,44 @@ OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
 
 
-def validate(model: ModelProto, label: str) -> None:
+def validate(model: ModelProto, nodes: Sequence[FileNode], label: str) -> None:
     """NetworkError unless this is a whole model of a kind that can be read."""
     graph = model.graph
-    if not graph.node:
+    if not nodes:
         raise NetworkError(f"{label} holds no operators: it is not an ONNX model, or an empty one")
     if not graph.output:
         raise NetworkError(f"{label} has no outputs")
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     newest = onnx.defs.onnx_opset_version()
-    if opset is None and any(n.domain in ("", "ai.onnx") for n in graph.node):
+    if opset is None and any(n.domain in ("", "ai.onnx") for n in nodes):
         raise NetworkError(f"{label} does not say which ONNX opset it uses")
     if opset is not None and not OLDEST_OPSET <= opset <= newest:
         raise NetworkError(
             f"{label} uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
-    after = behind_data(graph.node)
-    for node in graph.node:
-        is_flow = node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
-        if is_flow and not after.intersection(reads(node)):
+    flow = [n for n in nodes if n.op in CONTROL_FLOW and n.domain in ("", "ai.onnx")]
+    after = behind_data(nodes) if flow else set()
+    for node in flow:
+        if not after.intersection(node.reads):
             raise NetworkError(
-                f"{label} has control flow ({node.op_type} {node.name!r}): its latency depends on "
+                f"{label} has control flow ({node.op} {node.name!r}): its latency depends on "
                 "data; export the network with the branch fixed"
             )
 
 
-def strip(model: ModelProto) -> ModelProto:
-    """A copy without weights: only small tensors and integers keep their values."""
+def lean_nodes(model: ModelProto) -> tuple[FileNode, ...]:
+    """The operators of a model, without weights."""
+    return tuple([file_node(_lean_node(node)) for node in model.graph.node])
+
+
+def strip(
+    model: ModelProto, nodes: tuple[FileNode, ...]
+) -> tuple[ModelProto, tuple[FileNode, ...]]:
+    """A copy without weights and operators, and the operators with the model's functions inlined.
+
+    Only small tensors and integers keep their values.
+    """
     lean = ModelProto()
     lean.ir_version = model.ir_version
     lean.opset_import.extend(model.opset_import)
@@ -73,21 +86,31 @@ def strip(model: ModelProto) -> ModelProto:
                 name=sparse.values.name, dims=sparse.dims, data_type=sparse.values.data_type
             )
         )
-    graph.node.extend(model.graph.node)
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    attribute.t.CopyFrom(_lean_tensor(attribute.t))
     if model.functions:
+        graph.node.extend(node.proto() for node in nodes)
         lean.functions.extend(model.functions)
         from onnx import inliner
 
         lean = inliner.inline_local_functions(lean)
+        nodes = file_nodes(lean.graph.node)
+        del lean.graph.node[:]
     known = {d.domain for d in lean.opset_import} & {"", "ai.onnx", "ai.onnx.ml"}
-    foreign = {o for n in lean.graph.node if n.domain not in known for o in n.output}
-    lean.graph.value_info.extend(v for v in model.graph.value_info if v.name in foreign)
-    return lean
+    foreign = {o for n in nodes if n.domain not in known for o in n.outputs}
+    if foreign:
+        lean.graph.value_info.extend(v for v in model.graph.value_info if v.name in foreign)
+    return lean, nodes
+
+
+def _lean_node(node: NodeProto) -> bytes:
+    data: bytes = node.SerializeToString()
+    if node.op_type != "Constant":
+        return data
+    lean = NodeProto.FromString(data)
+    for attribute in lean.attribute:
+        if attribute.HasField("t"):
+            attribute.t.CopyFrom(_lean_tensor(attribute.t))
+    data = lean.SerializeToString()
+    return data
 
 
 def _lean_tensor(tensor: TensorProto) -> TensorProto:
@@ -101,15 +124,17 @@ def _lean_tensor(tensor: TensorProto) -> TensorProto:
     return TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
 
 
-def unique_names(model: ModelProto) -> tuple[str, ...]:
+def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
     """Names of the nodes in file order; missing and repeated ones get a number."""
-    counts = Counter(node.name for node in model.graph.node)
+    counts = Counter([node.name for node in nodes])
+    if len(counts) == len(nodes) and "" not in counts:
+        return tuple(counts)
     taken = {name for name, count in counts.items() if count == 1 and name}
     names = []
-    for position, node in enumerate(model.graph.node):
+    for position, node in enumerate(nodes):
         name = node.name
         if not name or counts[name] > 1:
-            name = f"{node.name or node.op_type}_{position}"
+            name = f"{node.name or node.op}_{position}"
             while name in taken:
                 name += "_"
         taken.add(name)
@@ -117,7 +142,7 @@ def unique_names(model: ModelProto) -> tuple[str, ...]:
     return tuple(names)
 
 
-def structure_digest(model: ModelProto) -> bytes:
+def structure_digest(model: ModelProto, nodes: Sequence[FileNode]) -> bytes:
     """Digest of everything but names: operators, links, attributes, types, structural values."""
     number: dict[str, int] = {"": -1}
     digest = hashlib.sha256()
@@ -126,36 +151,37 @@ def structure_digest(model: ModelProto) -> bytes:
     for info in model.graph.input:
         number.setdefault(info.name, len(number))
         blobs.append(info.type.SerializeToString(deterministic=True))
+    tensors = model.graph.initializer
     float_users = {
-        name: node
-        for node in model.graph.node
-        for name in node.input
-        if node.op_type not in ("Identity",)
-    }
-    for tensor in model.graph.initializer:
+        name: node for node in nodes for name in node.inputs if node.op != "Identity"
+    } if tensors else {}  # fmt: skip
+    for tensor in tensors:
         number.setdefault(tensor.name, len(number))
         parts.append((number[tensor.name], tensor.data_type, tuple(tensor.dims)))
         user = float_users.get(tensor.name)
         is_float = dtype_name(tensor.data_type).startswith(("float", "bfloat", "double"))
-        if not is_float or user is None or keeps_float_values(user.op_type, tensor.dims):
+        if not is_float or user is None or keeps_float_values(user.op, tensor.dims):
             lean = TensorProto()
             lean.CopyFrom(tensor)
             lean.ClearField("name")
             lean.ClearField("doc_string")
             blobs.append(lean.SerializeToString(deterministic=True))
-    for node in model.graph.node:
-        sources = tuple([number.setdefault(i, len(number)) for i in node.input])
-        results = tuple([number.setdefault(o, len(number)) for o in node.output])
-        parts.append((node.op_type, node.domain, sources, results))
-        for attribute in node.attribute:
-            blobs.append(attribute.SerializeToString(deterministic=True))
-        blobs.append(b"|")
+    links: list[int] = []
+    for node in nodes:
+        links.append(len(node.inputs))
+        for name in node.inputs:
+            links.append(number.setdefault(name, len(number)))
+        links.append(len(node.outputs))
+        for name in node.outputs:
+            links.append(number.setdefault(name, len(number)))
     for info in model.graph.output:
-        parts.append(number.get(info.name, -2))
+        links.append(number.get(info.name, -2))
     digest.update(repr(parts).encode())
+    digest.update(array("q", links).tobytes())
     for blob in blobs:
         digest.update(len(blob).to_bytes(4, "little"))
         digest.update(blob)
+    digest.update(b"".join([node.structure for node in nodes]))
     return digest.digest()
 
 
@@ -163,8 +189,7 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     """Bind, infer, fold; see :meth:`hybridlat.onnx_io.OnnxFile.network`."""
     model = ModelProto()
     model.CopyFrom(file.model)
-    names = unique_names(model)
-    for node, name in zip(model.graph.node, names, strict=True):
+    for node, name in zip(model.graph.node, file.node_names, strict=True):
         node.name = name
         if node.domain == "ai.onnx":
             node.domain = ""
@@ -172,7 +197,7 @@ def to_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
         if imported.domain == "ai.onnx":
             imported.domain = ""
     _sort(model, file.name)
-    _bind(model, file.name, batch, shapes)
+    bind(model, file.name, batch, shapes)
     settled = settle(model, file.name)
     network = assemble(model, file.name, settled.folded, settled.types)
     network = replace(network, left_out=settled.left_out)
@@ -231,7 +256,7 @@ def _sort(model: ModelProto, label: str) -> None:
         model.graph.node.extend(copies)
 
 
-def _bind(model: ModelProto, label: str, batch: int | None, shapes: Shapes) -> None:
+def bind(model: ModelProto, label: str, batch: int | None, shapes: Shapes) -> None:
     """Give every graph input a static shape."""
     initialized = {i.name for i in model.graph.initializer}
     inputs = [i for i in model.graph.input if i.name not in initialized]

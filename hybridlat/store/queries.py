@@ -25,33 +25,44 @@ from hybridlat.store.tables import (
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
 _WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
+_HOLDS = (
+    sa.select(MEASUREMENT.c.id)
+    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
+    .where(TARGET.c.name == sa.bindparam("name"), MEASUREMENT.c.kind == sa.bindparam("kind"))
+    .limit(1)
+)
+# Made once: building it takes longer than asking it.
+_LOOK_UP = (
+    sa.select(
+        TARGET.c.name,
+        MEASUREMENT.c.signature,
+        MEASUREMENT.c.latency_us,
+        MEASUREMENT.c.spread_share,
+        MEASUREMENT.c.measured_at,
+        MEASUREMENT.c.failure,
+    )
+    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
+    .where(
+        TARGET.c.name.in_(sa.bindparam("names", expanding=True)),
+        MEASUREMENT.c.kind == sa.bindparam("kind"),
+        MEASUREMENT.c.signature.in_(sa.bindparam("keys", expanding=True)),
+    )
+)
 
 
 def look_up(
-    database: Database, target: Target, kind: Kind, keys: list[bytes]
-) -> dict[bytes, list[LatencyRow]]:
+    database: Database, targets: Sequence[Target], kind: Kind, keys: list[bytes]
+) -> dict[Target, dict[bytes, list[LatencyRow]]]:
     """(latency_us, spread_share, measured_at, failure) of every record of each key."""
-    column = MEASUREMENT.c
+    named = {str(target): target for target in targets}
 
-    def work(connection: sa.Connection) -> dict[bytes, list[LatencyRow]]:
-        rows_of: dict[bytes, list[LatencyRow]] = {}
-        target_id = database.target_id(connection, target)
-        if target_id is None:
-            return rows_of
+    def work(connection: sa.Connection) -> dict[Target, dict[bytes, list[LatencyRow]]]:
+        rows_of: dict[Target, dict[bytes, list[LatencyRow]]] = {target: {} for target in targets}
         for part in chunks(keys):
-            query = sa.select(
-                column.signature,
-                column.latency_us,
-                column.spread_share,
-                column.measured_at,
-                column.failure,
-            ).where(
-                column.target_id == target_id,
-                column.kind == KIND_CODES[kind],
-                column.signature.in_(part),
-            )
-            for key, latency, spread, at, failure in connection.execute(query):
-                rows_of.setdefault(bytes(key), []).append((latency, spread, at, failure))
+            asked = {"names": list(named), "kind": KIND_CODES[kind], "keys": part}
+            for name, key, latency, spread, at, failure in connection.execute(_LOOK_UP, asked):
+                row = (latency, spread, at, failure)
+                rows_of[named[name]].setdefault(bytes(key), []).append(row)
         return rows_of
 
     return database.read(work)
@@ -102,6 +113,12 @@ def recent_bodies(database: Database, target: Target, runs: int, each: int) -> I
         return bodies
 
     yield from database.read(work)
+
+
+def holds(database: Database, target: Target, kind: Kind) -> bool:
+    """Whether there is a record of this kind of a target."""
+    asked = {"name": str(target), "kind": KIND_CODES[kind]}
+    return database.read(lambda connection: connection.scalar(_HOLDS, asked) is not None)
 
 
 def revision(database: Database, target: Target) -> tuple[int, str]:

@@ -9,7 +9,7 @@ SQLite file that does not exist yet reads as an empty store and is made by the f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -176,13 +176,22 @@ class Store:
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
     ) -> dict[str, LatencyStats]:
         """What is known of each hash; a hash without a record is left out."""
+        return self.latencies_by_target([target], hashes, kind)[target]
+
+    def latencies_by_target(
+        self, targets: Sequence[Target], hashes: Iterable[str], kind: Kind = "cell"
+    ) -> dict[Target, dict[str, LatencyStats]]:
+        """The same for several targets, asked for at once."""
         keys = {codec.key(h): h for h in hashes}
         if not keys or self._absent():
-            return {}
+            return {target: {} for target in targets}
         from hybridlat.store import queries
 
-        rows_of = queries.look_up(self._opened(), target, kind, list(keys))
-        return {keys[key]: aggregate(rows) for key, rows in rows_of.items()}
+        found = queries.look_up(self._opened(), targets, kind, list(keys))
+        return {
+            target: {keys[key]: aggregate(rows) for key, rows in rows_of.items()}
+            for target, rows_of in found.items()
+        }
 
     def measurements(
         self,
@@ -206,6 +215,14 @@ class Store:
 
         bodies = queries.recent_bodies(self._opened(), target, runs, each)
         return [codec.decoded(Measurement.from_json, body, self.url) for body in bodies]
+
+    def holds(self, target: Target, kind: Kind) -> bool:
+        """Whether there is a record of this kind of a target."""
+        if self._absent():
+            return False
+        from hybridlat.store import queries
+
+        return queries.holds(self._opened(), target, kind)
 
     def revision(self, target: Target) -> tuple[int, str]:
         """How many records there are of a target, and the time of the newest."""

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.signature import hash_of, read, sign
+from hybridlat.graph.signature import hash_of, read, sign, sign_in_order, sign_listed
 from tests.isomorphism import alike
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered
@@ -27,6 +27,18 @@ def test_names_order_and_weights_do_not_count(data: st.DataObject) -> None:
     text = sign(network).text
     assert sign(renamed(network)).text == text
     assert sign(renamed(data.draw(reordered(network)), "x")).text == text
+
+
+@given(st.data())
+def test_what_is_remembered_is_what_would_be_signed_anew(data: st.DataObject) -> None:
+    network = data.draw(networks(max_nodes=4))
+    for other in (network, renamed(network), data.draw(reordered(network))):
+        assert sign_listed(other) == sign_in_order(other)
+    node = network.nodes[0]
+    turned = replace_node(network, 0, replace(node, attributes=(("x", 1),)))
+    floating = replace_node(network, 0, replace(node, attributes=(("x", 1.0),)))
+    assert sign_listed(turned) == sign_in_order(turned)
+    assert sign_listed(floating) == sign_in_order(floating)
 
 
 @given(networks())

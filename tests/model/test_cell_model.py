@@ -53,6 +53,16 @@ def test_saved_and_loaded_it_says_the_same(model: CellModel, tmp_path: Path) -> 
     assert b"PK" in (tmp_path / "arrays.npz").read_bytes()[:2]
 
 
+def test_what_was_asked_before_does_not_change_an_answer(model: CellModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    together, alone, backwards = (CellModel.load(tmp_path) for _ in range(3))
+    expected = together.predict(TEST)
+    assert [alone.predict([text])[0] for text in TEST] == expected
+    assert backwards.predict(TEST[::-1])[::-1] == expected
+    arrays = model.predict_geometry(geometry(TEST)).latency_us
+    assert np.allclose([cell.latency_us or 0.0 for cell in expected], arrays, rtol=1e-5)
+
+
 def test_the_same_records_make_the_same_model(model: CellModel) -> None:
     again = fit_model(TRAIN, latencies_us(TRAIN), TRAIN, CONFIG)
     assert again.predict(TEST) == model.predict(TEST)

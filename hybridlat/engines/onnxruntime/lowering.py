@@ -8,6 +8,7 @@ tensor as an output: so the shapes too are the engine's own.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 import tempfile
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
+from hybridlat.engines.onnxruntime.quick import QuickLowering
+from hybridlat.engines.onnxruntime.rules import equal_results
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
@@ -30,7 +33,7 @@ ACTIVATIONS = (
 ADDITIONS = ("Add", "Sum")
 SMALL_BYTES = 4_000_000
 MEDIUM_BYTES = 13_000_000
-_NCHWC_NAME = re.compile(r"(t\d+)_nchwc")
+_NCHWC_NAME = re.compile(r"(t\d+)(?:_bn)?_nchwc")
 # What the engine makes of an operator often keeps its name in front: n12_token_43.
 _DERIVED_NAME = re.compile(r"n(\d+)(?:[_/].*)?")
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
@@ -56,6 +59,19 @@ def lower(network: Network, target: Target) -> Lowered:
     return Lowered(lowered, origins, removed, by, _about_casts(network, lowered))
 
 
+def lower_quickly(network: Network, target: Target) -> Lowered:
+    """The same answer, without asking the engine where it has confirmed the rules before."""
+    return quick_lowering(target.threads or 1).lower(network)
+
+
+@functools.cache
+def quick_lowering(threads: int) -> QuickLowering:
+    """What this process has learned of the installed engine's lowering, with so many threads."""
+    here = Target("here", "onnxruntime", "fp32", threads)
+    by = f"onnxruntime {installed_version()}"
+    return QuickLowering(lambda network: lower(network, here), context_of, by)
+
+
 def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
     """Says where the engine computes a file of half precision in FP32, which costs conversions."""
     added = sum(n.op == "Cast" for n in lowered.nodes) - sum(n.op == "Cast" for n in file.nodes)
@@ -73,6 +89,7 @@ def identity(target: Target) -> str:
     return f"onnxruntime-{installed_version()}/{target.threads or 1}t"
 
 
+@functools.cache
 def installed_version() -> str:
     """The installed version; loading the engine for it would cost more than a look-up.
 
@@ -210,6 +227,7 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     A kernel's result is found in the file by its tensor's name, or by the kernel's name, which the
     engine derives from it; from there the file is walked back to what other kernels have computed.
     An addition or activation that the engine put into a convolution is found by walking forward.
+    Operators that compute the same are one kernel's.
     """
     producer = file.producers()
     consumers = file.consumers()
@@ -217,6 +235,7 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     claimed: set[int] = set()
     anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
     anchored = {position for group in anchors for position in group}
+    _add_equals(anchors, anchored, file, producer)
     origins: list[tuple[int, ...]] = []
     for node, starts in zip(lowered.nodes, anchors, strict=True):
         mine: set[int] = set()
@@ -236,7 +255,25 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     return tuple(origins)
 
 
+def _add_equals(
+    anchors: list[list[int]], anchored: set[int], file: Network, producer: dict[str, int]
+) -> None:
+    """Give each operator that the engine has merged into an equal one to the kernel of that."""
+    same = equal_results(file)
+    classes: dict[str, list[int]] = {}
+    for later, first in same.items():
+        classes.setdefault(first, [producer[first]]).append(producer[later])
+    members = {position: group for group in classes.values() for position in group}
+    for group in anchors:
+        for position in [p for p in group if p in members]:
+            merged = [p for p in members[position] if p not in anchored]
+            group.extend(merged)
+            anchored.update(merged)
+
+
 def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
+    if node.op == "ReorderOutput" and not node.attribute("channels_last", 0):
+        return []  # the same values in another layout, under the name that they have in the file
     anchors = [producer[out] for out in node.outputs if out in producer]
     if not anchors:
         match = _NCHWC_NAME.match(node.name)

@@ -1,0 +1,256 @@
+"""Never-seen architectures: do the rules lower them as ONNX Runtime does, and how quickly?
+
+    python experiments/24_quick_lowering.py agree [--journal FILE]
+    python experiments/24_quick_lowering.py rates [--networks 1000] [--journal FILE]
+    python experiments/24_quick_lowering.py million [--requests 1000000] [--jobs 1] [--journal FILE]
+    python experiments/24_quick_lowering.py report --journal FILE [--write]
+
+``agree`` asks the engine for every network of four sets and holds its answer against the quick
+way, which starts each set knowing nothing. ``rates`` predicts networks given as ModelProtos with a
+Predictor that measures nothing: never-seen, and again. ``million`` draws so many requests from all
+NAS-Bench-201 and watches the memory. ``report`` prints what is in the journal (JSON lines),
+``--write`` makes ``experiments/quick_lowering.md`` of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from experiments import nasbench201
+from experiments.block_spaces import SPACES
+from hybridlat.api import Predictor
+from hybridlat.engines.onnxruntime import lowering
+from hybridlat.engines.onnxruntime.quick import QuickLowering
+from hybridlat.errors import HybridlatError
+from hybridlat.estimate.partition import Partition, partition_network
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import OnnxFile, load
+from hybridlat.schema.target import Target
+
+PAGE = ROOT / "experiments" / "quick_lowering.md"
+NETS = ROOT / "data" / "nets"
+HERE = Target("here", "onnxruntime", "fp32", 1)
+KNOWN = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+Row = dict[str, Any]
+
+
+def candidates(space: str, count: int, seed: int) -> Iterator[ModelProto]:
+    """Different networks of a search space, drawn at random."""
+    rng = random.Random(seed)
+    if space == "nasbench201":
+        live = (a for a in nasbench201.sample(2 * count, seed) if nasbench201.live_edges(a))
+        yield from (nasbench201.build(arch) for arch, _ in zip(live, range(count), strict=False))
+        return
+    for architecture in sorted({SPACES[space].sample(rng) for _ in range(count)}):
+        yield SPACES[space].build(architecture)
+
+
+def same(one: Partition, other: Partition) -> bool:
+    """Whether two partitions hold the same cells, of the same operators of the file."""
+    return (one.uses, one.removed, one.batch) == (other.uses, other.removed, other.batch)
+
+
+def agree(name: str, files: Iterator[OnnxFile]) -> Row:
+    """One set of networks, every one asked for, by the quick way and by the engine."""
+    answers: dict[str, Lowered] = {}
+
+    def told(network: Network) -> Lowered:
+        return answers["told"]
+
+    quick = QuickLowering(told, lowering.context_of, lowering.identity(HERE))
+    networks = differ = refused = 0
+    asked_s = quick_s = 0.0
+    for file in files:
+        try:
+            network = file.network()
+            started = time.perf_counter()
+            answers["told"] = lowering.lower(network, HERE)
+            asked_s += time.perf_counter() - started
+        except HybridlatError:
+            refused += 1
+            continue
+        started = time.perf_counter()
+        lowered = quick.lower(network)
+        quick_s += time.perf_counter() - started
+        truth = partition_network(network, answers["told"], file.node_names)
+        found = partition_network(network, lowered, file.node_names)
+        networks += 1
+        if not same(found, truth):
+            differ += 1
+            print(f"DIFFERS: {file.name}", file=sys.stderr)
+    return {
+        "part": "agree", "set": name, "networks": networks, "refused": refused, "differ": differ,
+        "patterns": len(quick.confirmed), "banned": len(quick.banned), **asdict(quick.tally),
+        "engine_ms": round(1e3 * asked_s / max(networks, 1), 2),
+        "quick_ms": round(1e3 * quick_s / max(networks, 1), 3),
+    }  # fmt: skip
+
+
+def sets() -> Iterator[tuple[str, Iterator[OnnxFile]]]:
+    """What agreement is measured on."""
+    yield "data/nets", (load(path) for path in sorted(NETS.glob("*.onnx")))
+    yield "NAS-Bench-201", map(load, candidates("nasbench201", 1000, 24))
+    for space in SPACES:
+        yield space, map(load, candidates(space, 500, 24))
+
+
+def rates(space: str, count: int, target: str | None) -> list[Row]:
+    """Networks a second: never-seen from the first one on, the second half of them, and again."""
+    models = list(candidates(space, count, 25))
+    lowering.quick_lowering.cache_clear()
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Predictor(target, store=f"sqlite:///{folder}/store.db", measure="never") as predictor,
+    ):
+        predictor.predict(NETS / "resnet18.onnx")  # loads what is loaded once
+        half = len(models) // 2
+        for label, part in (
+            ("never-seen, first half", models[:half]),
+            ("never-seen, second half", models[half:]),
+            ("again", models[half:]),
+        ):
+            before = lowering.quick_lowering(1).tally
+            started = time.perf_counter()
+            for model in part:
+                predictor.predict(model)
+            took_s = time.perf_counter() - started
+            after = lowering.quick_lowering(1).tally
+            asked = sum(asdict(after).values()) - sum(asdict(before).values())
+            asked -= after.foretold - before.foretold + after.disagreed - before.disagreed
+            rows.append({
+                "part": "rates", "set": space, "target": target or "this machine", "what": label,
+                "networks": len(part), "per_s": round(len(part) / took_s, 1), "asked": asked,
+            })  # fmt: skip
+    return rows
+
+
+def resident_mb() -> float:
+    """Memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def million(requests: int, jobs: int, folder: Path) -> Row:
+    """Requests drawn with repeats from all architectures, as bytes read from one file."""
+    places: list[tuple[int, int]] = []
+    path = folder / "architectures"
+    with path.open("wb") as file:
+        for arch in nasbench201.all_archs():
+            data = nasbench201.build(arch).SerializeToString()
+            places.append((file.tell(), len(data)))
+            file.write(data)
+    rng = random.Random(26)
+
+    def drawn() -> Iterator[bytes]:
+        with path.open("rb") as file:
+            for _ in range(requests):
+                start, length = rng.choice(places)
+                file.seek(start)
+                yield file.read(length)
+
+    lowering.quick_lowering.cache_clear()
+    memory: list[float] = []
+    with Predictor(KNOWN, store=f"sqlite:///{folder}/store.db", measure="never") as predictor:
+        started = time.perf_counter()
+        for done, _ in enumerate(predictor.predict_many(drawn(), jobs=jobs), 1):
+            if done % max(requests // 20, 1) == 0:
+                memory.append(round(resident_mb(), 1))
+                took = time.perf_counter() - started
+                print(f"{done} in {took:.0f} s, {memory[-1]:.0f} MB", file=sys.stderr, flush=True)
+        took_s = time.perf_counter() - started
+        return {
+            "part": "million", "requests": requests, "jobs": jobs, "wall_s": round(took_s, 1),
+            "per_s": round(requests / took_s, 1), "memory_mb": memory,
+            "tally": asdict(lowering.quick_lowering(1).tally),
+        }  # fmt: skip
+
+
+def report(rows: Sequence[Row]) -> str:
+    """The journal's newest rows as tables."""
+    newest = {(r["part"], r.get("set"), r.get("target"), r.get("what")): r for r in rows}
+    lines = [
+        "| set | networks | foretold | asked: not covered | not confirmed | sampled "
+        "| draft was wrong | answer differs | engine ms | quick ms |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in newest.values():
+        if row["part"] == "agree":
+            lines.append(
+                f"| {row['set']} | {row['networks']} | {row['foretold']} | {row['uncovered']} "
+                f"| {row['unconfirmed']} | {row['sampled']} | {row['disagreed']} "
+                f"| **{row['differ']}** | {row['engine_ms']} | {row['quick_ms']} |"
+            )
+    lines += ["", "| set | target | what | networks | a second | engine asked |",
+              "|---|---|---|--:|--:|--:|"]  # fmt: skip
+    for row in newest.values():
+        if row["part"] == "rates":
+            lines.append(
+                f"| {row['set']} | {row['target']} | {row['what']} | {row['networks']} "
+                f"| {row['per_s']} | {row['asked']} |"
+            )
+    for row in newest.values():
+        if row["part"] == "million":
+            lines += ["", f"{row['requests']:,} requests, {row['jobs']} job: {row['wall_s']} s, "
+                      f"{row['per_s']} a second; memory after each twentieth (MB): "
+                      + ", ".join(f"{mb:.0f}" for mb in row["memory_mb"])]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description="Quick lowering: agreement and rates.")
+    parser.add_argument("part", choices=["agree", "rates", "million", "report"])
+    parser.add_argument("--networks", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--set", action="append")
+    parser.add_argument("--journal", type=Path)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    made: list[Row] = []
+    if options.part == "agree":
+        for name, files in sets():
+            if not options.set or name in options.set:
+                made.append(agree(name, files))
+                print(json.dumps(made[-1]), flush=True)
+    elif options.part == "rates":
+        for target in (KNOWN, None):
+            for space in options.set or ("nasbench201", *SPACES):
+                for row in rates(space, options.networks, target):
+                    made.append(row)
+                    print(json.dumps(row), flush=True)
+    elif options.part == "million":
+        with tempfile.TemporaryDirectory() as folder:
+            made.append(million(options.requests, options.jobs, Path(folder)))
+        print(json.dumps(made[-1]), flush=True)
+    else:
+        rows = [json.loads(line) for line in options.journal.read_text().splitlines()]
+        text = report(rows)
+        print(text)
+        if options.write:
+            head, mark, _ = PAGE.read_text().partition("<!-- tables -->\n")
+            PAGE.write_text(head + mark + text)
+        return
+    if options.journal:
+        with options.journal.open("a") as journal:
+            journal.writelines(json.dumps(row) + "\n" for row in made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Reading the usual network without a look at the whole graph: operator by operator, remembered.
+
+What ``reading.to_network`` asks onnx for a whole graph is asked here for each operator with the
+types and values of its inputs, and not again for another operator that is the same. That is the
+same answer as long as nothing is computed with sizes, so a file in which an operator reads only
+constants, or which is odd in any way, is left to the careful way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.onnx_io.checks import MAX_WEIGHT_BYTES, check_network
+from hybridlat.onnx_io.folding import constant_node
+from hybridlat.onnx_io.inference import INFERENCE_ERRORS, static_types, types_of
+from hybridlat.onnx_io.nodes import LARGEST_REMEMBERED, FileNode, node_of
+from hybridlat.onnx_io.reading import bind
+from hybridlat.onnx_io.values import (
+    SMALL_ELEMENTS,
+    Value,
+    constant_of,
+    data_type,
+    dtype_name,
+    keeps_float_values,
+)
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile, Shapes
+
+MOST_REMEMBERED = 100_000
+_MAKERS = ("ConstantOfShape", "Constant")
+_OF_SIZES = ("Shape", "Size")
+Key: TypeAlias = tuple[object, ...]
+_inferred: dict[Key, tuple[TensorType, ...] | None] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A constant: its tensor without a name, as bytes, and as networks have it.
+
+    ``value`` is how an operator sees it for which its numbers decide what is computed.
+    """
+
+    type: TensorType
+    data: bytes
+    weight: Constant
+    value: Constant
+
+
+class _Odd(Exception):
+    """The file is none for this way."""
+
+
+def quick_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network | None:
+    """The network with every size bound; None for a file that has to be read the careful way."""
+    try:
+        return _read(file, batch, shapes)
+    except (_Odd, NetworkError):
+        return None
+
+
+def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
+    head = ModelProto()
+    head.CopyFrom(file.head)
+    opset = next((o.version for o in head.opset_import if o.domain in ("", "ai.onnx")), None)
+    if opset is None or head.graph.sparse_initializer:
+        raise _Odd
+    bind(head, file.name, batch, shapes)
+    types: dict[str, TensorType] = types_of(head.graph.input)
+    inputs = tuple([info.name for info in head.graph.input])
+    if len(types) < len(inputs):
+        raise _Odd
+    known = {tensor.name: _held(tensor) for tensor in head.graph.initializer}
+    if any(name in known for name in inputs):
+        raise _Odd
+    nodes: list[Node] = []
+    folded: list[str] = []
+    uses: dict[str, bool] = {}
+    for read, name in zip(file.nodes, file.node_names, strict=True):
+        if read.has_graph or read.domain not in ("", "ai.onnx") or read.op in _OF_SIZES:
+            raise _Odd
+        if read.op in _MAKERS:
+            _make(read, known, types)
+            folded.append(name)
+            continue
+        _infer(read, opset, known, types)
+        for source in read.inputs:
+            constant = known.get(source)
+            if constant is not None and uses.get(source) is not False:
+                uses[source] = keeps_float_values(read.op, constant.type.shape)
+        nodes.append(node_of(read, name, opset))
+    outputs = tuple(dict.fromkeys([info.name for info in head.graph.output]))
+    for info in head.graph.output:
+        made = types.get(info.name)
+        if info.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise _Odd
+        stated = info.type.tensor_type.elem_type
+        if made is None or info.name in inputs or (stated and dtype_name(stated) != made.dtype):
+            raise _Odd
+    if not nodes or not outputs:
+        raise _Odd
+    constants = {n: known[n].value if keep else known[n].weight for n, keep in uses.items()}
+    network = Network(
+        file.name, tuple(nodes), inputs, outputs, types, constants, tuple(folded)
+    )  # fmt: skip
+    if network.weight_bytes > MAX_WEIGHT_BYTES:
+        raise _Odd
+    return network
+
+
+def _held(tensor: TensorProto) -> _Known:
+    name = tensor.name
+    tensor.ClearField("name")
+    data = tensor.SerializeToString()
+    tensor.name = name
+    return _known(data) if len(data) <= LARGEST_REMEMBERED else _known.__wrapped__(data)
+
+
+@functools.lru_cache(maxsize=8192)
+def _known(data: bytes) -> _Known:
+    tensor = TensorProto.FromString(data)
+    weight, value = constant_of(tensor, False), constant_of(tensor, True)
+    return _Known(weight.type, data, weight, value)
+
+
+def _make(read: FileNode, known: dict[str, _Known], types: Mapping[str, TensorType]) -> None:
+    """The weight or value that an operator without activations stands for."""
+    (out,) = read.outputs
+    if out in known or out in types or not out:
+        raise _Odd
+    if read.op == "Constant":
+        known[out] = _held(constant_node(read.proto(), "").to_tensor(""))
+        return
+    shape = known.get(read.inputs[0]) if len(read.inputs) == 1 else None
+    if shape is None:
+        raise _Odd
+    known[out] = _filled(read.data, shape.data)
+
+
+@functools.lru_cache(maxsize=8192)
+def _filled(data: bytes, shape: bytes) -> _Known:
+    """What a ConstantOfShape makes."""
+    sizes = tuple(onnx.numpy_helper.to_array(TensorProto.FromString(shape)).reshape(-1).tolist())
+    fill = np.zeros(1, np.float32)
+    for attribute in NodeProto.FromString(data).attribute:
+        if attribute.name == "value":
+            fill = onnx.numpy_helper.to_array(attribute.t)
+    if any(not isinstance(d, int) or d <= 0 for d in sizes) or fill.dtype != np.float32:
+        raise _Odd
+    type_ = TensorType("float32", sizes)
+    small = type_.elements <= SMALL_ELEMENTS
+    made = Value(type_, np.full(sizes, fill.reshape(-1)[0]) if small else None)
+    return _known(made.to_tensor("").SerializeToString())
+
+
+def _infer(
+    read: FileNode, opset: int, known: Mapping[str, _Known], types: dict[str, TensorType]
+) -> None:
+    """Add the types of an operator's results."""
+    key: list[object] = [read.structure, opset]
+    live = False
+    for name in read.inputs:
+        type_ = types.get(name)
+        if type_ is not None:
+            live = True
+            key.append(type_)
+            continue
+        constant = known.get(name)
+        if constant is not None:
+            key.append(constant.type)
+            key.append(constant.data)
+        elif name:
+            raise _Odd  # made further down, or nowhere
+        else:
+            key.append("")
+    if not live:
+        raise _Odd
+    told = tuple(key)
+    if told in _inferred:
+        made = _inferred[told]
+    else:
+        if len(_inferred) >= MOST_REMEMBERED:
+            _inferred.clear()
+        made = _inferred[told] = _ask(read, opset, known, types)
+    if made is None:
+        raise _Odd
+    for out, type_ in zip(read.outputs, made, strict=True):
+        if out in types or out in known:
+            raise _Odd
+        types[out] = type_
+
+
+def _ask(
+    read: FileNode, opset: int, known: Mapping[str, _Known], types: Mapping[str, TensorType]
+) -> tuple[TensorType, ...] | None:
+    """What onnx, asked strictly, says of one operator; None where it objects, or is not sure."""
+    if not all(read.outputs):
+        return None
+    proto = read.proto()
+    proto.domain = ""
+    names = list(dict.fromkeys(name for name in read.inputs if name))
+    graph = helper.make_graph(
+        [proto],
+        "one",
+        [
+            helper.make_tensor_value_info(n, data_type(types[n].dtype), types[n].shape)
+            for n in names
+            if n in types
+        ],
+        [onnx.ValueInfoProto(name=out) for out in read.outputs],
+        [_named(known[n].data, n) for n in names if n not in types],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        found = static_types(inferred)
+        made = tuple(found[out] for out in read.outputs)
+        held = {n: known[n].weight for n in names if n not in types}
+        seen = {n: types[n] for n in names if n in types}
+        node = node_of(read, "one", opset)
+        all_types = {**seen, **dict(zip(read.outputs, made, strict=True))}
+        check_network(Network("one", (node,), tuple(seen), read.outputs, all_types, held))
+    except (*INFERENCE_ERRORS, KeyError, NetworkError):
+        return None
+    return made
+
+
+def _named(data: bytes, name: str) -> TensorProto:
+    tensor = TensorProto.FromString(data)
+    tensor.name = name
+    return tensor

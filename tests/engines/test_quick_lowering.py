@@ -1,0 +1,121 @@
+"""Networks lowered by rules: as the engine lowers them, or the engine is asked."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from experiments import nasbench201
+from experiments.block_spaces import SPACES
+from hybridlat.engines import registry
+from hybridlat.engines.onnxruntime import lowering, quick
+from hybridlat.engines.onnxruntime.quick import QuickLowering, agree
+from hybridlat.engines.onnxruntime.rules import draft
+from hybridlat.estimate.partition import partition_network
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import OnnxFile, load
+from hybridlat.schema.target import Target
+from tests.networks import Builder
+from tests.strategies import networks
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+HERE = Target("here", "onnxruntime", "fp32", 1)
+WIDTHS = (3, 8, 12, 16, 18, 20, 32)
+
+
+def ask(network: Network) -> Lowered:
+    return lowering.lower(network, HERE)
+
+
+def new(check_every: int = 1000) -> QuickLowering:
+    return QuickLowering(ask, lowering.context_of, lowering.identity(HERE), check_every)
+
+
+def cells(file: OnnxFile, network: Network, lowered: Lowered) -> object:
+    found = partition_network(network, lowered, file.node_names)
+    return found.uses, found.removed, found.texts
+
+
+def nas(count: int) -> list[OnnxFile]:
+    drawn = [a for a in nasbench201.sample(2 * count, 3) if nasbench201.live_edges(a)]
+    return [load(nasbench201.build(arch, cells_per_stage=1)) for arch in drawn[:count]]
+
+
+def test_the_answers_are_the_engines_and_most_are_given_without_it() -> None:
+    lowered = new()
+    for file in nas(40):
+        network = file.network()
+        assert cells(file, network, lowered.lower(network)) == cells(file, network, ask(network))
+    assert lowered.tally.foretold >= 8
+    assert not lowered.tally.disagreed and not lowered.tally.uncovered
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_networks_of_block_spaces_are_lowered_as_the_engine_does(name: str) -> None:
+    rng, lowered = random.Random(5), new()
+    for _ in range(6):
+        file = load(SPACES[name].build(SPACES[name].sample(rng)))
+        network = file.network()
+        assert cells(file, network, lowered.lower(network)) == cells(file, network, ask(network))
+    assert lowered.confirmed and not lowered.tally.disagreed
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100"])
+def test_drafts_of_real_networks_are_the_engines_answer(name: str) -> None:
+    network = load(NETS / f"{name}.onnx").network()
+    told = ask(network)
+    drafts = [draft(network, b, lowering.context_of(network), "") for b in quick.BLOCKS]
+    assert any(made is not None and agree(made.lowered, told) for made in drafts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(widths=WIDTHS))
+def test_any_network_is_lowered_as_the_engine_does(network: Network) -> None:
+    lowered = registry.lower_quickly(network, HERE)  # what it learns stays from draw to draw
+    assert agree(lowered, ask(network))
+
+
+def test_what_the_engine_contradicts_is_never_confirmed() -> None:
+    lowered = new()
+    lowered.ask = _otherwise
+    for file in nas(4) * 2:
+        network = file.network()
+        assert lowered.lower(network) == _otherwise(network)
+    assert lowered.tally.disagreed == 8 and not lowered.confirmed
+
+
+def test_a_sample_that_disagrees_bans_what_was_relied_on(caplog: pytest.LogCaptureFixture) -> None:
+    file = nas(1)[0]
+    network = file.network()
+    lowered = new(check_every=2)
+    while not lowered.tally.foretold:
+        lowered.lower(network)
+    lowered.ask = _otherwise
+    assert lowered.lower(network) == _otherwise(network)
+    assert "otherwise" in caplog.text
+    assert lowered.banned and not lowered.confirmed
+    lowered.ask = ask
+    for _ in range(3):
+        assert lowered.lower(network) == ask(network)
+    assert lowered.tally.foretold == 1 and not lowered.confirmed & lowered.banned
+
+
+def _otherwise(network: Network) -> Lowered:
+    """An engine of another version: it gives its first kernel another attribute."""
+    told = ask(network)
+    first, *others = told.network.nodes
+    changed = replace(first, attributes=(*first.attributes, ("turned", 1)))
+    return replace(told, network=replace(told.network, nodes=(changed, *others)))
+
+
+def test_what_no_rule_covers_is_asked_for_and_counted() -> None:
+    b = Builder("strange")
+    made = b.op("Erf", [b.conv(b.input((1, 16, 8, 8)), 16)], (1, 16, 8, 8), 13)
+    network = b.network(made)
+    lowered = new()
+    assert lowered.lower(network) == ask(network)
+    assert lowered.tally.uncovered == 1

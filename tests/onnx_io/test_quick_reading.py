@@ -1,0 +1,89 @@
+"""Networks read operator by operator are those that the careful way reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+
+from experiments import nasbench201
+from experiments.block_spaces import SPACES
+from hybridlat.graph.network import Network
+from hybridlat.onnx_io import load, to_onnx
+from hybridlat.onnx_io.quick_reading import quick_network
+from hybridlat.onnx_io.reading import to_network
+from tests.strategies import networks
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+ARCH = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|skip_connect~2|"
+
+
+def alike(one: Network, other: Network) -> bool:
+    """Whether two networks are the same, down to the order in which they list things."""
+    return one == other and all(
+        list(a) == list(b) for a, b in ((one.types, other.types), (one.constants, other.constants))
+    )
+
+
+def test_networks_of_search_spaces_are_read_this_way() -> None:
+    rng = random.Random(2)
+    models = [space.build(space.sample(rng)) for space in SPACES.values()]
+    for model in (*models, nasbench201.build(ARCH, cells_per_stage=1)):
+        for batch in (None, 4):
+            file = load(model)
+            quick = quick_network(file, batch, {})
+            assert quick is not None
+            assert alike(quick, to_network(file, batch, {}))
+
+
+def test_what_is_read_this_way_is_what_the_careful_way_reads() -> None:
+    read = 0
+    for path in sorted(NETS.glob("*.onnx")):
+        file = load(path)
+        quick = quick_network(file, None, {})
+        if quick is not None:
+            read += 1
+            assert alike(quick, to_network(file, None, {})), path.name
+    assert read >= 20
+
+
+@given(networks())
+def test_any_network_comes_back(network: Network) -> None:
+    file = load(to_onnx(network, seed=None))
+    quick = quick_network(file, None, {})
+    assert quick is not None and alike(quick, to_network(file, None, {}))
+
+
+def _backwards(model: onnx.ModelProto) -> None:
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+
+
+def _repeated(model: onnx.ModelProto) -> None:
+    model.graph.node[-1].output[0] = model.graph.node[-2].output[0]
+
+
+def _ragged(model: onnx.ModelProto) -> None:
+    add = next(node for node in model.graph.node if node.op_type == "Conv")
+    add.attribute[3].ints[:] = [0, 0, 3, 3]
+
+
+def _of_sizes(model: onnx.ModelProto) -> None:
+    shape = onnx.helper.make_node("Shape", [model.graph.input[0].name], ["sizes"])
+    model.graph.node.insert(0, shape)
+
+
+def _mistyped(model: onnx.ModelProto) -> None:
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+
+
+@pytest.mark.parametrize("spoil", [_backwards, _repeated, _ragged, _of_sizes, _mistyped])
+def test_an_odd_file_is_left_to_the_careful_way(spoil: Callable[[onnx.ModelProto], None]) -> None:
+    model = nasbench201.build(ARCH, cells_per_stage=1)
+    spoil(model)
+    assert quick_network(load(model), None, {}) is None
