@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hybridlat.model.family.kernels import COPY, HOST, KernelTable
+from hybridlat.model.family.kernels import CLASSES, COPY, HOST, KernelTable
 from hybridlat.model.geometry import Geometry
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
@@ -27,6 +27,13 @@ _LAUNCH_US = 4.0
 _HOST_US = 60.0
 _COPY_BYTES_PER_US = 8e3
 """Starting points of what a kernel launch, a run and a copied byte cost; fitting corrects them."""
+_DEPTHWISE_SLOWDOWN = 4.0
+"""A depthwise convolution has no matrix product for tensor cores; ready-made kernels reach about a
+quarter of what the plain FP32 units can do."""
+_KEPT_SHARE = 0.5
+"""How much of what would fit into the last cache a kernel finds there of the one before it. A large
+cache is what tells an RTX 4090 from a 3090 in memory-bound networks: both stand in tables of
+PyTorch, and with nothing kept each one's zero-shot latencies of the other are off by a tenth."""
 _DEFAULT_CACHE_BYTES = 2.0**20
 
 
@@ -46,7 +53,8 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     """(rows of ``DESCRIPTORS``, base latency in us) of every kernel on a device.
 
     The base is compute and memory time, one after the other as kernels that overlap them badly have
-    it, and a launch. Two rows follow the kernels': what the run costs beside
+    it, and a launch. Depthwise convolutions compute outside the tensor cores, and what the last
+    cache keeps need not come from memory. Two rows follow the kernels': what the run costs beside
     them, and copying the network's inputs and outputs from and to the host.
     """
     count = len(table.values)
@@ -61,6 +69,11 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
         tiles = v.tiles((tile, tile))
         return 0.7 * convolves * tiles / np.maximum(v.waves((tile, tile)) * device.units, 1.0)
 
+    deep = table.classes == CLASSES.index("conv depthwise")
+    slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
+    compute_us = v.compute_us * np.where(deep, slower, 1.0)
+    kept = _KEPT_SHARE * np.minimum(v.activation_size, cache) / np.maximum(v.size, 1)
+    memory_us = v.memory_us * (1 - kept)
     columns = {
         "m": _octaves(v.m) / 3,
         "n": _octaves(v.n) / 2,
@@ -100,7 +113,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     rows[:count] = np.column_stack([columns[name] for name in DESCRIPTORS])
     base_us = np.concatenate(
         [
-            v.compute_us + v.memory_us + _LAUNCH_US,
+            compute_us + memory_us + _LAUNCH_US,
             [_HOST_US, max(table.copied_bytes, 1.0) / _COPY_BYTES_PER_US],
         ]
     )
