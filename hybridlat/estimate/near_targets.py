@@ -101,7 +101,8 @@ class NearTarget:
         if found is None:
             return None
         noise = math.hypot(found.noise_share, self.spread)
-        return replace(found, noise_share=noise, is_exact=False)
+        basis = f"{found.basis} as {self.target}"
+        return replace(found, noise_share=noise, is_exact=False, basis=basis)
 
     def _factors(self, texts: Sequence[str], device: Device | None) -> NDArray[np.float64]:
         if device is None or self.target.precision == self.here.precision:

@@ -109,6 +109,7 @@ def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path)
     after = asked(tmp_path, PLAIN)
     assert after.latency_us is not None and after.interval_us is not None
     assert after.source == "composed"
+    assert any("measured whole" in w and VERSIONED in w for w in after.warnings)
     assert 1.5 * before.latency_us < after.latency_us < 3.5 * before.latency_us
     narrower = after.interval_us[1] / after.interval_us[0]
     assert 1.3 < narrower < before.interval_us[1] / before.interval_us[0]
