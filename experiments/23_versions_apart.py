@@ -1,8 +1,8 @@
-"""How far versions and precisions of one engine on one device are apart: the spreads of near targets.
+"""How far apart versions and precisions of one engine are on one device.
 
     python experiments/23_versions_apart.py [--data DIR]
 
-``--data`` holds ``whole_networks/networks.parquet`` and ``v100_tensorrt_conv`` (``../shared/data``).
+``--data`` (``../shared/data``) holds ``whole_networks/networks.parquet`` and ``v100_tensorrt_conv``.
 For each pair of targets that differ in version or precision alone: the median ratio of their
 latencies over the same networks (convolutions), the standard deviation of its logarithm, and the
 root mean square of that logarithm about what is expected: 0 between versions, roofline and launch

@@ -42,6 +42,7 @@ ROOFLINE_ERROR = (-1.6, 0.7)
 """Between these lie nine of ten ln(measured / (roofline + launch)) of the 10,713 cells and random
 kernels of the shipped CPU pack."""
 
+
 @dataclass(frozen=True)
 class Fallback:
     """What stands in for the target's own model.

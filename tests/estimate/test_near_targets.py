@@ -1,4 +1,4 @@
-"""A target of which nothing is known, its device and engine known at another version or precision."""
+"""A target of which nothing is known, and another version or precision of it is."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     assert before.latency_us is not None
     known = Target.parse(VERSIONED)
     with Store(tmp_path / "s.db") as store:
+        from hybridlat.engines import registry
         from hybridlat.graph.cells import cut
         from hybridlat.graph.signature import sign
-        from hybridlat.engines import registry
 
         network = residual_block(channels=128)
         texts = [sign(cell.network) for cell in cut(registry.lower(network, known), network)]
