@@ -15,6 +15,7 @@ import tarfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,37 @@ _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time
 _DRAWS = 5
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What is said of a device's rows by the law of all others: errors are of the logarithm."""
+
+    model: FamilyModel
+    rows: NDArray[np.intp]
+    errors: Array
+    spreads: Array
+    labels: NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What is said of every row by a law that has not seen its group; errors are of the logarithm.
+
+    ``seen`` is how many rows of each row's task its law has learned from.
+    """
+
+    fold: NDArray[np.intp]
+    medians_us: Array
+    errors: Array
+    spreads: Array
+    seen: Array
+
+
+GROUPS: dict[str, Callable[[Row], str]] = {
+    "unseen": lambda row: row.architecture,
+    "unseen_family": lambda row: family_of(row.architecture),
+}
+
+
 @dataclass
 class World:
     """One engine family's rows, and what the model sees of them."""
@@ -60,10 +92,43 @@ class World:
         self.embedding = embedding_of(self.name)
         self.clouds = embedded(self.data, self.embedding)
         self.labels = [f"{r.target} {r.layout}".strip() for r in self.rows]
+        self._held_out: dict[str, HeldOut] = {}
 
     def learn(self, places: NDArray[np.bool_]) -> FamilyModel:
         chosen = np.flatnonzero(places & self.counted)
         return serve(fit(self.data.take(chosen), self.embedding, self.clouds))
+
+    def held_out(self, regime: str) -> HeldOut:
+        """Five folds by the regime's groups, fitted once."""
+        if regime not in self._held_out:
+            names = [GROUPS[regime](row) for row in self.rows]
+            folds = even_folds(names)
+            fold = np.array([folds[name] for name in names])
+            medians, spreads, seen = (np.zeros(len(fold)) for _ in range(3))
+            for one in range(5):
+                model = self.learn(fold != one)
+                mine = np.flatnonzero(fold == one)
+                medians[mine], spreads[mine] = self.predict(model, mine)
+                seen[mine] = [model.seen_of(self.rows[i].task) for i in mine]
+            errors = self.data.log_us - np.log(medians)
+            self._held_out[regime] = HeldOut(fold, medians, errors, spreads, seen)
+        return self._held_out[regime]
+
+    @cached_property
+    def left_out(self) -> dict[str, LeftOut]:
+        """Each device's rows as the law of all other devices says them; none where there is one."""
+        found = {}
+        for device in sorted({row.target.device for row in self.rows}):
+            outside = np.array([row.target.device != device for row in self.rows])
+            rows = np.flatnonzero(~outside & self.counted)
+            if not (outside & self.counted).any() or not len(rows):
+                continue
+            model = self.learn(outside)
+            predicted, spreads = self.predict(model, rows)
+            errors = self.data.log_us[rows] - np.log(predicted)
+            labels = np.array([self.labels[i] for i in rows])
+            found[device] = LeftOut(model, rows, errors, spreads, labels)
+        return found
 
     def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
         """(latencies in us, spreads) of rows."""
@@ -100,28 +165,18 @@ def line(target: str, regime: str, method: str, predicted: Array, truth: Array) 
     )  # fmt: skip
 
 
-def cross_validate(
-    world: World, regime: str, group: Callable[[Row], str]
-) -> tuple[list[Line], NDArray[np.intp]]:
-    """Five folds by a group of rows; intervals by the errors of the other folds."""
-    folds = even_folds([group(row) for row in world.rows])
-    fold = np.array([folds[group(row)] for row in world.rows])
-    predicted, spread = np.zeros(len(fold)), np.zeros(len(fold))  # medians
-    seen = np.zeros(len(fold))
+def cross_validate(world: World, regime: str) -> list[Line]:
+    """Five folds of a regime; intervals by the errors of the other folds."""
+    result = world.held_out(regime)
+    half = np.zeros(len(result.fold))
     for one in range(5):
-        model = world.learn(fold != one)
-        mine = np.flatnonzero(fold == one)
-        predicted[mine], spread[mine] = world.predict(model, mine)
-        seen[mine] = [model.seen_of(world.rows[i].task) for i in mine]
-    errors = world.data.log_us - np.log(predicted)
-    half = np.zeros(len(fold))
-    for one in range(5):
-        others = (fold != one) & world.counted
+        others = (result.fold != one) & world.counted
         names = [world.labels[i] for i in np.flatnonzero(others)]
-        calibration = calibrate(errors[others], spread[others], names)
-        for i in np.flatnonzero(fold == one):
-            half[i] = calibration.half_width(spread[i], world.labels[i])
-    return _lines(world, regime, predicted * relative_point(spread, seen), errors, half), fold
+        calibration = calibrate(result.errors[others], result.spreads[others], names)
+        for i in np.flatnonzero(result.fold == one):
+            half[i] = calibration.half_width(result.spreads[i], world.labels[i])
+    points = result.medians_us * relative_point(result.spreads, result.seen)
+    return _lines(world, regime, points, result.errors, half)
 
 
 def _lines(world: World, regime: str, predicted: Array, errors: Array, half: Array) -> list[Line]:
@@ -181,35 +236,10 @@ def boosted(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
     return lines
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """What is said of a device's rows by the law of all others: errors are of the logarithm."""
-
-    model: FamilyModel
-    rows: NDArray[np.intp]
-    errors: Array
-    spreads: Array
-
-
-def left_out(world: World) -> dict[str, LeftOut]:
-    """Each device's rows as the law of all other devices says them; none where there is one."""
-    found = {}
-    for device in sorted({row.target.device for row in world.rows}):
-        outside = np.array([row.target.device != device for row in world.rows])
-        rows = np.flatnonzero(~outside & world.counted)
-        if not (outside & world.counted).any() or not len(rows):
-            continue
-        model = world.learn(outside)
-        predicted, spreads = world.predict(model, rows)
-        errors = world.data.log_us[rows] - np.log(predicted)
-        found[device] = LeftOut(model, rows, errors, spreads)
-    return found
-
-
 def other_devices(world: World) -> list[Line]:
     """A device left out: nothing of it, then a few of its networks, chosen or at random."""
     lines = []
-    all_devices = left_out(world)
+    all_devices = world.left_out
     for device, found in all_devices.items():
         calibration = elsewhere([one for name, one in all_devices.items() if name != device])
         for label in sorted({world.labels[i] for i in found.rows}):
@@ -219,19 +249,22 @@ def other_devices(world: World) -> list[Line]:
     return lines
 
 
-def elsewhere(devices: Sequence[LeftOut], rows_each: int = 150) -> Calibration | None:
+def elsewhere(devices: Sequence[LeftOut], rows_each: int = 40) -> Calibration | None:
     """Intervals for a device that no row is of, by the errors on devices that were left out.
 
-    Each device counts alike, however many of its networks were timed. None without any.
+    Each table counts alike, however many networks it holds: what is foretold is a table of its own.
+    None without any.
     """
     if not devices:
         return None
     errors, spreads = [], []
     for one in devices:
-        count = len(one.rows)
-        chosen = np.linspace(0, count - 1, min(count, rows_each)).astype(int)
-        errors.append(one.errors[chosen])
-        spreads.append(one.spreads[chosen])
+        for label in np.unique(one.labels):
+            mine = np.flatnonzero(one.labels == label)
+            ordered = mine[np.argsort(np.abs(one.errors[mine]) / one.spreads[mine], kind="stable")]
+            chosen = ordered[np.linspace(0, len(ordered) - 1, rows_each).round().astype(int)]
+            errors.append(one.errors[chosen])
+            spreads.append(one.spreads[chosen])
     names = [ELSEWHERE] * sum(map(len, errors))
     return calibrate(np.concatenate(errors), np.concatenate(spreads), names)
 
@@ -294,20 +327,22 @@ def _adapted(
     return np.exp(result), world.truth[rest]
 
 
-def save(world: World, folder: Path) -> None:
-    """The model of all rows, with intervals by the errors of folds."""
-    folds = even_folds([row.architecture for row in world.rows])
-    fold = np.array([folds[row.architecture] for row in world.rows])
-    predicted, spread = np.ones(len(fold)), np.ones(len(fold))
-    for one in range(5):
-        mine = np.flatnonzero(fold == one)
-        predicted[mine], spread[mine] = world.predict(world.learn(fold != one), mine)
-    errors = world.data.log_us - np.log(predicted)
-    kept = world.counted
-    names = [world.labels[i] for i in np.flatnonzero(kept)]
-    calibration = calibrate(errors[kept], spread[kept], names)
+def save(world: World, folder: Path, kin: Path) -> None:
+    """The model of all rows, with intervals by networks and by devices that were held out.
+
+    A family with one device alone has the latter from the model in ``kin``, of another family.
+    """
+    known = world.counted
+    held_out = world.held_out("unseen")
+    names = [world.labels[i] for i in np.flatnonzero(known)]
+    calibration = calibrate(held_out.errors[known], held_out.spreads[known], names)
+    found = elsewhere(list(world.left_out.values())) or FamilyModel.load(kin).calibration
+    if found is None:
+        raise SystemExit(f"{kin} has no calibration: train that family first")
+    lent = {name: spread for name, spread in found.spreads.items() if name == ELSEWHERE}
+    calibration = replace(calibration, pooled=found.pooled, spreads=calibration.spreads | lent)
     folder.mkdir(parents=True, exist_ok=True)
-    replace(world.learn(kept), calibration=calibration).save(folder)
+    replace(world.learn(known), calibration=calibration).save(folder)
 
 
 def markdown(lines: Sequence[Line]) -> str:
@@ -355,24 +390,23 @@ def main() -> None:
         world = load(name, given.data, given.cache)
         print(f"{name}: {len(world.rows)} rows, {time.perf_counter() - began:.0f} s", flush=True)
         parts: list[Line] = []
-        for regime, group in (
-            ("unseen", lambda r: r.architecture),
-            ("unseen_family", lambda r: family_of(r.architecture)),
-        ):
-            result, fold = cross_validate(world, regime, group)
+        for regime in GROUPS:
+            result = cross_validate(world, regime)
             parts += result
             print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
             if regime == "unseen" and not given.no_baselines:
+                fold = world.held_out(regime).fold
                 result = baselines(world, regime, fold)
                 result += boosted(world, regime, fold) if given.boosted else []
                 parts += result
                 print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
+        if given.models:
+            save(world, given.models / f"family_{name}", given.models / "family_torch")
+            print(f"models: {time.perf_counter() - began:.0f} s", flush=True)
         result = other_devices(world)
         parts += result
         print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
         lines += parts
-        if given.models:
-            save(world, given.models / name)
     if given.write:
         head = (
             "# Kernel latencies learned from whole networks\n\n"

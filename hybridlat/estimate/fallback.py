@@ -1,16 +1,16 @@
 """Cells that a target's own model cannot speak for: what is said of them instead, in steps.
 
-A cell without an answer is answered by the family of the target's engine, where that has a model
-and the device a data sheet; else by the model of another device under the same engine; else by the
-device's roofline and launch cost. Intervals are as wide as that was seen to be wrong. Nothing is
-left out of the sum.
+A cell without an answer is answered by the same device and engine at another version or precision;
+else by the family of the target's engine, where that has a model and the device a data sheet; else
+by the model of another device under the same engine; else by the device's roofline and launch cost.
+Intervals are as wide as that was seen to be wrong. Nothing is left out of the sum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.model_folders import user_models_folder
+from hybridlat.estimate.near_targets import LAUNCH_US, NearTarget
 from hybridlat.estimate.sibling import SiblingModel, sibling_of
 from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.family import shipped
@@ -40,20 +41,21 @@ MOST_NETWORKS = 300
 ROOFLINE_ERROR = (-1.6, 0.7)
 """Between these lie nine of ten ln(measured / (roofline + launch)) of the 10,713 cells and random
 kernels of the shipped CPU pack."""
-_LAUNCH_US = {"gpu": 4.0, "cpu": 0.1}  # of a kernel, where the data sheet names no figure
 
 
 @dataclass(frozen=True)
 class Fallback:
     """What stands in for the target's own model.
 
-    A family's law, the model of another device, or a device's roofline alone.
+    What other versions and precisions of the target know, surest first; a family's law, the model
+    of another device, or a device's roofline alone. ``device`` None is one that nobody described.
     """
 
-    device: Device
+    device: Device | None
     precision: str
     family: FamilyPrior | None = None
     sibling: SiblingModel | None = None
+    near: tuple[NearTarget, ...] = ()
 
     @property
     def copies(self) -> bool:
@@ -75,23 +77,52 @@ class Fallback:
         return self.sibling.answer(cells_us, confidence)
 
     def by_roofline(self, texts: Sequence[str], confidence: float) -> list[CellPrediction]:
-        """What the device could do at best, and how far from it kernels are found."""
+        """What the device could do at best, and how far from it kernels are found.
+
+        Cells of a device that nobody described have no latency.
+        """
+        if self.device is None:
+            return [CellPrediction(None, None, False, "nobody described the device")] * len(texts)
         cells = geometry(texts)
         view = View(cells, self.device, self.precision)
-        launch = self.device.launch_us or _LAUNCH_US[self.device.kind]
+        launch = self.device.launch_us or LAUNCH_US[self.device.kind]
         each = np.bincount(cells.cell, view.roofline_us + launch, cells.cells).tolist()
         wider = normal_quantile(confidence) / normal_quantile(0.9)
         low, high = (math.exp(edge * wider) for edge in ROOFLINE_ERROR)
         reason = "guessed from the device's peaks and bandwidth: nothing of the kind was measured"
         return [CellPrediction(us, (us * low, us * high), True, reason) for us in each]
 
+    def nearest(
+        self, texts: Mapping[str, str], answer: FamilyAnswer | None, confidence: float
+    ) -> dict[str, CellPrediction]:
+        """What other versions and precisions say of cells (signature → text), the surest of each.
 
-def fallback_for(target: Target, store: Store, model: CellModel | None) -> Fallback | None:
+        Those are left out that are less sure than what the family or the sibling says.
+        """
+        found: dict[str, CellPrediction] = {}
+        for one in self.near:
+            if answer is None or one.spread < answer.spread_share:
+                rest = {h: text for h, text in texts.items() if h not in found}
+                found.update(one.cells(rest, self.device, confidence))
+        return found
+
+    def as_near(self, cells: int, confidence: float) -> FamilyAnswer:
+        """What a run costs beside its cells as the nearest target has it; nothing of its cells."""
+        nearest = self.near[0]
+        beside_us = nearest.data.composition.overhead_us
+        kin = f"{nearest.target}: {nearest.difference}"
+        return FamilyAnswer(np.zeros(cells), beside_us, 0.0, confidence, kin)
+
+
+def fallback_for(
+    target: Target, store: Store, model: CellModel | None, near: tuple[NearTarget, ...] = ()
+) -> Fallback | None:
     """What stands in for a target's own model.
 
-    The family of the engine, conditioned on the whole networks of the target that the store knows;
-    where the engine has none and the target no model, that of another device; else the device's
-    roofline. None for a device that nobody has described under an engine that nobody has used.
+    ``near``, other versions and precisions of the engine on the device; beside them the engine's
+    family, conditioned on the whole networks of the target and of those that the store knows; where
+    the engine has none and the target no model, that of another device; else the device's roofline.
+    None for a device that nobody has described under an engine that nobody has used.
     """
     device = _described(target) or (model.device if model is not None else None)
     folder = None if device is None else _family_folder(target, device)
@@ -102,12 +133,17 @@ def fallback_for(target: Target, store: Store, model: CellModel | None) -> Fallb
         if sibling is not None:
             device = device or sibling.model.device
             sibling = sibling.measured(_measured_cells(store, target))
-        return None if device is None else Fallback(device, target.precision, sibling=sibling)
+        if device is None and not near:
+            return None
+        return Fallback(device, target.precision, sibling=sibling, near=near)
     law = shipped.load(folder)
     task = shipped.task_of(target, law)
     networks = measured_networks(store, target)
+    for one in near:
+        theirs = measured_networks(store, one.target)[: MOST_NETWORKS - len(networks)]
+        networks += [replace(network, target=one.target) for network in theirs]
     prior = FamilyPrior.of(law, device, target.precision, task, networks)
-    return Fallback(device, target.precision, prior)
+    return Fallback(device, target.precision, prior, near=near)
 
 
 def _measured_cells(store: Store, target: Target) -> dict[str, float]:
@@ -182,14 +218,34 @@ def fill_in(
         return {}, None
     texts = [text for _, text, _ in uses]
     answer = fallback.answer(texts, [count for _, _, count in uses], copied_bytes, confidence)
+    text_of = {signature: text for signature, text, _ in uses}
+    made = fallback.nearest({h: text_of[h] for h in empty}, answer, confidence)
+    rest = [h for h in empty if h not in made]
     if answer is None:
-        text_of = {signature: text for signature, text, _ in uses}
-        guessed = fallback.by_roofline([text_of[h] for h in empty], confidence)
-        return dict(zip(empty, guessed, strict=True)), None
+        guessed = fallback.by_roofline([text_of[h] for h in rest], confidence)
+        nearest = fallback.as_near(len(uses), confidence) if made else None
+        made |= dict(zip(rest, guessed, strict=True))
+        return made, nearest and _narrowed(nearest, uses, made)
     factor = math.exp(answer.half_width)
-    made: dict[str, CellPrediction] = {}
     for (signature, _, _), us in zip(uses, answer.cells_us.tolist(), strict=True):
-        if signature in empty:
+        if signature in rest:
             interval = (us / factor, us * factor)
             made[signature] = CellPrediction(us, interval, True, f"predicted from {answer.kin}")
-    return made, answer
+    return made, _narrowed(answer, uses, made)
+
+
+def _narrowed(
+    answer: FamilyAnswer,
+    uses: Sequence[tuple[str, str, int]],
+    made: Mapping[str, CellPrediction],
+) -> FamilyAnswer:
+    """The answer with the width that its cells have by their shares of the time."""
+    total = widths = 0.0
+    for (signature, _, count), us in zip(uses, answer.cells_us.tolist(), strict=True):
+        cell = made.get(signature)
+        half = answer.half_width
+        if cell is not None and cell.latency_us is not None and cell.interval_us is not None:
+            us, half = cell.latency_us, math.log(cell.interval_us[1] / cell.latency_us)
+        total += count * us
+        widths += count * us * half
+    return replace(answer, half_width=widths / total) if total > 0 else answer

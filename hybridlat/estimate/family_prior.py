@@ -8,8 +8,9 @@ network's interval is the family's own, calibrated on networks that were held ou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,11 @@ from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
 from hybridlat.model.family.posterior import LOWEST, log_sum
 from hybridlat.model.family.served import FamilyModel, relative_point
-from hybridlat.model.family.shipped import label_of
+from hybridlat.model.family.shipped import label_of, task_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import Device
+from hybridlat.schema.target import Target
 
 SHARED = 0.95
 """Part of a cell's error variance that it shares with all other cells of its network."""
@@ -33,12 +35,16 @@ _FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrat
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A whole network that was measured on the target: its cells' texts, their counts, its time."""
+    """A whole network that was measured: its cells' texts, their counts, its time.
+
+    ``target`` is where, None for the target that is asked about.
+    """
 
     texts: tuple[str, ...]
     counts: tuple[int, ...]
     copied_bytes: float
     latency_us: float
+    target: Target | None = None
 
 
 @dataclass(frozen=True)
@@ -73,14 +79,18 @@ class FamilyAnswer:
 
 @dataclass(frozen=True)
 class FamilyPrior:
-    """A family's law applied to one target, conditioned on what was measured there."""
+    """A family's law applied to one target, conditioned on what was measured there.
+
+    ``measured`` counts networks by where they were measured: empty for the target itself, else the
+    name of another version or precision of it.
+    """
 
     model: FamilyModel
     device: Device
     precision: str
     task: Task
     adapted: AdaptedTask | None = field(default=None)
-    measured: int = 0
+    measured: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -91,15 +101,19 @@ class FamilyPrior:
         task: Task,
         measured: Sequence[MeasuredNetwork] = (),
     ) -> FamilyPrior:
-        """The law for a target, corrected by the networks that were measured on it."""
+        """The law for a target, corrected by networks measured on it or on its other versions."""
         plain = cls(model, device, precision, task)
         if not measured:
             return plain
-        rows = [
-            (plain._set(one.texts, one.counts, one.copied_bytes)[0], one.latency_us)
-            for one in measured
-        ]
-        return cls(model, device, precision, task, adapt(model, task, rows), len(measured))
+        rows, tasks = [], []
+        for one in measured:
+            target = one.target
+            there = plain if target is None else replace(plain, precision=target.precision)
+            kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
+            rows.append((kernels, one.latency_us))
+            tasks.append(task if target is None else task_of(target, model))
+        counts = Counter("" if one.target is None else str(one.target) for one in measured)
+        return replace(plain, adapted=adapt(model, task, rows, tasks), measured=counts)
 
     def predict(
         self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float, confidence: float
@@ -153,8 +167,11 @@ class FamilyPrior:
     def _kin(self) -> str:
         """Whose measurements the answer rests on, nearest first."""
         task, known = self.task, self.model.tasks
-        networks = "1 network" if self.measured == 1 else f"{self.measured} networks"
-        own = f"{networks} measured on it and " if self.measured else ""
+        told = [
+            f"{count} network{'' if count == 1 else 's'} measured on {name or 'it'}"
+            for name, count in sorted(self.measured.items())
+        ]
+        own = "".join(f"{one} and " for one in told)
         if task in known:
             return f"{own}whole networks that others measured on it"
         if any(t.device == task.device and t.engine == task.engine for t in known):

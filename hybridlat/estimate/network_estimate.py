@@ -247,6 +247,7 @@ def _warnings(
     if state.exact is None:
         unmeasured = data.target if would_help else None
         found += remarks.about_cells(request, rows, interval, within, unmeasured)
+        found += remarks.about_evidence(state.whole)
     else:
         found += remarks.about_disagreement(state.disagreement, request, data.target)
     found += remarks.about_device(data.target.device, rows)

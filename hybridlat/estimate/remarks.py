@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hybridlat.estimate.agreement import Disagreement
     from hybridlat.estimate.network_estimate import Request
     from hybridlat.estimate.target_data import TargetData
+    from hybridlat.estimate.whole_networks import WholeLatency
     from hybridlat.schema.target import Target
 
 ENOUGH_NETWORKS = 10
@@ -51,6 +52,13 @@ def about_cells(
         rest = "" if missing == len(rows) else ": the latency given is that of the others"
         found.append(f"{missing} {have} no latency{rest}")
     return found
+
+
+def about_evidence(whole: WholeLatency | None) -> list[str]:
+    """That the network was measured whole, though not as this target is now."""
+    if whole is None:
+        return []
+    return [f"the network was measured whole {whole.basis}: that is evidence, and not the answer"]
 
 
 def about_disagreement(found: Disagreement | None, request: Request, target: Target) -> list[str]:

@@ -28,6 +28,7 @@ from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.estimate.fallback import Fallback
+    from hybridlat.estimate.near_targets import NearTarget
     from hybridlat.estimate.partition import Partition
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import LatencyStats, Store
@@ -91,11 +92,14 @@ class TargetData:
         self._composition = self._wandering = None
 
     def whole(self, signature: str) -> WholeLatency | None:
-        """What is recorded of a whole network; None where it was not measured."""
-        if not signature or not self.knows_networks:
+        """What is recorded of a whole network, here or on another version; None without any."""
+        if not signature:
             return None
         if signature not in self._whole:
-            found = whole_latency(self.target, signature, self.store, self._packs)
+            found = self.own_whole(signature)
+            if found is None:
+                elsewhere = (one.whole(signature) for one in self.near)
+                found = next((one for one in elsewhere if one is not None), None)
             if len(self._whole) > MAX_REMEMBERED:
                 self._whole.clear()
             self._whole[signature] = found
@@ -114,6 +118,12 @@ class TargetData:
     def _packs_know_networks(self) -> bool:
         packs = [pack for pack in self._packs if pack.target == self.target]
         return any(pack.counts()["network"] for pack in packs)
+
+    def own_whole(self, signature: str) -> WholeLatency | None:
+        """What is recorded of a whole network on this very target; None where nothing is."""
+        if not self.knows_networks:
+            return None
+        return whole_latency(self.target, signature, self.store, self._packs)
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -246,11 +256,18 @@ class TargetData:
         return self._own_composition is not None
 
     @cached_property
+    def near(self) -> tuple[NearTarget, ...]:
+        """The same device and engine at other versions and precisions, the surest first."""
+        from hybridlat.estimate.near_targets import near_targets
+
+        return near_targets(self.target, self.store)
+
+    @cached_property
     def fallback(self) -> Fallback | None:
         """What answers for cells that the target's own model does not know; see `fallback_for`."""
         from hybridlat.estimate.fallback import fallback_for
 
-        return fallback_for(self.target, self.store, self.model)
+        return fallback_for(self.target, self.store, self.model, self.near)
 
     @cached_property
     def borrowed(self) -> tuple[str, Composition] | None:

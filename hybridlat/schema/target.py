@@ -11,7 +11,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "int8")
 """``amp`` is a framework's automatic mix: FP32 weights, products in FP16."""
 _PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 # A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in.
-_VERSION = re.compile(r"-([0-9][0-9.]*|ngc)$")
+VERSION = re.compile(r"-([0-9][0-9.]*|ngc)$")
 _HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
 
 
@@ -53,12 +53,12 @@ class Target:
     @property
     def engine(self) -> str:
         """The runtime without its version: ``tensorrt``, ``torch-compile``."""
-        return _VERSION.sub("", self.runtime)
+        return VERSION.sub("", self.runtime)
 
     @property
     def version(self) -> str:
         """The runtime's version (``8.6``, ``2020``, ``ngc``), empty where it is not stated."""
-        match = _VERSION.search(self.runtime)
+        match = VERSION.search(self.runtime)
         return match[1] if match else ""
 
     @property

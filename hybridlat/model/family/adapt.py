@@ -30,13 +30,14 @@ _OUT_OF_LINE = 2.5
 class AdaptedTask:
     """A task after a few of its networks were measured.
 
-    ``coefficients`` replace the family's for this task; ``equations`` and ``factor`` say what the
-    measured networks have taken from the uncertainty.
+    ``coefficients`` replace the family's for this task; ``tasks``, ``equations`` and ``factor`` say
+    what the measured networks have taken from the uncertainty.
     """
 
     model: FamilyModel
     task: Task
     coefficients: Float32
+    tasks: tuple[Task, ...]
     equations: Float32
     factor: Array
 
@@ -54,27 +55,32 @@ class AdaptedTask:
         """(logarithm of the latency in us, its standard deviation) of a network."""
         logarithm, equation = self.equation(kernels, points)
         both = np.vstack([equation[None], self.equations])
-        covariance = self.model.covariance(both, [self.task] * len(both))
+        covariance = self.model.covariance(both, (self.task, *self.tasks))
         half = self.factor @ covariance[0, 1:]
         return logarithm, float(np.sqrt(max(covariance[0, 0] - half @ half, 1e-6)))
 
 
 def adapt(
-    model: FamilyModel, task: Task, measured: Sequence[tuple[KernelSet, float]]
+    model: FamilyModel,
+    task: Task,
+    measured: Sequence[tuple[KernelSet, float]],
+    measured_on: Sequence[Task] | None = None,
 ) -> AdaptedTask:
     """Condition a task on (kernels, latency in us) of measured networks.
 
-    With none measured the task is as the family has it. A row that the others and the family
-    contradict by more than 2.5 standard deviations is believed only as far as it is off. Raises
-    ValueError for a latency that is not above zero.
+    ``measured_on`` are the tasks of the networks where that is not ``task``: another version of the
+    engine tells of this one as far as tasks share. With none measured the task is as the family has
+    it. A row that the others and the family contradict by more than 2.5 standard deviations is
+    believed only as far as it is off. Raises ValueError for a latency that is not above zero.
     """
     if any(not latency_us > 0 for _, latency_us in measured):
         raise ValueError(f"a measured latency on {task} is not above zero")
     hyper = model.embedding.hyper
-    start = model.coefficients(task)
-    coefficients = start
+    tasks = tuple([task] * len(measured) if measured_on is None else measured_on)
+    start = {one: model.coefficients(one) for one in (task, *tasks)}
+    coefficients = dict(start)
     clouds = [model.embedding(k.descriptors, k.classes) for k, _ in measured]
-    bases = [task_base(k, task) for k, _ in measured]
+    bases = [task_base(k, one) for (k, _), one in zip(measured, tasks, strict=True)]
     target = np.log([latency_us for _, latency_us in measured])
     count = len(measured)
     noise = hyper.noise**2 + hyper.network**2 + hyper.architecture**2
@@ -84,19 +90,20 @@ def adapt(
     for _ in range(_STEPS if count else 0):
         residual = np.zeros(count)
         for i, (kernels, _us) in enumerate(measured):
-            ratios = (clouds[i] @ coefficients).astype(np.float64)
+            ratios = (clouds[i] @ coefficients[tasks[i]]).astype(np.float64)
             logarithm, share = log_sum(kernels, bases[i], ratios, hyper.highest)
             equations[i] = share.astype(np.float32) @ clouds[i]
-            moved = share @ (ratios - (clouds[i] @ start).astype(np.float64))
+            moved = share @ (ratios - (clouds[i] @ start[tasks[i]]).astype(np.float64))
             residual[i] = target[i] - logarithm + moved
-        covariance = model.covariance(equations, [task] * count)
+        covariance = model.covariance(equations, tasks)
         noisy = covariance + np.diag(noise / weights)
         precision = np.linalg.inv(noisy)
         dual = precision @ residual
-        coefficients = start + _moved(model, task, equations, dual)
+        for one, before in start.items():
+            coefficients[one] = before + _moved(model, one, tasks, equations, dual)
         weights = _believed(weights, dual, precision, noise)
         factor = np.linalg.inv(np.linalg.cholesky(noisy))
-    return AdaptedTask(model, task, coefficients, equations, factor)
+    return AdaptedTask(model, task, coefficients[task], tasks, equations, factor)
 
 
 def _believed(weights: Array, dual: Array, precision: NDArray[Any], noise: float) -> Array:
@@ -110,14 +117,17 @@ def _believed(weights: Array, dual: Array, precision: NDArray[Any], noise: float
     return result
 
 
-def _moved(model: FamilyModel, task: Task, equations: Float32, dual: Array) -> Float32:
-    """How a task's coefficients change when its equations are given these dual weights."""
+def _moved(
+    model: FamilyModel, task: Task, tasks: Sequence[Task], equations: Float32, dual: Array
+) -> Float32:
+    """How a task's coefficients change when equations of these tasks are given dual weights."""
     sharing = model.embedding.hyper.sharing
-    own = float(sharing.between([task], [task])[0, 0])
+    own = sharing.between([task], tasks)[0]
     between = sharing.between([task], model.tasks)[0, model.anchor_task]
-    direct = own * (dual @ equations)
-    cross = (model.anchors @ equations.T) * between[:, None]
-    known = model.anchor_factor.T @ (model.anchor_factor @ (cross @ dual))
+    theirs = sharing.between(tasks, model.tasks)[:, model.anchor_task]
+    direct = (own * dual) @ equations
+    cross = (equations @ model.anchors.T) * theirs
+    known = model.anchor_factor.T @ (model.anchor_factor @ (dual @ cross))
     return np.asarray(direct - (known * between) @ model.anchors, np.float32)
 
 

@@ -7,8 +7,9 @@ the lengths that fitting finds (:mod:`.tuning`). Formulas as in :mod:`hybridlat.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hybridlat.model.family.kernels import COPY, HOST, KernelTable
+from hybridlat.model.family.kernels import CLASSES, COPY, HOST, KernelTable
 from hybridlat.model.geometry import Geometry
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
@@ -24,9 +25,21 @@ DESCRIPTORS: tuple[str, ...] = (
 )  # fmt: skip
 """Columns of ``describe``, in order."""
 _LAUNCH_US = 4.0
+_LAUNCH_OF_SHEET = 1.6  # a launch into a busy stream, beside the enqueued ones of a data sheet
 _HOST_US = 60.0
 _COPY_BYTES_PER_US = 8e3
 """Starting points of what a kernel launch, a run and a copied byte cost; fitting corrects them."""
+_DEPTHWISE_SLOWDOWN = 4.0
+"""A depthwise convolution has no matrix product for tensor cores; ready-made kernels reach about a
+quarter of what the plain FP32 units can do."""
+_KEPT_SHARE = 0.5
+"""How much of what would fit into the last cache a kernel finds there of the one before it. A large
+cache is what tells an RTX 4090 from a 3090 in memory-bound networks: both stand in tables of
+PyTorch, and with nothing kept each one's zero-shot latencies of the other are off by a tenth."""
+_TILE = (32, 32)
+_WAVE_SHARE = 0.5
+"""How far the compute time of a kernel with few output tiles is from filling all units towards what
+whole waves of small tiles take: 0 knows no idle units, 1 has no way round them (split sums)."""
 _DEFAULT_CACHE_BYTES = 2.0**20
 
 
@@ -46,8 +59,10 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     """(rows of ``DESCRIPTORS``, base latency in us) of every kernel on a device.
 
     The base is compute and memory time, one after the other as kernels that overlap them badly have
-    it, and a launch. Two rows follow the kernels': what the run costs beside
-    them, and copying the network's inputs and outputs from and to the host.
+    it, and a launch. Kernels with few output tiles leave units idle. Depthwise convolutions compute
+    outside the tensor cores, and what the last cache keeps need not come from memory. Two rows
+    follow the kernels': what the run costs beside them, and copying the network's inputs and
+    outputs from and to the host.
     """
     count = len(table.values)
     v = View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
@@ -61,6 +76,14 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
         tiles = v.tiles((tile, tile))
         return 0.7 * convolves * tiles / np.maximum(v.waves((tile, tile)) * device.units, 1.0)
 
+    deep = table.classes == CLASSES.index("conv depthwise")
+    slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
+    idle_us = _WAVE_SHARE * np.maximum(v.wave_us(_TILE) - v.compute_us, 0.0)
+    tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
+    compute_us = v.compute_us * np.where(deep, slower, 1.0) + np.where(tiled, idle_us, 0.0)
+    kept = _KEPT_SHARE * np.minimum(v.activation_size, cache) / np.maximum(v.size, 1)
+    memory_us = v.memory_us * (1 - kept)
+    launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
     columns = {
         "m": _octaves(v.m) / 3,
         "n": _octaves(v.n) / 2,
@@ -100,11 +123,16 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     rows[:count] = np.column_stack([columns[name] for name in DESCRIPTORS])
     base_us = np.concatenate(
         [
-            v.compute_us + v.memory_us + _LAUNCH_US,
+            compute_us + memory_us + launch_us,
             [_HOST_US, max(table.copied_bytes, 1.0) / _COPY_BYTES_PER_US],
         ]
     )
     return rows, base_us
+
+
+def groups_of(descriptors: NDArray[np.float32]) -> Array:
+    """The groups of convolutions, of rows of ``describe``."""
+    return np.exp2(2.0 * descriptors[:, DESCRIPTORS.index("groups")].astype(np.float64))
 
 
 def classes_and_counts(

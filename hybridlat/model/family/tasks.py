@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.schema.target import VERSION
+
 Array = NDArray[np.float64]
 
 
@@ -26,13 +28,18 @@ class Task:
     layout: str = ""
     copies: bool = False
 
+    @property
+    def runtime(self) -> str:
+        """The engine without its version."""
+        return VERSION.sub("", self.engine)
+
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
 
     ``all`` is common to the whole family, the others to tasks of one device, one engine version,
-    one precision, one layout, and to one task alone.
+    one precision, one layout, to one task alone, and to all versions of one engine.
     """
 
     all: float = 1.0
@@ -41,6 +48,7 @@ class Sharing:
     precision: float = 0.3
     layout: float = 0.1
     task: float = 0.4
+    runtime: float = 0.0
 
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""
@@ -49,6 +57,7 @@ class Sharing:
             (self.engine, "engine"),
             (self.precision, "precision"),
             (self.layout, "layout"),
+            (self.runtime, "runtime"),
         )
         result = np.full((len(left), len(right)), float(self.all))
         for variance, name in parts:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,21 @@ def test_none_measured_is_the_family(model: FamilyModel) -> None:
     assert adapted.log_latency(one.kernels)[0] == pytest.approx(
         model.equation(one.kernels, THERE)[0]
     )
+
+
+def test_what_is_less_akin_moves_a_task_less_and_leaves_it_less_sure(model: FamilyModel) -> None:
+    few = _measured(observations(5, 2, THERE, slower=SLOWER))
+    held_out = observations(20, 3, THERE)
+    version = replace(THERE, engine="engine-2")
+    moves, spreads = [], []
+    for task in (THERE, version, replace(version, device="third", precision="fp16")):
+        adapted = adapt(model, THERE, few, [task] * len(few))
+        told = [adapted.log_latency(one.kernels) for one in held_out]
+        before = [model.equation(one.kernels, THERE)[0] for one in held_out]
+        moves.append(np.mean([us - old for (us, _), old in zip(told, before, strict=True)]))
+        spreads.append(np.mean([spread for _, spread in told]))
+    assert moves[0] > moves[1] > moves[2] > 0
+    assert spreads == sorted(spreads)
 
 
 def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:

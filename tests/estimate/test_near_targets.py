@@ -1,0 +1,151 @@
+"""A target of which nothing is known, and another version or precision of it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.estimate.fallback import measured_networks
+from hybridlat.estimate.near_targets import near_targets, spread_between
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import residual_block
+
+VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
+CELL_US = 700.0  # far from what any law would say of these
+
+
+def asked(folder: Path, target: str) -> Estimate:
+    with Predictor(target, store=str(folder / "s.db"), measure="never", tolerance=5.0) as predictor:
+        return predictor.predict(to_onnx(residual_block(channels=64), seed=1))
+
+
+def keep_cells(folder: Path, target: str, latency_us: float = CELL_US) -> Estimate:
+    """Measure every cell of the network on a target, says the store; what was said before that."""
+    before = asked(folder, target)
+    with Store(folder / "s.db") as store:
+        store.add(
+            [
+                Measurement(Target.parse(target), cell.signature, "cell", latency_us, 0.01)
+                for cell in before.cells
+            ]
+        )
+    return before
+
+
+@pytest.mark.parametrize(("known", "wanted"), [(VERSIONED, PLAIN), (PLAIN, VERSIONED)])
+def test_cells_of_another_version_answer_and_say_so(
+    known: str, wanted: str, tmp_path: Path
+) -> None:
+    keep_cells(tmp_path, known)
+    there, here = asked(tmp_path, known), asked(tmp_path, wanted)
+    assert here.supported and {cell.source for cell in here.cells} == {"predicted"}
+    reasons = {cell.reason for cell in here.cells}
+    assert reasons == {f"measured as {known}: another version of the engine"}
+    assert [cell.latency_us for cell in here.cells] == pytest.approx([CELL_US] * len(here.cells))
+    assert any(known in warning for warning in here.warnings)
+    assert here.interval_us is not None and there.interval_us is not None
+    width = math.log(here.interval_us[1] / here.interval_us[0]) / 2
+    assert width > 3 * math.log(there.interval_us[1] / there.interval_us[0]) / 2
+    assert width == pytest.approx(1.645 * 0.3, rel=0.2)
+
+
+def test_another_precision_scales_as_the_data_sheet_does(tmp_path: Path) -> None:
+    keep_cells(tmp_path, "orin-agx/tensorrt-8.6/fp32")
+    here = asked(tmp_path, VERSIONED)
+    assert all("another precision" in cell.reason for cell in here.cells)
+    assert all(cell.latency_us is not None and cell.latency_us < CELL_US for cell in here.cells)
+
+
+@pytest.mark.parametrize(
+    "known",
+    ["orin-nx/tensorrt-8.6/fp16", "orin-agx/torch-2.4/fp16", "orin-agx/paddle-tensorrt-8.0/fp16"],
+)
+def test_another_device_or_engine_is_not_near(known: str, tmp_path: Path) -> None:
+    keep_cells(tmp_path, known)
+    here = asked(tmp_path, PLAIN)
+    assert not any("measured as" in cell.reason for cell in here.cells)
+
+
+def test_the_own_version_speaks_before_the_other(tmp_path: Path) -> None:
+    keep_cells(tmp_path, VERSIONED)
+    keep_cells(tmp_path, PLAIN, 2 * CELL_US)
+    assert {cell.latency_us for cell in asked(tmp_path, PLAIN).cells} == {2 * CELL_US}
+
+
+def test_a_device_without_a_data_sheet_answers_at_the_same_precision(tmp_path: Path) -> None:
+    signatures = asked(tmp_path, PLAIN).cells
+    with Store(tmp_path / "s.db") as store:
+        known = Target.parse("abacus/tensorrt-8.6/fp16")
+        store.add([Measurement(known, c.signature, "cell", CELL_US, 0.01) for c in signatures])
+    same, other = asked(tmp_path, "abacus/tensorrt/fp16"), asked(tmp_path, "abacus/tensorrt/fp32")
+    assert same.supported and same.latency_us is not None and same.interval_us is not None
+    assert same.latency_us == pytest.approx(CELL_US * sum(c.count for c in same.cells), rel=0.1)
+    assert same.interval_us[1] / same.interval_us[0] > 2
+    assert not other.supported
+
+
+def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path) -> None:
+    before = asked(tmp_path, PLAIN)
+    assert before.latency_us is not None and before.interval_us is not None
+    from hybridlat.engines import registry
+    from hybridlat.graph.signature import sign
+    from hybridlat.onnx_io import read_network
+
+    file = tmp_path / "net.onnx"
+    file.write_bytes(to_onnx(residual_block(channels=64), seed=1).SerializeToString())
+    whole = sign(read_network(file)).hash
+    assert registry.can_measure(Target.parse(PLAIN))
+    told = Measurement(Target.parse(VERSIONED), whole, "network", 3 * before.latency_us, 0.01)
+    with Store(tmp_path / "s.db") as store:
+        store.add([told])
+    after = asked(tmp_path, PLAIN)
+    assert after.latency_us is not None and after.interval_us is not None
+    assert after.source == "composed"
+    assert any("measured whole" in w and VERSIONED in w for w in after.warnings)
+    assert 1.5 * before.latency_us < after.latency_us < 3.5 * before.latency_us
+    narrower = after.interval_us[1] / after.interval_us[0]
+    assert 1.3 < narrower < before.interval_us[1] / before.interval_us[0]
+
+
+def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
+    before = asked(tmp_path, PLAIN)
+    assert before.latency_us is not None
+    known = Target.parse(VERSIONED)
+    with Store(tmp_path / "s.db") as store:
+        from hybridlat.engines import registry
+        from hybridlat.graph.cells import cut
+        from hybridlat.graph.signature import sign
+
+        network = residual_block(channels=128)
+        texts = [sign(cell.network) for cell in cut(registry.lower(network, known), network)]
+        store.add_signatures({one.hash: one.text for one in texts})
+        pairs = tuple((one.hash, 1) for one in texts)
+        store.add_breakdowns([Breakdown(known, "wider", "0" * 32, pairs)])
+        store.add([Measurement(known, "0" * 32, "network", 50 * before.latency_us, 0.01)])
+        assert len(measured_networks(store, known)) == 1
+    after = asked(tmp_path, PLAIN)
+    assert after.latency_us is not None and after.latency_us > 1.1 * before.latency_us
+    assert any(f"1 network measured on {VERSIONED}" in cell.reason for cell in after.cells)
+
+
+def test_the_surest_comes_first_and_what_shares_its_cells_is_no_other_target(
+    tmp_path: Path,
+) -> None:
+    names = ["orin-agx/tensorrt-8.6/fp32", "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp32"]
+    with Store(tmp_path / "s.db") as store:
+        store.add([Measurement(Target.parse(n), "0" * 32, "cell", 1.0, 0.01) for n in names])
+        near = near_targets(Target.parse(PLAIN), store)
+        cpu = Target.parse("abacus/onnxruntime-1.31/fp32/1t")
+        store.add([Measurement(replace(cpu, precision="int8"), "0" * 32, "cell", 1.0, 0.01)])
+        assert near_targets(cpu, store) == ()
+    assert [str(one.target) for one in near] == [names[1], names[2], names[0]]
+    assert [one.spread for one in near] == sorted(one.spread for one in near)
+    assert spread_between(near[0].here, near[0].here) == 0.0
