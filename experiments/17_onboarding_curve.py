@@ -52,6 +52,7 @@ LOWERING_S = 0.5  # one network read and lowered
 TRAINING_S = 60.0
 NETWORK_VISIT_S, NETWORK_BUILD_S = 0.1, 0.15
 DRAWN = 3.0  # kernels drawn for each that is measured
+DRAWING_SHARE = 0.15
 VISITS_BEFORE = 6
 
 
@@ -160,7 +161,7 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     if arm.chosen:
         outlines = order_of_reading[: max(4, int(0.1 * budget_s / LOWERING_S))]
     end_s = max(budget_s - max(TRAINING_S, 0.12 * budget_s), 0.5 * budget_s)
-    clock = LOWERING_S * len(outlines) if arm.chosen else 0.0
+    clock = LOWERING_S * len(outlines) if arm.chosen else 0.0  # chance reads what it takes
     curriculum = None
     if arm.chosen:
         texts = {h: world.text(h) for n in outlines for h in n.cells}
@@ -172,7 +173,8 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     while clock < end_s:
         span = min(portion_s(budget_s), end_s - clock)
         if curriculum is not None:
-            more = int(DRAWN * span / 0.12)
+            # As `onboard` does: drawing what is chosen from takes its share of a portion at most.
+            more = int(min(DRAWN * span / 0.12, DRAWING_SHARE * span / DRAWING_S))
             clock += DRAWING_S * len(order[drawn : drawn + more])
             ground.learn_of({h: world.text(h) for h in order[drawn : drawn + more]})
             drawn += more
@@ -189,6 +191,7 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
         before = clock
         for name in portion.networks:
             network = nets[name]
+            clock += 0.0 if arm.chosen else LOWERING_S
             new = [h for h, _ in network.cells if h not in played.cells and h not in hidden]
             clock += measure_cells(world, played, new, rng)
             shared = [h for h, _ in network.cells if h in hidden and h not in played.aside]
