@@ -22,13 +22,13 @@ from hybridlat.store.tables import (
 
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
-_HOLDS = (
-    sa.select(MEASUREMENT.c.id)
-    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
-    .where(TARGET.c.name == sa.bindparam("name"), MEASUREMENT.c.kind == sa.bindparam("kind"))
-    .limit(1)
+# Made once: building a statement takes longer than asking it.
+_OF_KIND = (TARGET.c.name == sa.bindparam("name"), MEASUREMENT.c.kind == sa.bindparam("kind"))
+_ON_TARGET = TARGET.c.id == MEASUREMENT.c.target_id
+_COUNT = sa.select(sa.func.count(MEASUREMENT.c.id)).join(TARGET, _ON_TARGET).where(*_OF_KIND)
+_SIGNATURES = (
+    sa.select(MEASUREMENT.c.signature).distinct().join(TARGET, _ON_TARGET).where(*_OF_KIND)
 )
-# Made once: building it takes longer than asking it.
 _LOOK_UP = (
     sa.select(
         TARGET.c.name,
@@ -38,7 +38,7 @@ _LOOK_UP = (
         MEASUREMENT.c.measured_at,
         MEASUREMENT.c.failure,
     )
-    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
+    .join(TARGET, _ON_TARGET)
     .where(
         TARGET.c.name.in_(sa.bindparam("names", expanding=True)),
         MEASUREMENT.c.kind == sa.bindparam("kind"),
@@ -105,11 +105,18 @@ def recent_bodies(database: Database, target: Target, runs: int, each: int) -> I
             yield from map(bytes, connection.scalars(wanted))
 
 
-def holds(database: Database, target: Target, kind: Kind) -> bool:
-    """Whether there is a record of this kind of a target."""
+def count(database: Database, target: Target, kind: Kind) -> int:
+    """How many records of this kind there are of a target."""
     asked = {"name": str(target), "kind": KIND_CODES[kind]}
     with database.reading() as connection:
-        return connection.scalar(_HOLDS, asked) is not None
+        return int(connection.scalar(_COUNT, asked) or 0)
+
+
+def signatures(database: Database, target: Target, kind: Kind) -> list[str]:
+    """What there are records of this kind of, of a target."""
+    asked = {"name": str(target), "kind": KIND_CODES[kind]}
+    with database.reading() as connection:
+        return [bytes(key).hex() for key in connection.scalars(_SIGNATURES, asked)]
 
 
 def revision(database: Database, target: Target) -> tuple[int, str]:

@@ -240,7 +240,7 @@ class _Drafter:
         source = self._input(node, 0)
         shape = self.network.types[source].shape
         anywhere = node.op in _POOLS
-        fits = self.block > 1 and len(shape) == 4 and shape[1] % ALIGNMENT == 0
+        fits = self.block > 1 and len(shape) == 4 and shape[1] % self.block == 0
         if not fits or not (anywhere or source in self.blocked):
             return self._plain(position, node)
         kernel = self._kernel(position, node)
