@@ -370,7 +370,8 @@ class Predictor:
             if networks != right._networks:
                 right._networks = networks
                 partitioner.drop_unsigned()
-            return partitioner.partition(*asked, needs_whole=data.may_be_measured)
+            needs_whole = partial(data.may_be_measured, known=networks)
+            return partitioner.partition(*asked, needs_whole=needs_whole)
         partition = partitioner.partition(*asked)
         if not partition.whole:
             partitioner.drop_unsigned()

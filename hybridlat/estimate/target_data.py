@@ -115,9 +115,11 @@ class TargetData:
         packs = [pack for pack in self._packs if pack.target == self.target]
         return sum(pack.counts()["network"] for pack in packs)
 
-    def may_be_measured(self, network: Network) -> bool:
-        """Whether a network may have been measured whole: False only where that is certain."""
-        known = self.networks
+    def may_be_measured(self, network: Network, known: int) -> bool:
+        """Whether a network may have been measured whole: False only where that is certain.
+
+        ``known`` is the present count of ``networks``.
+        """
         if not known:
             return False
         if self._outlines is None or self._outlines[0] != known:
