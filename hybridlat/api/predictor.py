@@ -115,6 +115,7 @@ class Predictor:
         self._why_not = engine.why_not
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
+        self._networks = 0
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
         return resolve(target, threads)
@@ -209,7 +210,7 @@ class Predictor:
 
     def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self._partition(opened, self._may_measure or self._data.knows_networks)
+        partition = self._partition(opened, signed=self._may_measure)
         request = Request(
             file,
             partition,
@@ -389,10 +390,26 @@ class Predictor:
             shown_ratio=self._data.composition.shown_ratio,
         )
 
-    def _partition(self, opened: Opened, whole: bool = True) -> Partition:
-        """How a network falls into cells on this target, at the precision of its file."""
-        partitioner = self._for(opened.file)._partitioner
-        return partitioner.partition(opened.file, opened.batch, opened.shapes, whole=whole)
+    def _partition(self, opened: Opened, *, signed: bool = True) -> Partition:
+        """How a network falls into cells on this target, at the precision of its file.
+
+        ``signed`` if the network's own signature is wanted whatever is on record.
+        """
+        right = self._for(opened.file)
+        partitioner, data = right._partitioner, right._data
+        asked = opened.file, opened.batch, opened.shapes
+        if not signed:
+            networks = data.networks
+            if networks != right._networks:
+                right._networks = networks
+                partitioner.drop_unsigned()
+            needs_whole = partial(data.may_be_measured, known=networks)
+            return partitioner.partition(*asked, needs_whole=needs_whole)
+        partition = partitioner.partition(*asked)
+        if not partition.whole:
+            partitioner.drop_unsigned()
+            partition = partitioner.partition(*asked)
+        return partition
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
         """Cells as the engine runs them, by signature hash."""

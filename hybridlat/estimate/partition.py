@@ -140,20 +140,26 @@ class Partitioner:
         batch: int | None = None,
         shapes: Shapes | None = None,
         *,
-        whole: bool = True,
+        needs_whole: Callable[[Network], bool] = lambda _: True,
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none.
 
-        Without ``whole`` the network itself need not be signed, which costs as much as its cells.
+        Where ``needs_whole`` says no the network itself need not be signed, which costs as much as
+        all its cells. What is remembered unsigned is not asked about again: see ``drop_unsigned``.
         """
         key = self._key(file, batch, shapes)
         partition = self._remembered.get(key)
-        if partition is None or (whole and not partition.whole):
-            partition = self._recall(key) or self._ask(file, batch, shapes, key, whole)
+        if partition is None:
+            partition = self._recall(key) or self._ask(file, batch, shapes, key, needs_whole)
             self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
         return partition
+
+    def drop_unsigned(self) -> None:
+        """Forget the networks that nobody needed signed: that may have changed."""
+        for key in [k for k, partition in self._remembered.items() if not partition.whole]:
+            del self._remembered[key]
 
     def _key(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> str:
         """The file's key, worked out once for networks that are asked about again."""
@@ -190,11 +196,16 @@ class Partitioner:
         return Partition.from_text(text) if text is not None else None
 
     def _ask(
-        self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str, whole: bool
+        self,
+        file: OnnxFile,
+        batch: int | None,
+        shapes: Shapes | None,
+        key: str,
+        needs_whole: Callable[[Network], bool],
     ) -> Partition:
         network = file.network(batch, shapes)
         lowered = self._lower(network, self._target)
-        whole = whole or not lowered.is_quick
+        whole = not lowered.is_quick or needs_whole(network)
         partition = partition_network(network, lowered, file.node_names, whole=whole)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if not lowered.is_quick:  # else it is made again as quickly as it is found again

@@ -23,18 +23,21 @@ from hybridlat.estimate.model_folders import (
     readable,
 )
 from hybridlat.estimate.wandering import Wandering
-from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
+from hybridlat.estimate.whole_networks import WholeLatency, outline, whole_latency
+from hybridlat.graph import signature
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.estimate.fallback import Fallback
     from hybridlat.estimate.near_targets import NearTarget
     from hybridlat.estimate.partition import Partition
+    from hybridlat.graph.network import Network
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
+FEW_NETWORKS = 64
 _MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no usual pace
 _MOST_NETWORKS = 200
 T = TypeVar("T")
@@ -53,7 +56,8 @@ class TargetData:
         self._remembered: dict[str, LatencyStats] = {}
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
-        self._knows_networks = False
+        self._outlines: tuple[int, frozenset[str] | None] | None = None
+        self._seen = 0
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
         self.warnings: list[str] = []
@@ -88,7 +92,7 @@ class TargetData:
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
         self._whole.clear()
-        self._knows_networks = False
+        self._outlines = None
         self._composition = self._wandering = None
 
     def whole(self, signature: str) -> WholeLatency | None:
@@ -106,23 +110,51 @@ class TargetData:
         return self._whole[signature]
 
     @property
-    def knows_networks(self) -> bool:
-        """Whether any whole network of this target is on record."""
-        if not self._knows_networks:  # another process may have measured one meanwhile
-            self._knows_networks = self._packs_know_networks or self.store.holds(
-                self.target, "network"
-            )
-        return self._knows_networks
+    def networks(self) -> int:
+        """How many records of whole networks there are of this target, this moment."""
+        return self._shipped_networks + self.store.count(self.target, "network")
 
     @cached_property
-    def _packs_know_networks(self) -> bool:
+    def _shipped_networks(self) -> int:
         packs = [pack for pack in self._packs if pack.target == self.target]
-        return any(pack.counts()["network"] for pack in packs)
+        return sum(pack.counts()["network"] for pack in packs)
+
+    def may_be_measured(self, network: Network, known: int) -> bool:
+        """Whether a network may have been measured whole: False only where that is certain.
+
+        ``known`` is the present count of ``networks``.
+        """
+        if self.near:
+            return True  # on another version of the engine, perhaps
+        if not known:
+            return False
+        if self._outlines is None or self._outlines[0] != known:
+            self._seen += 1
+            if self._seen <= FEW_NETWORKS:
+                return True  # to sign so few takes less than to read what was measured
+            self._seen, self._outlines = 0, (known, self._measured_outlines())
+        outlines = self._outlines[1]
+        return outlines is None or outline(network) in outlines
+
+    def _measured_outlines(self) -> frozenset[str] | None:
+        """Outlines of the networks on record; None where one cannot be known."""
+        found: set[str] = set()
+        packs = [pack for pack in self._packs if pack.target == self.target]
+        for source, hashes in (
+            (self.store, self.store.signatures(self.target, "network")),
+            *((pack, pack.signatures("network")) for pack in packs),
+        ):
+            texts = source.signature_texts(hashes)
+            if len(texts) < len(set(hashes)):
+                return None
+            try:
+                found.update(outline(signature.read(text)) for text in texts.values())
+            except ValueError:  # of a later format
+                return None
+        return frozenset(found)
 
     def own_whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network on this very target; None where nothing is."""
-        if not self.knows_networks:
-            return None
         return whole_latency(self.target, signature, self.store, self._packs)
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:

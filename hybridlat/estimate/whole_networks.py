@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from hybridlat.schema.measurement import Measurement
 from hybridlat.store.latencies import aggregate
 
 if TYPE_CHECKING:
+    from hybridlat.graph.network import Network
     from hybridlat.schema.target import Target
     from hybridlat.store import Store
     from hybridlat.store.packs import PackLookup
@@ -59,6 +61,18 @@ def whole_latency(
             noise = max(found.spread_share, LEAST_NOISE_SHARE)
             return WholeLatency(found.latency_us, noise, True, f"{times}, in the shipped pack")
     return None
+
+
+def outline(network: Network) -> str:
+    """What two networks have in common that are the same: found in a tenth of a signature's time.
+
+    How often each operator reads from which others, and the bytes of the weights.
+    """
+    ops = {out: node.op for node in network.nodes for out in node.outputs}
+    links = Counter(
+        (node.op, *[ops.get(name, "") for name in node.inputs]) for node in network.nodes
+    )
+    return repr((network.weight_bytes, sorted(links.items())))
 
 
 def tells_latency(record: Measurement) -> bool:

@@ -24,7 +24,7 @@ from hybridlat.graph.operators import kind_of
 from hybridlat.model import features
 from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain, no_triples
 from hybridlat.model.features import feature_names
-from hybridlat.model.gaussian_process import Array, Floats, GaussianProcessMean
+from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, geometry, problem_of
 from hybridlat.model.kernel_view import View
 from hybridlat.model.xgboost_runtime import Booster
@@ -122,9 +122,9 @@ class CellModel:
             for text in texts
         ]
 
-    def predict_geometry(self, cells: Geometry) -> Predictions:
+    def predict_geometry(self, cells: Geometry, chunk: int = CHUNK) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
-        return self._predictions(cells, *self._kernel_values(cells))
+        return self._predictions(cells, *self._kernel_values(cells, chunk))
 
     def _predictions(
         self, cells: Geometry, kernel_us: Array, expected: Array, strange: Array
@@ -141,8 +141,8 @@ class CellModel:
         """What ``_kernel_values`` gives, of kernels that were met before without computing it.
 
         The cells of networks that nobody has seen are made of kernels that many networks hold. New
-        ones are computed so many at a time, whatever their number: the last bit of a matrix product
-        may hang on how many rows it has, and an answer should not hang on who was asked before.
+        ones are computed as if each were alone: the last bit of a matrix product may hang on its
+        other rows, and an answer should not hang on what was asked before.
         """
         known = self._kernels
         keys = [row.tobytes() for row in cells.values]
@@ -155,19 +155,19 @@ class CellModel:
             rows += [rows[-1]] * (-len(rows) % BLOCK_ROWS)
             for start in range(0, len(rows), BLOCK_ROWS):
                 part = np.array(rows[start : start + BLOCK_ROWS], np.intp)
-                values = self._kernel_values(cells.one_by_one(part))
+                values = self._kernel_values(cells.one_by_one(part), 1)
                 found = zip(*(each.tolist() for each in values), strict=True)
                 known.update(zip([keys[row] for row in part], found, strict=True))
         found_all = np.array([known[key] for key in keys]).reshape(-1, 3)
         return found_all[:, 0], found_all[:, 1], found_all[:, 2]
 
-    def _kernel_values(self, cells: Geometry) -> tuple[Array, Array, Array]:
+    def _kernel_values(self, cells: Geometry, chunk: int) -> tuple[Array, Array, Array]:
         """Of every kernel: latency (µs, NaN where nothing is known), expected error, novelty."""
         codes = self.codes(cells)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
-        rows, prior = self.rows(cells, codes, view, base)
-        smooth = self.gp_mean.predict(rows)
+        rows, prior = self.rows(cells, codes, view, base, chunk)
+        smooth = self.gp_mean.predict(rows, chunk)
         rows[:, -1] = smooth
         log_ratio = prior + self.gp_weight * smooth + self.trees.predict(rows)
         kernel_us = base * np.exp(np.clip(log_ratio, -20, 20))
@@ -181,7 +181,7 @@ class CellModel:
         return cells.codes(self.ops)
 
     def rows(
-        self, cells: Geometry, codes: NDArray[np.intp], view: View, base: Array
+        self, cells: Geometry, codes: NDArray[np.intp], view: View, base: Array, chunk: int = CHUNK
     ) -> tuple[Floats, Array]:
         """The feature matrix (the process's column still 0), and what the prior model says."""
         width = len(features.NAMES)
@@ -191,7 +191,7 @@ class CellModel:
         rows[known, width + codes[known]] = 1
         prior = np.zeros(len(codes))
         if self.prior is not None:
-            other = self.prior.predict_geometry(cells.one_by_one()).latency_us
+            other = self.prior.predict_geometry(cells.one_by_one(), chunk).latency_us
             ratio = np.nan_to_num(np.log(other / base))
             rows[:, -2] = ratio
             prior = self.prior_line[0] + self.prior_line[1] * ratio

@@ -120,6 +120,10 @@ class PackLookup:
                 stats[h] = LatencyStats(None, 0.0, 0, str(failed[h]))
         return stats
 
+    def signatures(self, kind: Kind) -> list[str]:
+        """The hashes of this kind that have a latency, or a failure."""
+        return [*getattr(self._lookup, kind), *getattr(self._lookup.failures, kind)]
+
     def counts(self) -> dict[str, int]:
         """How many things of each kind (cell, network, layer) have a latency."""
         return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}

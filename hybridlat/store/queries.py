@@ -25,13 +25,13 @@ from hybridlat.store.tables import (
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
 _WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
-_HOLDS = (
-    sa.select(MEASUREMENT.c.id)
-    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
-    .where(TARGET.c.name == sa.bindparam("name"), MEASUREMENT.c.kind == sa.bindparam("kind"))
-    .limit(1)
+# Made once: building a statement takes longer than asking it.
+_OF_KIND = (TARGET.c.name == sa.bindparam("name"), MEASUREMENT.c.kind == sa.bindparam("kind"))
+_ON_TARGET = TARGET.c.id == MEASUREMENT.c.target_id
+_COUNT = sa.select(sa.func.count(MEASUREMENT.c.id)).join(TARGET, _ON_TARGET).where(*_OF_KIND)
+_SIGNATURES = (
+    sa.select(MEASUREMENT.c.signature).distinct().join(TARGET, _ON_TARGET).where(*_OF_KIND)
 )
-# Made once: building it takes longer than asking it.
 _LOOK_UP = (
     sa.select(
         TARGET.c.name,
@@ -41,7 +41,7 @@ _LOOK_UP = (
         MEASUREMENT.c.measured_at,
         MEASUREMENT.c.failure,
     )
-    .join(TARGET, TARGET.c.id == MEASUREMENT.c.target_id)
+    .join(TARGET, _ON_TARGET)
     .where(
         TARGET.c.name.in_(sa.bindparam("names", expanding=True)),
         MEASUREMENT.c.kind == sa.bindparam("kind"),
@@ -115,10 +115,17 @@ def recent_bodies(database: Database, target: Target, runs: int, each: int) -> I
     yield from database.read(work)
 
 
-def holds(database: Database, target: Target, kind: Kind) -> bool:
-    """Whether there is a record of this kind of a target."""
+def count(database: Database, target: Target, kind: Kind) -> int:
+    """How many records of this kind there are of a target."""
     asked = {"name": str(target), "kind": KIND_CODES[kind]}
-    return database.read(lambda connection: connection.scalar(_HOLDS, asked) is not None)
+    return int(database.read(lambda connection: connection.scalar(_COUNT, asked)) or 0)
+
+
+def signatures(database: Database, target: Target, kind: Kind) -> list[str]:
+    """What there are records of this kind of, of a target."""
+    asked = {"name": str(target), "kind": KIND_CODES[kind]}
+    found = database.read(lambda connection: connection.scalars(_SIGNATURES, asked).all())
+    return [bytes(key).hex() for key in found]
 
 
 def revision(database: Database, target: Target) -> tuple[int, str]:

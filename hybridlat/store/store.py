@@ -216,13 +216,21 @@ class Store:
         bodies = queries.recent_bodies(self._opened(), target, runs, each)
         return [codec.decoded(Measurement.from_json, body, self.url) for body in bodies]
 
-    def holds(self, target: Target, kind: Kind) -> bool:
-        """Whether there is a record of this kind of a target."""
+    def count(self, target: Target, kind: Kind) -> int:
+        """How many records of this kind there are of a target."""
         if self._absent():
-            return False
+            return 0
         from hybridlat.store import queries
 
-        return queries.holds(self._opened(), target, kind)
+        return queries.count(self._opened(), target, kind)
+
+    def signatures(self, target: Target, kind: Kind) -> list[str]:
+        """The hashes that there are records of this kind of."""
+        if self._absent():
+            return []
+        from hybridlat.store import queries
+
+        return queries.signatures(self._opened(), target, kind)
 
     def revision(self, target: Target) -> tuple[int, str]:
         """How many records there are of a target, and the time of the newest."""

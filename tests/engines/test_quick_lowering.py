@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from experiments import nasbench201
-from experiments.block_spaces import SPACES
-from hybridlat.engines import registry
+from experiments.block_spaces import NONE, SPACES, Architecture, BlockSpace
 from hybridlat.engines.onnxruntime import lowering, quick
 from hybridlat.engines.onnxruntime.quick import QuickLowering, agree
 from hybridlat.engines.onnxruntime.rules import draft
 from hybridlat.estimate.partition import partition_network
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.onnx_io import OnnxFile, load
+from hybridlat.onnx_io import OnnxFile, load, to_onnx
 from hybridlat.schema.target import Target
 from tests.networks import Builder
 from tests.strategies import networks
@@ -47,21 +46,30 @@ def nas(count: int) -> list[OnnxFile]:
 
 def test_the_answers_are_the_engines_and_most_are_given_without_it() -> None:
     lowered = new()
-    for file in nas(40):
+    for file in nas(24):
         network = file.network()
         assert cells(file, network, lowered.lower(network)) == cells(file, network, ask(network))
-    assert lowered.tally.foretold >= 8
+    assert lowered.tally.foretold >= 6
     assert not lowered.tally.disagreed and not lowered.tally.uncovered
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_networks_of_block_spaces_are_lowered_as_the_engine_does(name: str) -> None:
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_networks_of_block_spaces_are_lowered_as_the_engine_does(space: BlockSpace) -> None:
     rng, lowered = random.Random(5), new()
-    for _ in range(6):
-        file = load(SPACES[name].build(SPACES[name].sample(rng)))
+    for _ in range(3):
+        file = load(space.build(smallest(space, space.sample(rng))))
         network = file.network()
         assert cells(file, network, lowered.lower(network)) == cells(file, network, ask(network))
     assert lowered.confirmed and not lowered.tally.disagreed
+
+
+def smallest(space: BlockSpace, architecture: Architecture) -> Architecture:
+    """The same blocks on the smallest image, as few and as narrow as there are: the engine reads
+    weights."""
+    return tuple(
+        0 if choices[0] == NONE or "width" in place or place == "image" else number
+        for number, choices, place in zip(architecture, space.choices, space.positions, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100"])
@@ -72,11 +80,15 @@ def test_drafts_of_real_networks_are_the_engines_answer(name: str) -> None:
     assert any(made is not None and agree(made.lowered, told) for made in drafts)
 
 
-@settings(max_examples=40, deadline=None)
+LEARNING = new()  # what it learns stays from draw to draw
+
+
+@settings(max_examples=60, deadline=None)
 @given(networks(widths=WIDTHS))
-def test_any_network_is_lowered_as_the_engine_does(network: Network) -> None:
-    lowered = registry.lower_quickly(network, HERE)  # what it learns stays from draw to draw
-    assert agree(lowered, ask(network))
+def test_any_network_is_lowered_as_the_engine_does(made: Network) -> None:
+    network = load(to_onnx(made, seed=None)).network()
+    assert agree(LEARNING.lower(network), ask(network))
+    assert not LEARNING.tally.disagreed  # no draft was wrong, used or not
 
 
 def test_what_the_engine_contradicts_is_never_confirmed() -> None:

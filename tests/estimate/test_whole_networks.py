@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from hybridlat.api import Predictor
+from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import machine
+from hybridlat.estimate import machine, target_data
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.whole_networks import from_records, tells_latency
 from hybridlat.graph.network import Network
@@ -23,7 +24,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.networks import Builder
+from tests.networks import Builder, residual_block
 
 QUICK = MeasurementConfig(
     rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
@@ -246,3 +247,26 @@ def test_a_store_that_takes_nothing_answers_all_the_same(
 
     monkeypatch.setattr(Store, "cache_put", full)
     assert asked(store, data).latency_us == 500.0
+
+
+def test_networks_that_nobody_measured_are_not_signed_until_one_may_have_been(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_data, "FEW_NETWORKS", 0)
+    target = Target.parse("elsewhere/onnxruntime-1.31/fp32/1t")
+    data = [to_onnx(residual_block(channels), seed=None) for channels in (16, 32)]
+    for each in (*data, *data):  # the engine confirms how it lowers them
+        lowered = registry.lower_quickly(load(each).network(), target)
+    assert lowered.is_quick
+    with Predictor(target, store=store, measure="never") as predictor, Store(store) as opened:
+        assert [predictor.predict(each).source for each in data] == ["composed", "composed"]
+        assert not any(p.whole for p in predictor._partitioner._remembered.values())
+        signature = sign(load(data[0]).network())
+        opened.add_signatures({signature.hash: signature.text})
+        opened.add([Measurement(target, signature.hash, "network", 500.0, 0.01)])
+        assert [predictor.predict(each).source for each in data] == ["measured", "composed"]
+        wholes = [p.whole for p in predictor._partitioner._remembered.values()]
+        assert sorted(map(bool, wholes)) == [False, True]
+        lost = sign(load(data[1]).network()).hash  # a record whose text nobody kept
+        opened.add([Measurement(target, lost, "network", 600.0, 0.01)])
+        assert [predictor.predict(each).source for each in data] == ["measured", "measured"]

@@ -38,6 +38,7 @@ _FUSED_ACTIVATIONS = frozenset({
 })  # fmt: skip
 # Those that run on blocks as they are, and join a convolution behind an addition.
 _BLOCKED_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
 _POOLS = frozenset({"MaxPool", "AveragePool"})
 _GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
 _SIZES = frozenset({"kernel_shape", "pads", "strides", "dilations", "activation_params", "shape"})
@@ -239,7 +240,7 @@ class _Drafter:
         source = self._input(node, 0)
         shape = self.network.types[source].shape
         anywhere = node.op in _POOLS
-        fits = self.block > 1 and len(shape) == 4 and shape[1] % ALIGNMENT == 0
+        fits = self.block > 1 and len(shape) == 4 and shape[1] % self.block == 0
         if not fits or not (anywhere or source in self.blocked):
             return self._plain(position, node)
         kernel = self._kernel(position, node)
@@ -461,10 +462,12 @@ class _Drafter:
                 if maker is None:
                     read.append(self._operand(name))
                     continue
-                fans_out = maker.uses > 1
-                read.append((maker.channels > 0, fans_out))
-                closed = maker.is_activated, len(maker.inputs) > 3
-                yield what, place, maker.op, maker.domain, fans_out, closed
+                read.append(maker.channels > 0)
+                # What a convolution may take in hangs on who else reads it, and what it has taken.
+                state = None
+                if maker.op in _CONVOLUTIONS and (kernel.op not in _CONVOLUTIONS or place == 3):
+                    state = maker.uses > 1, maker.is_activated, len(maker.inputs) > 3
+                yield what, place, maker.op, maker.domain, state
             ends = kernel.output.removesuffix(_BLOCKS) in outputs, kernel.left > 0
             kept = _kept(kernel.attributes, block)
             yield what, kernel.version, kept, tuple(read), kernel.uses > 1, ends
