@@ -135,6 +135,7 @@ def on_dask(
     distributed = importlib.import_module("distributed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
         local_directory=str(folder), resources=resources,
     ) as cluster:  # fmt: skip
         head = f'scheduler = "{cluster.scheduler_address}"\npatience_s = 2\n\n'

@@ -22,6 +22,7 @@ KNOCK_EVERY_S = 5.0
 _ANSWER_S = 20.0
 _CONNECT_S = 15.0
 _CLOSE_S = 5.0
+_WORKER = "hybridlat.measuring.fleet.unit"
 # Nothing of Dask's own beside what is measured: no settings of the C library, no profiler.
 _QUIET = {"distributed.nanny.pre-spawn-environ": {}, "distributed.worker.profile.enabled": False}
 
@@ -79,6 +80,7 @@ class Workers:
             cluster = self._distributed.LocalCluster(
                 n_workers=0, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL,
                 security=True,  # on a machine of many users nobody else runs code here
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             )  # fmt: skip
             stack.enter_context(cluster)
             return self._distributed.Client(cluster)
@@ -147,7 +149,10 @@ class Workers:
         with dask.config.set(_QUIET):
             nannies = {
                 device.name: self._distributed.Nanny(
-                    env=dict(device.env), silence_logs=logging.CRITICAL, **self._options(device)
+                    env=dict(device.env),
+                    silence_logs=logging.CRITICAL,
+                    preload=[_WORKER],
+                    **self._options(device),
                 )
                 for device in devices
             }
