@@ -55,6 +55,6 @@ def print_devices(devices: Sequence[DeviceReport]) -> None:
         lost = f"{device.lost} ×" if device.lost else ""
         table.add_row(
             device.name, str(device.cells), str(device.networks), str(device.failures),
-            latency_text(device.busy_s * 1e6), lost, device.problem or "there",
+            latency_text(device.busy_s * 1e6 or None), lost, device.problem or "there",
         )  # fmt: skip
     console().print(table)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hybridlat.api import Predictor, Progress
 from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.fleet import Fleet, read_fleet
-from hybridlat.measuring.fleet.fleet import shares
+from hybridlat.measuring.fleet.sharing import shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
@@ -135,6 +137,7 @@ def on_dask(
     distributed = importlib.import_module("distributed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
         local_directory=str(folder), resources=resources,
     ) as cluster:  # fmt: skip
         head = f'scheduler = "{cluster.scheduler_address}"\npatience_s = 2\n\n'
@@ -192,6 +195,51 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(
     path.write_text(f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n')
     with pytest.raises(BackendUnavailable, match=r"no scheduler of Dask answers at tcp://127"):
         Fleet(read_fleet(path)).__enter__()
+
+
+SCHEDULER = f"""\
+import time
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    options = {{"dashboard_address": "127.0.0.1:0"}}
+    with LocalCluster(1, 1, resources={{{TARGET!r}: 1}}, dashboard_address=None,
+                      scheduler_kwargs=options) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        time.sleep(600)
+"""
+
+
+def test_a_scheduler_that_dies_ends_it_with_a_sentence(
+    nets: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridlat.measuring.fleet.workers._CONNECT_S", 3.0)
+    (tmp_path / "scheduler.py").write_text(SCHEDULER)
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "scheduler.py")], stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            head = f'scheduler = "{process.stdout.readline().strip()}"\n'
+            (tmp_path / "fleet.toml").write_text(
+                f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n'
+            )
+            file = read_fleet(tmp_path / "fleet.toml")
+
+            def kill(progress: Progress) -> None:
+                if progress.label and process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+            with (
+                Store(str(tmp_path / "s.db")) as store,
+                pytest.raises(BackendUnavailable, match="connection to Dask's scheduler was lost"),
+                Fleet(file, kill) as fleet,
+            ):
+                measure_on_fleet(FleetRequest(nets, settings=QUICK), fleet, store)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_shares_are_even_and_whole() -> None:

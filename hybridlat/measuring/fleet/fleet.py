@@ -7,16 +7,17 @@ FleetMeasurer(fleet, target)                       what `onboard --fleet` measur
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hybridlat.engines import registry
-from hybridlat.engines.base import Method
 from hybridlat.errors import (
     BackendUnavailable,
     HostUnreachable,
@@ -40,9 +41,7 @@ from hybridlat.measuring.fleet.unit import (
     lowering_identity,
     measure_unit,
 )
-from hybridlat.measuring.fleet.workers import Workers
-from hybridlat.measuring.measurer import MeasureRequest
-from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat.measuring.fleet.workers import LOST, Workers
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import OnMessage, OnProgress, silent
 from hybridlat.schema.target import Target
@@ -199,7 +198,8 @@ class Fleet:
                             future.cancel()
                             results[place].problem = BackendUnavailable(why)
         finally:
-            self._client.cancel(list(todo))
+            with contextlib.suppress(OSError, RuntimeError):  # the scheduler may be gone
+                self._client.cancel(list(todo))
         return results
 
     def _prepared(self, unit: Unit, store: Store) -> Unit:
@@ -256,16 +256,15 @@ class Fleet:
             return list(wait(futures, timeout=_POLL_S, return_when="FIRST_COMPLETED").done)
         except TimeoutError:
             return []
+        except CancelledError:
+            raise BackendUnavailable(LOST) from None
 
     def _answer(self, future: Any) -> Any:
         """What a task returned, or an error for one that could not be run at all."""
         if future.status == "finished":
             return future.result()
         if future.status != "error":
-            raise BackendUnavailable(
-                "the connection to Dask's scheduler was lost: what was measured is kept, run the "
-                "same again and it goes on"
-            )
+            raise BackendUnavailable(LOST)
         error = future.exception()
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if type(error).__name__ == "KilledWorker":
@@ -279,56 +278,3 @@ class Fleet:
     def _given_up(self, resources: Collection[str]) -> Mapping[str, str]:
         """For each of the resources that nobody is waited for any more, why."""
         return self._attendance.given_up(self._workers.present(), resources)
-
-
-@dataclass(frozen=True)
-class FleetMeasurer:
-    """A measurer (see ``measurer.py``) that shares each call out to the devices of a target."""
-
-    fleet: Fleet
-    target: Target
-
-    @property
-    def needs_network(self) -> bool:
-        return registry.load_backend(self.target.engine).method is not Method.REPLICAS
-
-    @property
-    def devices(self) -> int:
-        return self.fleet.count(self.target)
-
-    def measure(
-        self,
-        requests: Sequence[MeasureRequest],
-        store: Store,
-        settings: MeasurementConfig,
-        on_progress: OnProgress | None = None,
-    ) -> list[Measurement]:
-        """See Measurer. Raises what stood in the way where nothing at all could be measured."""
-        del on_progress  # the fleet tells of all its devices
-        units = [
-            Unit(str(self.target), self.target, share, settings)
-            for share in shares(requests, self.devices)
-        ]
-        results = self.fleet.measure(units, store)
-        records = [record for result in results for record in result.records]
-        for result in results:
-            if result.problem is not None and not records:
-                raise result.problem
-        return records
-
-
-def shares(requests: Sequence[MeasureRequest], count: int) -> list[tuple[MeasureRequest, ...]]:
-    """Requests dealt out in ``count`` parts of about as many cells and networks; none is empty."""
-    hands: list[dict[int, MeasureRequest]] = [{} for _ in range(count)]
-    turn = 0
-    for place, request in enumerate(requests):
-        for hash_ in [None] * request.whole + list(request.cells):
-            hand = hands[turn % count]
-            own = hand.get(place, replace(request, cells={}, whole=False))
-            if hash_ is None:
-                own = replace(own, whole=True)
-            else:
-                own = replace(own, cells={**own.cells, hash_: request.cells[hash_]})
-            hand[place] = own
-            turn += 1
-    return [tuple(hand.values()) for hand in hands if hand]

@@ -41,6 +41,6 @@ class FleetProgress:
             return
         now = min(self._done + sum(share for share, _ in self._under_way.values()), self._total)
         passed_s = time.monotonic() - self._began
-        left_s = passed_s / now * (self._total - now) if now > 0 else None
+        left_s = passed_s / now * (self._total - now) if now >= 1 else None
         label = ", ".join(f"{device} {names}" for device, (_, names) in self._under_way.items())
         self._on_progress(Progress(int(now), self._total, label, left_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -183,6 +184,12 @@ def measure_unit(unit: Unit) -> Outcome:
             records = [r for r in _records(unit, store) if r.id not in before]
     seconds = time.monotonic() - began
     return Outcome(str(worker.name), tuple(records), texts, breakdowns, seconds, error)
+
+
+def dask_setup(worker: Any) -> None:
+    """What Dask calls where a worker of this machine starts: Ctrl-C is the caller's to answer."""
+    del worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _records(unit: Unit, store: Store) -> Iterator[Measurement]:

@@ -22,6 +22,11 @@ KNOCK_EVERY_S = 5.0
 _ANSWER_S = 20.0
 _CONNECT_S = 15.0
 _CLOSE_S = 5.0
+LOST = (
+    "the connection to Dask's scheduler was lost: what was measured is kept, run the same again "
+    "and it goes on"
+)
+_WORKER = "hybridlat.measuring.fleet.unit"
 # Nothing of Dask's own beside what is measured: no settings of the C library, no profiler.
 _QUIET = {"distributed.nanny.pre-spawn-environ": {}, "distributed.worker.profile.enabled": False}
 
@@ -72,13 +77,15 @@ class Workers:
 
     def _connected(self, stack: contextlib.ExitStack) -> Any:
         address = self._fleet.scheduler
-        log = logging.getLogger("distributed")
-        stack.callback(log.setLevel, log.level)
-        log.setLevel(logging.CRITICAL)  # what happens is told in our own words
+        for name in ("distributed", "distributed.client"):  # what happens is told in our own words
+            log = logging.getLogger(name)
+            stack.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL)
         if address is None:
             cluster = self._distributed.LocalCluster(
                 n_workers=0, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL,
                 security=True,  # on a machine of many users nobody else runs code here
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             )  # fmt: skip
             stack.enter_context(cluster)
             return self._distributed.Client(cluster)
@@ -91,8 +98,14 @@ class Workers:
             ) from None
 
     def present(self) -> dict[str, Mapping[str, float]]:
-        """The resources of the workers that are there, by name."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        """The resources of the workers that are there, by name.
+
+        BackendUnavailable when the scheduler is gone.
+        """
+        try:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        except (OSError, KeyError, RuntimeError):  # Dask's client says it in each of these ways
+            raise BackendUnavailable(LOST) from None
         return {str(worker["name"]): worker["resources"] for worker in workers}
 
     def lose(self, name: str, why: str) -> None:
@@ -147,7 +160,10 @@ class Workers:
         with dask.config.set(_QUIET):
             nannies = {
                 device.name: self._distributed.Nanny(
-                    env=dict(device.env), silence_logs=logging.CRITICAL, **self._options(device)
+                    env=dict(device.env),
+                    silence_logs=logging.CRITICAL,
+                    preload=[_WORKER],
+                    **self._options(device),
                 )
                 for device in devices
             }
@@ -168,7 +184,7 @@ class Workers:
 
     def _leave(self) -> None:
         self._closed.set()
-        with contextlib.suppress(TimeoutError, OSError):
+        with contextlib.suppress(OSError, RuntimeError):
             self.client.sync(self._close_all, callback_timeout=4 * _CLOSE_S)
 
     async def _close_all(self) -> None:
