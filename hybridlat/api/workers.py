@@ -135,15 +135,47 @@ def _is_settled(estimate: Estimate) -> bool:
 _readers: list[_Reader] = []  # of this worker: it keeps what it has loaded
 
 
-def answer_chunk(workplace: Workplace, query: Query, chunk: Chunk) -> tuple[float, list[Answer]]:
-    """In a worker: the answers to a chunk, and the seconds that they took."""
+@dataclass(frozen=True)
+class Parcel:
+    """The answers to a chunk as they travel, and the seconds that they took.
+
+    ``estimates`` go encoded: pickling one and reading it takes ten times as long, much of what a
+    second worker is worth. ``others`` are by their place among all answers.
+    """
+
+    seconds: float
+    estimates: bytes
+    others: dict[int, HybridlatError | Reading]
+
+    @classmethod
+    def of(cls, seconds: float, answers: Sequence[Answer]) -> Parcel:
+        """Wrap up answers, in their order."""
+        from msgspec import msgpack
+
+        estimates = [answer for answer in answers if isinstance(answer, Estimate)]
+        others = {i: a for i, a in enumerate(answers) if not isinstance(a, Estimate)}
+        return cls(seconds, msgpack.encode(estimates), others)
+
+    def opened(self) -> tuple[float, list[Answer]]:
+        """The seconds, and the answers in their order."""
+        from msgspec import msgpack
+
+        estimates = iter(msgpack.decode(self.estimates, type=list[Estimate]))
+        answers: list[Answer] = []
+        while (answer := self.others.get(len(answers)) or next(estimates, None)) is not None:
+            answers.append(answer)
+        return self.seconds, answers
+
+
+def answer_chunk(workplace: Workplace, query: Query, chunk: Chunk) -> Parcel:
+    """In a worker: the answers to a chunk."""
     started = time.perf_counter()
     try:
         reader = _reader_of(workplace)
     except HybridlatError as error:
-        return 0.0, [error] * len(chunk)
+        return Parcel.of(0.0, [error] * len(chunk))
     answers = [reader.answer(item, query) for item in chunk]
-    return time.perf_counter() - started, answers
+    return Parcel.of(time.perf_counter() - started, answers)
 
 
 def _reader_of(workplace: Workplace) -> _Reader:
@@ -208,8 +240,8 @@ class Crew:
         call = joblib.delayed(answer_chunk)
         results = self.parallel(call(workplace, query, chunk) for chunk in chunks)
         try:
-            for answers in results:  # noqa: UP028  `yield from` would close it with a warning
-                yield answers
+            for parcel in results:  # a generator of them would close it with a warning
+                yield parcel.opened()
         finally:
             with warnings.catch_warnings():  # what was asked for in advance is not wanted any more
                 warnings.simplefilter("ignore")
