@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 #: How long one waits for the others, and for a server that restarts, before one gives up.
 BUSY_S = 60
+CACHE_KIB = 65_536
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _EXTRAS = {"psycopg": '"hybridlat[postgres]"'}
 _IN_THE_WAY = ("locked", "busy", "already exists")  # SQLite's words
@@ -185,6 +186,8 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
+        # Hashes come in any order: what a large store's index cannot keep here is read for each.
+        cursor.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
             cursor.execute("PRAGMA journal_mode = WAL")
         # With WAL this survives a killed process; only a power cut may take the last commits.

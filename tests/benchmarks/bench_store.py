@@ -70,7 +70,7 @@ def empty(url: str | None, folder: Path) -> Iterator[str]:
         return
     from tests import postgres
 
-    with postgres.running() as server:
+    with postgres.running(settings="") as server:
         yield server.database()
 
 
