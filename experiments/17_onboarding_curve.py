@@ -8,9 +8,9 @@ is trained on it here, without the judged networks.
 
     python experiments/17_onboarding_curve.py --prior FOLDER [--half report] [--seeds 0 1 2]
 
-What to measure is chosen by the model's doubt or at random, with and without transfer; "as before"
-measures each cell in six visits, the smallest networks first, then random kernels. Settings were
-chosen with ``--half choose``, which judges the other half of the networks.
+Networks and kernels in the order drawn, once each, with and without transfer; "as before" measures
+each cell in six visits, the smallest networks first, then random kernels. Settings were chosen with
+``--half choose``, which judges the other half of the networks.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ DRAWING_S = 0.02  # one kernel of the sweep drawn and lowered
 LOWERING_S = 0.5  # one network read and lowered
 TRAINING_S = 60.0
 NETWORK_VISIT_S, NETWORK_BUILD_S = 0.1, 0.15
-DRAWN = 3.0  # kernels drawn for each that is measured
-DRAWING_SHARE = 0.15
 VISITS_BEFORE = 6
 
 
@@ -127,23 +125,20 @@ class Arm:
     """One way to spend a budget."""
 
     name: str
-    chosen: bool
     transfer: bool
     before: bool = False
 
 
 ARMS = (
-    Arm("chosen + transfer", True, True),
-    Arm("random + transfer", False, True),
-    Arm("chosen, no transfer", True, False),
-    Arm("random, no transfer", False, False),
-    Arm("as before (six visits, no transfer)", False, False, True),
+    Arm("transfer", True),
+    Arm("no transfer", False),
+    Arm("as before (six visits, no transfer)", False, True),
 )
 
 
 def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     """Spend a budget on the recorded machine the way ``onboard`` does."""
-    rng = random.Random(f"onboarding {seed} {arm.chosen}")
+    rng = random.Random(f"onboarding {seed}")
     played = Played(repeats=VISITS_BEFORE if arm.before else 1)
     order = list(world.kernels)
     random.Random(f"sweep {seed}").shuffle(order)
@@ -151,19 +146,18 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     nets = {n.name: n for n in world.open_networks}
     outlines = []
     for n in world.open_networks:
-        uses = {h: c * world.dataset.cells[h].latency_us for h, c in n.cells if h not in hidden}
+        uses = [h for h, _ in n.cells if h not in hidden]
         visits_s = played.repeats * (NETWORK_VISIT_S + 2e-6 * n.latency_us)
-        shares = tuple(us / sum(uses.values()) for us in uses.values())
-        outlines.append(Outline(n.name, tuple(uses), NETWORK_BUILD_S + visits_s, shares))
+        outlines.append(Outline(n.name, tuple(uses), NETWORK_BUILD_S + visits_s))
     # Reading all networks must not eat a small budget.
     order_of_reading = sorted(outlines, key=lambda n: n.name[::-1])
     rng.shuffle(order_of_reading)
-    if arm.chosen:
+    if not arm.before:
         outlines = order_of_reading[: max(4, int(0.1 * budget_s / LOWERING_S))]
     end_s = max(budget_s - max(TRAINING_S, 0.12 * budget_s), 0.5 * budget_s)
-    clock = LOWERING_S * len(outlines) if arm.chosen else 0.0  # chance reads what it takes
+    clock = 0.0 if arm.before else LOWERING_S * len(outlines)
     curriculum = None
-    if arm.chosen:
+    if not arm.before:
         texts = {h: world.text(h) for n in outlines for h in n.cells}
         space = KernelSpace.over(list(texts.values()), world.device)
         ground = Ground(space)
@@ -173,8 +167,7 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     while clock < end_s:
         span = min(portion_s(budget_s), end_s - clock)
         if curriculum is not None:
-            # As `onboard` does: drawing what is chosen from takes its share of a portion at most.
-            more = int(min(DRAWN * span / 0.12, DRAWING_SHARE * span / DRAWING_S))
+            more = int(span / 0.12)
             clock += DRAWING_S * len(order[drawn : drawn + more])
             ground.learn_of({h: world.text(h) for h in order[drawn : drawn + more]})
             drawn += more
@@ -184,14 +177,14 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
                 noise, played.networks, pool, (played.spent_s[0], played.spent_s[1]), span
             )
         else:
-            portion = by_chance(world, arm, outlines, order, played, span, rng)
+            portion = smallest_first(world, outlines, order, played, span)
         if portion.is_empty:
             break
         clock += STARTING_S
         before = clock
         for name in portion.networks:
             network = nets[name]
-            clock += 0.0 if arm.chosen else LOWERING_S
+            clock += LOWERING_S if arm.before else 0.0
             new = [h for h, _ in network.cells if h not in played.cells and h not in hidden]
             clock += measure_cells(world, played, new, rng)
             shared = [h for h, _ in network.cells if h in hidden and h not in played.aside]
@@ -212,18 +205,14 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     return played
 
 
-def by_chance(
-    world: World, arm: Arm, outlines: Sequence[Outline], order: Sequence[str], played: Played,
-    span_s: float, rng: random.Random,
-) -> Portion:  # fmt: skip
-    """A portion at random; "as before" takes the smallest networks first."""
-    left = [n for n in outlines if n.name not in played.networks]
-    if arm.before:
-        left.sort(key=lambda n: len(n.cells))
-    else:
-        rng.shuffle(left)
-    share = 0.6 if arm.before else 0.4
-    allowed = share * (sum(played.spent_s) + span_s) - played.spent_s[0]
+def smallest_first(
+    world: World, outlines: Sequence[Outline], order: Sequence[str], played: Played, span_s: float
+) -> Portion:
+    """A portion as it was before: the smallest networks, then kernels at random."""
+    left = sorted(
+        (n for n in outlines if n.name not in played.networks), key=lambda n: len(n.cells)
+    )
+    allowed = 0.6 * (sum(played.spent_s) + span_s) - played.spent_s[0]
     networks: list[str] = []
     spent = 0.0
     while left and spent < allowed:

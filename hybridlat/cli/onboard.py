@@ -53,13 +53,13 @@ def onboard(
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Learn this machine within a budget: measure what teaches most, then train.
+    """Learn this machine within a budget: measure what there is time for, then train.
 
-    Networks with their cells and random kernels are measured once each, in portions that are
-    chosen by what the model cannot know yet. The start is the model of another device with the
-    same engine, where there is one. One network in five is held out, and judges the model at the
-    end. Run it again and it goes on where it stopped: nothing is measured twice. With --fleet many
-    devices are learned at once, those of one target together, each target within the budget.
+    Networks with their cells and random kernels are measured once each, in the order they are
+    drawn. The start is the model of another device with the same engine, where there is one. One
+    network in five is held out, and judges the model at the end. Run it again and it goes on where
+    it stopped: nothing is measured twice. With --fleet many devices are learned at once, those of
+    one target together, each target within the budget.
 
     \b
     hybridlat onboard --budget 30m

@@ -1,13 +1,9 @@
-"""What a model cannot know of cells yet, and which measurements would teach it most.
+"""What a model cannot know of cells yet.
 
 A Gaussian process over kernels stands for the model: its variance depends on where measurements
-were made, not on what they said, so a whole batch is chosen before any of it is measured. A cell's
-ln(latency) moves with those of its kernels in the ratio of their shares of the time, so a cell is a
-weighted sum of kernels. The process is carried by a few hundred inducing kernels (Nyström), its
-posterior by one matrix over them; choosing is rank-one updates of that matrix.
-
-What a measurement is worth is the fall of the mean variance over the cells that are wanted known
-(Cohn, Ghahramani & Jordan, "Active learning with statistical models", 1996), per second it takes.
+were made, not on what they said. A cell's ln(latency) moves with those of its kernels in the ratio
+of their shares of the time, so a cell is a weighted sum of kernels. The process is carried by a few
+hundred inducing kernels (Nyström), its posterior by one matrix over them.
 """
 
 from __future__ import annotations
@@ -154,52 +150,6 @@ class Doubt:
         """
         noise = _noise(known.fresh, noise_shares)
         return np.asarray(self.covariance @ ((known.vectors / noise[:, None]).T @ values))
-
-    def worth(self, group: CellPoints, wanted: Array, noise_share: float) -> float:
-        """Fall of the mean variance over what is ``wanted`` if a group were measured together."""
-        reach = group.vectors @ self.covariance
-        noise = _noise(group.fresh, np.full(len(group), noise_share))
-        block = reach @ group.vectors.T + np.diag(noise)
-        return float(np.trace(np.linalg.solve(block, reach @ wanted @ reach.T)))
-
-    def choose(
-        self,
-        candidates: CellPoints,
-        wanted: Array,
-        costs_s: Array,
-        budget_s: float,
-        noise_share: float,
-    ) -> list[int]:
-        """Positions worth most for their cost, each after those before it, within ``budget_s``.
-
-        ``wanted`` is ``second_moment`` of the cells that are to be known.
-        """
-        vectors = candidates.vectors
-        noise = _noise(candidates.fresh, np.full(len(vectors), noise_share))
-        reach = vectors @ self.covariance
-        goal = reach @ wanted
-        left = np.ones(len(vectors), bool)
-        chosen: list[int] = []
-        while True:
-            left &= costs_s <= budget_s
-            if not left.any():
-                return chosen
-            own = np.einsum("ij,ij->i", reach, vectors) + noise
-            gain = np.einsum("ij,ij->i", goal, reach) / own
-            best = int(np.argmax(np.where(left, gain / costs_s, -np.inf)))
-            chosen.append(best)
-            budget_s -= float(costs_s[best])
-            left[best] = False
-            step = reach[best].copy()
-            along = vectors @ step / own[best]
-            reach -= np.outer(along, step)
-            goal -= np.outer(along, goal[best])
-
-
-def second_moment(points: CellPoints, weights: Array) -> Array:
-    """Σ w·v·vᵀ over cells, the weights brought to a sum of 1: what ``Doubt`` is averaged with."""
-    share = weights / weights.sum()
-    return np.asarray((points.vectors * share[:, None]).T @ points.vectors)
 
 
 def _noise(fresh: Array, noise_shares: Array) -> Array:

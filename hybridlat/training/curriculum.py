@@ -1,4 +1,7 @@
-"""What to measure next on a new machine: portions of networks and kernels, by the model's doubt.
+"""What to measure next on a new machine: portions of networks and kernels, as they are drawn.
+
+Chance decides what is drawn. Choosing what a stand-in of the model doubts most, for what it costs,
+was tried: the same minutes gave a model 1 to 2 points worse (experiments/onboarding.md).
 
 Values and pure functions: the same that ``onboard`` follows are played on recorded machines by
 ``experiments/17_onboarding_curve.py``. Everything is measured once: noise of some percent is little
@@ -13,37 +16,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybridlat.evaluation.splits import FOLDS, fold_of
 from hybridlat.measuring.statistics import SINGLE_VISIT_SPREAD
-from hybridlat.model.doubt import CellPoints, Doubt, KernelSpace, second_moment
-from hybridlat.model.gaussian_process import Array
+from hybridlat.model.doubt import CellPoints, Doubt, KernelSpace
 
 NETWORK_SHARE = 0.4
 """Part of the measuring time that goes to whole networks with their cells, while there are some."""
 LEAST_PORTION_S, MOST_PORTION_S = 15.0, 60.0
 PORTIONS = 10
 """How many portions a budget falls into, within those limits: the doubt is new after each."""
-_TYPICAL_SHARE = 0.5
 _FEW_CELLS = 20
 _OVER = 1.5  # how far networks may go over their share of a portion
 
 
 @dataclass(frozen=True)
 class Outline:
-    """A network that may be measured: its cells by signature hash, and what its own visits cost.
-
-    ``shares`` are the cells' parts of its latency, equal where none are given.
-    """
+    """A network that may be measured: its cells by signature hash, and what its own visits cost."""
 
     name: str
     cells: tuple[str, ...]
     whole_s: float
-    shares: tuple[float, ...] = ()
-
-    @property
-    def is_judge(self) -> bool:
-        """Whether training holds this network out: it teaches the model nothing, and judges it."""
-        return fold_of(self.name) == 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Portion:
 
 @dataclass
 class Ground:
-    """All cells heard of, as points; ``wanted`` weighs those that real networks consist of."""
+    """All cells heard of, as points."""
 
     space: KernelSpace
     row: dict[str, int] = field(default_factory=dict)
@@ -92,7 +83,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Chooses portions.
+    """Takes portions of networks and kernels in the order given.
 
     ``costs_s`` is what measuring a cell once is expected to take, by hash; networks that take more
     than ``dearest_s`` are left out.
@@ -117,41 +108,31 @@ class Curriculum:
         ``kernels`` the cells of the sweep to choose from, ``spent_s`` what networks and kernels
         have taken so far.
         """
-        wanted = self._wanted()
-        doubt = Doubt.after(self.ground.of(known), np.array(list(known.values())))
         of_networks, of_all = spent_s[0], sum(spent_s)
         allowed = NETWORK_SHARE * (of_all + portion_s) - of_networks if kernels else portion_s
         allowed = min(allowed, portion_s)
-        left = [
-            n
-            for n in self.networks
-            if n.name not in done and self.cost_s(n, known) <= self.dearest_s
-        ]
-        taken: list[Outline] = []
-        spent = 0.0
         now = dict(known)
-        while left and spent < allowed:
-            best = self._best_network(left, now, doubt, wanted, len(done) + len(taken))
-            cost = self.cost_s(best, now)
-            left.remove(best)
-            if taken and spent + cost > _OVER * allowed:
+        networks: list[str] = []
+        spent = 0.0
+        for network in self.networks:
+            cost = self.cost_s(network, now)
+            if spent >= allowed:
+                break
+            if network.name in done or cost > self.dearest_s:
                 continue
-            taken.append(best)
+            if networks and spent + cost > _OVER * allowed:
+                continue
+            networks.append(network.name)
             spent += cost
-            new = [h for h in best.cells if h not in now]
-            now.update(dict.fromkeys(new, SINGLE_VISIT_SPREAD))
-            if new and not best.is_judge:
-                doubt = Doubt.after(self.ground.of(now), np.array(list(now.values())))
-        chosen = [h for h in kernels if h not in now]
-        networks_s, rest = spent, portion_s - spent
-        if chosen and rest > 0:
-            costs = np.array([self.costs_s[h] for h in chosen])
-            picks = doubt.choose(self.ground.of(chosen), wanted, costs, rest, SINGLE_VISIT_SPREAD)
-            chosen = [chosen[i] for i in picks]
-            spent += float(costs[picks].sum())
-        else:
-            chosen = []
-        return Portion(tuple(n.name for n in taken), tuple(chosen), spent, networks_s)
+            now.update(dict.fromkeys(network.cells, SINGLE_VISIT_SPREAD))
+        networks_s = spent
+        chosen: list[str] = []
+        for h in kernels:
+            if h in now or spent + self.costs_s[h] > portion_s:
+                continue
+            chosen.append(h)
+            spent += self.costs_s[h]
+        return Portion(tuple(networks), tuple(chosen), spent, networks_s)
 
     def cost_s(self, network: Outline, known: Collection[str]) -> float:
         """What measuring a network and those of its cells takes that are not known."""
@@ -169,51 +150,6 @@ class Curriculum:
             return 0.0
         doubt = Doubt.after(self.ground.of(known), np.array(list(known.values())))
         return float(np.sqrt(np.mean(doubt.spread_shares(self.ground.of(cells)) ** 2)))
-
-    def _wanted(self) -> Array:
-        """What is to be known: the latencies of networks, and in equal part those of their cells.
-
-        A network's relative error is that of its cells by their shares of its latency. Errors of
-        cells that are alike do not average out, so the sum is wanted as a sum; single cells are
-        wanted too, since other networks hold others of them.
-        """
-        sums: list[Array] = []
-        weights: dict[str, float] = {}
-        for network in self.networks:
-            if not network.cells:
-                continue
-            shares = np.array(network.shares or [1.0] * len(network.cells))
-            shares /= shares.sum()
-            sums.append(shares @ self.ground.of(network.cells).vectors)
-            for h, share in zip(network.cells, shares, strict=True):
-                weights[h] = weights.get(h, 0.0) + float(share)
-        if not sums:  # nothing but kernels: all of them alike
-            every = self.ground.of(self.ground.row)
-            return second_moment(every, np.ones(len(every)))
-        hashes = sorted(weights)
-        cells = second_moment(self.ground.of(hashes), np.array([weights[h] for h in hashes]))
-        networks = np.array(sums)
-        return (cells + networks.T @ networks / len(sums)) / 2
-
-    def _best_network(
-        self, left: Sequence[Outline], known: Mapping[str, float], doubt: Doubt,
-        wanted: Array, count: int,
-    ) -> Outline:  # fmt: skip
-        """The network that teaches most for its cost; in one of five turns one that judges."""
-        judging = count % FOLDS == 1
-        turn = [n for n in left if n.is_judge == judging] or list(left)
-        if judging:  # it need not teach, only stand for the others: a cheap one
-            ordered = sorted(turn, key=lambda n: (self.cost_s(n, known), n.name))
-            return ordered[int(_TYPICAL_SHARE * (len(ordered) - 1))]
-
-        def worth(network: Outline) -> float:
-            new = [h for h in network.cells if h not in known]
-            if not new:
-                return 0.0
-            fall = doubt.worth(self.ground.of(new), wanted, SINGLE_VISIT_SPREAD)
-            return fall / self.cost_s(network, known)
-
-        return max(turn, key=lambda n: (worth(n), n.name))
 
 
 def portion_s(budget_s: float) -> float:

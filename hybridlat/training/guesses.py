@@ -99,5 +99,4 @@ class Guesses:
         spent_us = [use.count * self.said_us[use.signature] for use in lesson.partition.uses]
         latency_us = math.fsum(spent_us)
         whole_s = network_visits_s(lesson.network.weight_bytes, latency_us, settings)
-        shares = tuple(us / latency_us for us in spent_us)
-        return Outline(lesson.name, lesson.cells, pace * whole_s, shares)
+        return Outline(lesson.name, lesson.cells, pace * whole_s)

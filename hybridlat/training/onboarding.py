@@ -1,9 +1,8 @@
-"""Make a new device known: measure what teaches most within a time budget, then train.
+"""Make a new device known: measure what there is time for, then train.
 
 Nearly everything is measured once, in portions of some seconds: whole networks that come with
 hybridlat together with their cells (they fit the composition and judge the model), and random
-realistic kernels. What a portion holds is chosen by what the model cannot know yet, for what it
-costs (see curriculum.py). The start is the model of another device with the same engine, where
+realistic kernels, as they are drawn (see curriculum.py). The start is the model of another device with the same engine, where
 there is one. Everything measured is in the store at once, so a run that was cut off, or a second
 one, goes on where the first stopped.
 """
@@ -45,8 +44,6 @@ READING_SHARE = 0.1
 """Part of the budget that reading networks may take before anything is measured."""
 DRAWING_SHARE = 0.15
 """Part of a portion's time that drawing kernels to choose from may take."""
-DRAWN_FOR_EACH = 3
-"""Kernels drawn for each that there is time to measure."""
 _STARTING_S = 3.0  # a measuring process: what is left of a budget must be more than that
 _TRAINING_S, _TRAINING_SHARE = 60.0, 0.12
 _DEAREST_SHARE = 0.25  # of the time left: a network that takes more is left out
@@ -219,7 +216,7 @@ class _Work:
         end = max(end, time.monotonic() + span_s)
         while (left_s := end - time.monotonic()) > (_STARTING_S if self._known else 0.0):
             devices = self.measurer.devices
-            room = max(min(devices * DRAWN_FOR_EACH * int(span_s / 0.1), 3 * most), 0)
+            room = max(min(devices * int(span_s / 0.1), 3 * most), 0)
             if self.kernels_measured < most:
                 lessons.draw(
                     max(room - len(self._open_kernels()), 0) if most else 0,

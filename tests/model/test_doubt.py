@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.graph.signature import sign
-from hybridlat.model.doubt import SPREAD_SHARE, CellPoints, Doubt, KernelSpace, second_moment
+from hybridlat.model.doubt import SPREAD_SHARE, CellPoints, Doubt, KernelSpace
 from hybridlat.model.length_scales import _loss, tune
 from hybridlat.schema.device import Device
 from tests.networks import classifier, conv_relu, residual_block
@@ -47,37 +47,6 @@ def test_nothing_known_is_the_whole_spread_and_what_is_near_falls_more(points: C
     assert (fresh <= SPREAD_SHARE + 1e-6).all() and fresh[:18].min() > 0.5 * SPREAD_SHARE
     fall = fresh[:18] - doubt(points, [0]).spread_shares(apart)
     assert fall[0] == fall.max() and fall[0] > 2 * fall[-1] > 0
-
-
-def test_the_worth_of_a_group_is_what_measuring_it_takes_off(points: CellPoints) -> None:
-    wanted = second_moment(points, np.ones(len(points)))
-    before = doubt(points, [1])
-    after = doubt(points, [1, 4, 9])
-    fall = float(np.trace((before.covariance - after.covariance) @ wanted))
-    assert before.worth(points.take([4, 9]), wanted, NOISE) == pytest.approx(fall)
-
-
-def test_chosen_cells_leave_less_doubt_than_chance_does(points: CellPoints) -> None:
-    wanted = second_moment(points, np.ones(len(points)))
-    costs = np.full(len(points), 1.0)
-    chosen = doubt(points, []).choose(points, wanted, costs, 3.0, NOISE)
-    assert len(chosen) == len(set(chosen)) == 3
-
-    def left(known: list[int]) -> float:
-        return float((doubt(points, known).covariance * wanted).sum())
-
-    rng = np.random.default_rng(0)
-    others = sorted(left(rng.permutation(len(points))[:3].tolist()) for _ in range(50))
-    assert left(chosen) <= others[4]
-
-
-def test_a_dear_cell_must_teach_more(points: CellPoints) -> None:
-    wanted = second_moment(points, np.ones(len(points)))
-    costs = np.full(len(points), 1.0)
-    first = doubt(points, []).choose(points, wanted, costs, 1.0, NOISE)[0]
-    costs[first] = 50.0
-    chosen = doubt(points, []).choose(points, wanted, costs, 2.0, NOISE)
-    assert first not in chosen and len(chosen) == 2
 
 
 def test_a_lesson_carries_to_what_is_near(points: CellPoints) -> None:

@@ -61,11 +61,12 @@ def test_what_is_known_is_not_measured_again(ground: Ground) -> None:
     assert curriculum(ground).portion(everything, names, HASHES, (0.0, 0.0), 5.0).is_empty
 
 
-def test_some_networks_judge(ground: Ground) -> None:
-    assert any(n.is_judge for n in NETWORKS) and not all(n.is_judge for n in NETWORKS)
-    found = curriculum(ground, 0.01).portion({}, (), [], (0.0, 0.0), 5.0)
-    judges = [n.is_judge for n in NETWORKS if n.name in found.networks]
-    assert len(judges) >= 10 and 0 < sum(judges) < len(judges) / 2
+def test_networks_and_kernels_come_in_the_order_drawn(ground: Ground) -> None:
+    found = curriculum(ground).portion({}, (), HASHES[::-1], (0.0, 0.0), 2.0)
+    assert found.networks == tuple(n.name for n in NETWORKS[: len(found.networks)])
+    measured = {h for n in NETWORKS[: len(found.networks)] for h in n.cells}
+    left = [h for h in HASHES[::-1] if h not in measured]
+    assert found.kernels == tuple(left[: len(found.kernels)])
 
 
 def test_a_network_that_is_too_dear_is_left_out(ground: Ground) -> None:
