@@ -7,8 +7,8 @@ spaces of convolutional networks are made of; ``draft`` gives up on anything els
 until the engine has confirmed it: see ``quick``, which also uses the ``patterns`` that every draft
 lists, one for what was done to each operator and what stood around it.
 
-Facts: ONNX Runtime's documentation and sources (its NCHWc transformer, its fusions of convolutions),
-and what it answers.
+Facts: ONNX Runtime's documentation and sources (NCHWc transformer, fusions of convolutions), and
+what it answers.
 """
 
 from __future__ import annotations
