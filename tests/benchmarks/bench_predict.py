@@ -4,7 +4,7 @@
 
 Prints CPU seconds of ``hybridlat predict`` for a network whose cells are all known, milliseconds of
 a warm Predictor for ResNet-18 read from bytes, and networks a second for NAS-Bench-201
-architectures given as ModelProtos: never seen (the engine is asked for some of the first), and again
+architectures given as ModelProtos: never seen (the engine is asked for some), and then again
 with every cell known, with the memory held before and after.
 """
 

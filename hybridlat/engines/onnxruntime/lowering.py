@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
+from hybridlat.engines.onnxruntime.draft_graph import equal_results
 from hybridlat.engines.onnxruntime.quick import QuickLowering
-from hybridlat.engines.onnxruntime.rules import equal_results
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised

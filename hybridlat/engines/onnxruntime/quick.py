@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from hybridlat.engines.onnxruntime.rules import Draft, Pattern, draft
+from hybridlat.engines.onnxruntime.patterns import Pattern
+from hybridlat.engines.onnxruntime.rules import Draft, draft
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 

@@ -1,0 +1,244 @@
+"""A draft of the graph that ONNX Runtime will run, while the rules write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
+
+from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
+
+BLOCKED_DOMAIN = "com.microsoft.nchwc"
+BLOCKS = ":blocks"
+"""Behind the name of a tensor that is held in blocks of channels."""
+Attributes = tuple[tuple[str, AttributeValue], ...]
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A kernel in the making; ``channels`` is 0 for one whose result is in the file's layout.
+
+    ``at`` orders kernels: the position of the last operator in it. ``uses`` counts the readers of
+    its result in the file, ``left`` those that want it in the file's layout.
+    """
+
+    op: str
+    domain: str
+    version: int
+    inputs: list[str]
+    output: str
+    attributes: Attributes
+    origins: list[int]
+    at: float
+    channels: int = 0
+    uses: int = 0
+    left: int = 0
+    is_activated: bool = False
+
+    def put(self, name: str, value: AttributeValue) -> None:
+        """Set an attribute; they stay sorted by name."""
+        self.attributes = _with(self.attributes, name, value, repr(value))
+        self.is_activated |= name == "activation"
+
+
+class UncoveredError(Exception):
+    """The network holds what no rule speaks of."""
+
+
+@dataclass
+class DraftGraph:
+    """The kernels so far, for a network and a number of channels in a block.
+
+    ``blocked`` are the kernels whose results are in blocks, by the tensor's name in the file,
+    ``made`` the makers of all tensors; ``readers`` the operators that read each tensor of the file,
+    ``same`` the results of operators that equal an earlier one, ``twins`` those operators.
+    """
+
+    network: Network
+    block: int
+    kernels: list[Kernel] = field(default_factory=list)
+    blocked: dict[str, Kernel] = field(default_factory=dict)
+    made: dict[str, Kernel] = field(default_factory=dict)
+    reordered: dict[str, str] = field(default_factory=dict)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        network = self.network
+        self.types.update((name, network.types[name]) for name in network.inputs)
+        self.outputs = set(network.outputs)
+        self.same = equal_results(network)
+        if not self.outputs.isdisjoint(self.same.keys() | set(self.same.values())):
+            raise UncoveredError
+        self.twins: dict[str, list[int]] = {}
+        self.readers: dict[str, list[int]] = {}
+        for position, node in enumerate(network.nodes):
+            first = self.same.get(node.outputs[0])
+            if first is not None:
+                self.twins.setdefault(first, []).append(position)
+                self.done.add(position)
+                continue
+            for name in node.inputs:
+                self.readers.setdefault(self.same.get(name, name), []).append(position)
+
+    def finish(self) -> None:
+        """Put in the reorders behind blocks, and all kernels in order."""
+        self.reorder_outputs()
+        self.kernels.sort(key=lambda kernel: kernel.at)
+
+    def lowered(self, context: str, by: str) -> Lowered:
+        """The draft, finished, as a lowered network."""
+        network = self.network
+        nodes = tuple([
+            Node("", k.op, tuple(k.inputs), (k.output,), k.attributes, k.domain, k.version)
+            for k in self.kernels
+        ])  # fmt: skip
+        origins = tuple([
+            tuple(k.origins) if len(k.origins) < 2 else tuple(sorted(k.origins))
+            for k in self.kernels
+        ])  # fmt: skip
+        claimed = {i for origin in origins for i in origin}
+        removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
+        lowered = Network(
+            network.name, nodes, network.inputs, network.outputs, self.types, self.constants,
+            network.folded, context,
+        )  # fmt: skip
+        return Lowered(lowered, origins, removed, by, is_quick=True)
+
+    def input(self, node: Node, index: int) -> str:
+        name = node.inputs[index]
+        return self.same.get(name, name)
+
+    def weight(self, name: str) -> Constant:
+        constant = self.network.constants.get(name)
+        if constant is None or constant.type.dtype != "float32":
+            raise UncoveredError
+        return constant
+
+    def sized(self, name: str, shape: tuple[int, ...]) -> str:
+        """A weight brought to another shape."""
+        known = self.constants.get(name) or self.network.constants[name]
+        self.constants[name] = (
+            known if known.type.shape == shape else Constant(TensorType("float32", shape))
+        )
+        return name
+
+    def new_kernel(self, position: int, node: Node) -> Kernel:
+        return Kernel(
+            node.op, node.domain, node.version, [], node.outputs[0], node.attributes,
+            [position, *self.twins.get(node.outputs[0], ())], position,
+        )  # fmt: skip
+
+    def only_reader(self, node: Node) -> int | None:
+        """The one operator that reads a result, if it is read once and not given out."""
+        out = node.outputs[0]
+        readers = self.readers.get(out, ())
+        return readers[0] if len(readers) == 1 and out not in self.outputs else None
+
+    def join(self, kernel: Kernel, position: int) -> Node:
+        """Take an operator behind a kernel into it."""
+        node = self.network.nodes[position]
+        kernel.origins += [position, *self.twins.get(node.outputs[0], ())]
+        kernel.output, kernel.at = node.outputs[0], position
+        self.done.add(position)
+        return node
+
+    def emit(self, kernel: Kernel, channels: int = 0) -> None:
+        """The kernel stands; its result is blocked if it has ``channels``."""
+        kernel.channels = channels
+        self.kernels.append(kernel)
+        self._name_result(kernel)
+
+    def _name_result(self, kernel: Kernel) -> None:
+        out = kernel.output
+        type_ = self.network.types[out]
+        if kernel.channels:
+            self.blocked[out] = kernel
+            shape = (type_.shape[0], padded(kernel.channels, self.block), *type_.shape[2:])
+            kernel.output = out + BLOCKS
+            type_ = TensorType("float32", shape) if shape != type_.shape else type_
+        self.made[kernel.output] = kernel
+        self.types[kernel.output] = type_
+
+    def move(self, kernel: Kernel, position: int, node: Node) -> None:
+        """A kernel that stands takes in the operator behind it, and gives out its result."""
+        del self.types[kernel.output], self.made[kernel.output]
+        del self.blocked[kernel.output.removesuffix(BLOCKS)]
+        self.join(kernel, position)
+        self._name_result(kernel)
+        self.count_uses(kernel)
+
+    def count_uses(self, kernel: Kernel) -> None:
+        out = kernel.output.removesuffix(BLOCKS)
+        kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
+        kernel.left = kernel.uses
+
+    def as_blocks(self, name: str) -> str:
+        held = self.blocked.get(name)
+        if held is not None:
+            held.left -= 1
+            return held.output
+        known = self.reordered.get(name)
+        if known is None:
+            type_ = self.network.types[name]
+            known = self.reordered[name] = f"{name}:reordered"
+            wide = padded(type_.shape[1], self.block)
+            maker = self.made.get(name)
+            reorder = Kernel(
+                "ReorderInput", BLOCKED_DOMAIN, 1, [name], known, (("channels_last", 0),), [],
+                (maker.at if maker is not None else -1) + 0.5,
+            )  # fmt: skip
+            self.types[known] = TensorType("float32", (type_.shape[0], wide, *type_.shape[2:]))
+            self.made[known] = reorder
+            self.kernels.append(reorder)
+        return known
+
+    def reorder_outputs(self) -> None:
+        """What holds blocks and is read in the layout of the file is brought back to it."""
+        for name, held in self.blocked.items():
+            if held.left <= 0:
+                continue
+            attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
+            reorder = Kernel(
+                "ReorderOutput", BLOCKED_DOMAIN, 1, [held.output], name, attributes, [],
+                held.at + 0.25,
+            )  # fmt: skip
+            self.types[name] = self.network.types[name]
+            self.made[name] = reorder
+            self.kernels.append(reorder)
+
+
+@lru_cache(maxsize=4096)
+def _with(attributes: Attributes, name: str, value: AttributeValue, text: str) -> Attributes:
+    """``text`` tells apart what is equal and yet written otherwise: 0.0 and -0.0."""
+    del text
+    others = [pair for pair in attributes if pair[0] != name]
+    return tuple(sorted([*others, (name, value)], key=itemgetter(0)))
+
+
+def equal_results(network: Network) -> dict[str, str]:
+    """The results of operators that compute the same as an earlier one, with those of that."""
+    same: dict[str, str] = {}
+    first: dict[object, str] = {}
+    numbers = {
+        name: (constant.type, constant.values)
+        for name, constant in network.constants.items()
+        if constant.values is not None
+    }
+    for node in network.nodes:
+        if len(node.outputs) != 1:
+            continue
+        inputs: tuple[object, ...] = node.inputs
+        if same or numbers:
+            inputs = tuple([numbers.get(n) or same.get(n, n) for n in node.inputs])
+        out = node.outputs[0]
+        twin = first.setdefault((node.op, node.domain, inputs, node.attributes), out)
+        if twin != out:
+            same[out] = twin
+    return same
+
+
+def padded(channels: int, block: int) -> int:
+    """Channels in whole blocks."""
+    return -(-channels // block) * block
