@@ -36,12 +36,12 @@ chosen on seed 0, which is not reported. What a search gets to know of latencies
 - `flops`: a line over FLOP, through {line} random networks measured whole.
 
 Truth is the sum of measured cells, composed, at the pace that the machine had then: how far it
-wanders from that is left out of all intervals, since all candidates share it. *Score lost*: of the best candidate that a search
-believes within the budget and that is so in truth, beside `everything` of the same seed (below
-zero: luck of the draw). *Over*: how far the first one believed to be within the budget is over it
-in truth; *passed over*: how many are until one is within it. Means over seeds ± their standard
-deviation. Scores of one way differ from seed to seed by what the sampler finds, so a difference
-within that spread is none.
+wanders from that is left out of all intervals, since all candidates share it. *Score lost*: of
+the best candidate that a search believes within the budget and that is so in truth, beside
+`everything` of the same seed (below zero: luck of the draw). *Over*: how far the first one
+believed to be within the budget is over it in truth; *passed over*: how many are until one is
+within it. Means over seeds ± their standard deviation. Scores of one way differ from seed to seed
+by what the sampler finds, so a difference within that spread is none.
 
 | budget | latencies by | device s | cells | score lost % | over % | passed over |
 |---|---|---|---|---|---|---|
