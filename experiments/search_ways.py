@@ -168,7 +168,8 @@ def search(
         return {p: blocks[numbers.get(p, 0)] for p, blocks in positions.items()}
 
     done = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
-    found = [(named(t.params), t.values[0], t.values[1]) for t in done]
+    found: list[tuple[Choice, float, float]] = []
+    found += [(named(t.params), t.values[0], t.values[1]) for t in done]
     if done:
         way.measure(study.user_attrs.get("measured", []))
         way.best = max((s for _, s, us in found if us <= way.budget_us), default=0.0)
