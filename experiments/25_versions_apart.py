@@ -2,7 +2,7 @@
 
     python experiments/25_versions_apart.py [--data DIR]
 
-``--data`` (``../shared/data``) holds ``whole_networks/networks.parquet``, ``v100_tensorrt_conv``.
+``--data`` (``../shared/data``) holds ``whole_networks`` and ``v100_tensorrt_conv``.
 For each pair of targets that differ in version or precision alone: the median ratio of their
 latencies over the same networks (convolutions), the standard deviation of its logarithm, and the
 root mean square of that logarithm about what is expected: 0 between versions, roofline and launch

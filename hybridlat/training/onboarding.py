@@ -2,9 +2,9 @@
 
 Nearly everything is measured once, in portions of some seconds: whole networks that come with
 hybridlat together with their cells (they fit the composition and judge the model), and random
-realistic kernels, as they are drawn (see curriculum.py). The start is the model of another device with the same engine, where
-there is one. Everything measured is in the store at once, so a run that was cut off, or a second
-one, goes on where the first stopped.
+realistic kernels, as they are drawn (see curriculum.py). The start is the model of another device
+with the same engine, where there is one. Everything measured is in the store at once, so a run that
+was cut off, or a second one, goes on where the first stopped.
 """
 
 from __future__ import annotations
