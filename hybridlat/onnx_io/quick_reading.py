@@ -235,6 +235,6 @@ def _ask(
 
 
 def _named(data: bytes, name: str) -> TensorProto:
-    tensor = TensorProto.FromString(data)
+    tensor: TensorProto = TensorProto.FromString(data)
     tensor.name = name
     return tensor
