@@ -282,7 +282,5 @@ def partition_network(
     removed += [position_of[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    signature = sign(network).hash if whole else ""
-    return Partition(
-        uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, signature
-    )
+    own = sign(network).hash if whole else ""
+    return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, own)

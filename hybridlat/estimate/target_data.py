@@ -139,11 +139,12 @@ class TargetData:
     def _measured_outlines(self) -> frozenset[str] | None:
         """Outlines of the networks on record; None where one cannot be known."""
         found: set[str] = set()
+        sources: list[tuple[Store | PackLookup, list[str]]] = [
+            (self.store, self.store.signatures(self.target, "network"))
+        ]
         packs = [pack for pack in self._packs if pack.target == self.target]
-        for source, hashes in (
-            (self.store, self.store.signatures(self.target, "network")),
-            *((pack, pack.signatures("network")) for pack in packs),
-        ):
+        sources += [(pack, pack.signatures("network")) for pack in packs]
+        for source, hashes in sources:
             texts = source.signature_texts(hashes)
             if len(texts) < len(set(hashes)):
                 return None

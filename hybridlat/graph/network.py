@@ -113,16 +113,16 @@ class Network:
     def weight_bytes(self) -> int:
         return sum(c.type.bytes for c in self.constants.values() if c.values is None)
 
-    def producers(self) -> Mapping[str, int]:
-        """Position of the node that makes each tensor."""
+    def producers(self) -> dict[str, int]:
+        """Position of the node that makes each tensor: one table for all, to be read only."""
         return self._producers
 
     @cached_property
     def _producers(self) -> dict[str, int]:
         return {out: i for i, node in enumerate(self.nodes) for out in node.outputs if out}
 
-    def consumers(self) -> Mapping[str, list[int]]:
-        """Positions of the nodes that read each tensor, in order, once each."""
+    def consumers(self) -> dict[str, list[int]]:
+        """Positions of the nodes that read each tensor, in order, once each; to be read only."""
         return self._consumers
 
     @cached_property

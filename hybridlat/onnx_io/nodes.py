@@ -50,7 +50,8 @@ class FileNode:
 
     def proto(self) -> NodeProto:
         """The operator as protobuf again."""
-        return NodeProto.FromString(self.data)
+        proto: NodeProto = NodeProto.FromString(self.data)
+        return proto
 
 
 def file_nodes(protos: Iterable[NodeProto]) -> tuple[FileNode, ...]:

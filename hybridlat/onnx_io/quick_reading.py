@@ -64,7 +64,7 @@ def quick_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network 
     """The network with every size bound; None for a file that has to be read the careful way."""
     try:
         return _read(file, batch, shapes)
-    except (_Odd, NetworkError):
+    except (_Odd, NetworkError, TypeError, ValueError):  # the careful way says what is wrong
         return None
 
 
@@ -235,6 +235,6 @@ def _ask(
 
 
 def _named(data: bytes, name: str) -> TensorProto:
-    tensor = TensorProto.FromString(data)
+    tensor: TensorProto = TensorProto.FromString(data)
     tensor.name = name
     return tensor

@@ -82,7 +82,16 @@ def _mistyped(model: onnx.ModelProto) -> None:
     model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
 
 
-@pytest.mark.parametrize("spoil", [_backwards, _repeated, _ragged, _of_sizes, _mistyped])
+def _of_weights(model: onnx.ModelProto) -> None:
+    weight = onnx.TensorProto(name="w", dims=[544], data_type=onnx.TensorProto.FLOAT)
+    model.graph.initializer.append(weight)
+    made = next(node for node in model.graph.node if node.op_type == "ConstantOfShape")
+    made.input[0] = "w"
+
+
+@pytest.mark.parametrize(
+    "spoil", [_backwards, _repeated, _ragged, _of_sizes, _mistyped, _of_weights]
+)
 def test_an_odd_file_is_left_to_the_careful_way(spoil: Callable[[onnx.ModelProto], None]) -> None:
     model = nasbench201.build(ARCH, cells_per_stage=1)
     spoil(model)
