@@ -27,7 +27,7 @@ def fleet(folder: Path, text: str = FLEET) -> str:
 def test_a_report_of_every_network_and_device(
     nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = shutil.copy(nets / "known.db", tmp_path / "s.db")
+    store = str(shutil.copy(nets / "known.db", tmp_path / "s.db"))
     asked = ["measure", str(nets / "a.onnx"), str(nets / "bad.onnx"), "--cells", "--fleet",
              fleet(tmp_path), "--store", store]  # fmt: skip
     assert cli.run(asked) == 2
