@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -131,8 +131,8 @@ def _in_pages(database: Database, ids: sa.Select[bytes], table: sa.Table) -> Ite
         yield from (bodies[key] for key in part if key in bodies)
 
 
-def _rows(query: sa.Select[Any], connection: sa.Connection) -> Sequence[sa.Row[Any]]:
-    return connection.execute(query).all()
+def _rows(query: sa.Select[Any], connection: sa.Connection) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in connection.execute(query)]
 
 
 def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
