@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -63,7 +63,12 @@ class Measurement:
     @property
     def text(self) -> str:
         """The whole content as canonical JSON."""
-        return _canonical(self.to_json())
+        from hybridlat.schema import wire
+
+        numbers = [self.spread_share, self.overhead_us, *(visit.drift for visit in self.visits)]
+        numbers += [] if self.latency_us is None else [self.latency_us]
+        numbers += [sample for visit in self.visits for sample in visit.samples_us]
+        return wire.canonical(self.to_json(), numbers)
 
     def to_json(self) -> dict[str, object]:
         """The record as JSON types (format 1)."""
@@ -153,7 +158,9 @@ class Breakdown:
     @property
     def text(self) -> str:
         """The whole content as canonical JSON."""
-        return _canonical(self.to_json())
+        from hybridlat.schema import wire
+
+        return wire.canonical(self.to_json(), ())
 
     def to_json(self) -> dict[str, object]:
         """The breakdown as JSON types (format 1)."""
@@ -197,10 +204,7 @@ def id_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _canonical(body: Mapping[str, object]) -> str:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"))
-
-
+@functools.lru_cache(maxsize=256)
 def _target(name: str) -> Target:
     try:
         return Target.parse(name)

@@ -5,6 +5,8 @@ A field too many, a missing one or one of another type is damage, not a variant.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -14,6 +16,7 @@ from hybridlat.schema.measurement import RECORD_FORMAT, Kind
 
 T = TypeVar("T")
 Counted = tuple[str, int]
+_SORTED = msgspec.json.Encoder(order="sorted")
 _Entry = tuple[
     Annotated[float, Meta(gt=0)], Annotated[float, Meta(ge=0)], Annotated[int, Meta(ge=1)]
 ]
@@ -80,6 +83,19 @@ def decode(text: bytes, form: type[T]) -> T:
         return msgspec.json.decode(text, type=form)
     except msgspec.DecodeError as error:
         raise ValueError(_phrase(error)) from None
+
+
+def canonical(body: Mapping[str, object], numbers: Iterable[float]) -> str:
+    """The JSON that ids are hashes of: what ``json`` writes with sorted keys and without spaces.
+
+    msgspec writes it several times quicker, and the same where all is ASCII that needs no escape
+    and ``numbers``, the floats of ``body``, need no exponent.
+    """
+    if all(1e-4 <= abs(number) < 1e9 or not number for number in numbers):
+        text = _SORTED.encode(body)
+        if text.isascii() and b"\\" not in text and b"\x7f" not in text:
+            return text.decode()
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
 def record(body: object, form: type[T], what: str) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -159,8 +159,8 @@ def _in_pages(database: Database, ids: sa.Select[bytes], table: sa.Table) -> Ite
         yield from (bodies[key] for key in part if key in bodies)
 
 
-def _rows(query: sa.Select[Any], connection: sa.Connection) -> Sequence[sa.Row[Any]]:
-    return connection.execute(query).all()
+def _rows(query: sa.Select[Any], connection: sa.Connection) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in connection.execute(query)]
 
 
 def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
@@ -203,34 +203,27 @@ def _target_ids(database: Database, target: Target | None) -> list[int]:
 def stats(database: Database) -> list[TargetStats]:
     """One row per target, sorted by name."""
     column = MEASUREMENT.c
-    things = (
-        sa.select(
-            column.target_id,
-            column.kind,
-            sa.func.count().label("records"),
-            sa.func.count(column.latency_us).label("good"),
-            sa.func.min(sa.func.nullif(column.measured_at, "")).label("first"),
-            sa.func.max(column.measured_at).label("last"),
-        )
-        .group_by(column.target_id, column.kind, column.signature)
-        .subquery()
-    )
-    known = sa.case((things.c.good > 0, 1))
-    query = sa.select(
-        things.c.target_id,
-        things.c.kind,
-        sa.func.count(known),
-        sa.func.sum(things.c.records),
-        sa.func.sum(things.c.good),
-        sa.func.min(things.c.first),
-        sa.func.max(things.c.last),
-    ).group_by(things.c.target_id, things.c.kind)
+    whose = (column.target_id, column.kind)
+    counts = sa.select(
+        *whose,
+        sa.func.count(),
+        sa.func.count(column.latency_us),
+        sa.func.min(sa.func.nullif(column.measured_at, "")),
+        sa.func.max(column.measured_at),
+    ).group_by(*whose)
+    known = sa.select(*whose, column.signature).where(column.latency_us.is_not(None)).distinct()
+    thing = known.subquery().c
+    things = sa.select(thing.target_id, thing.kind, sa.func.count())
+    things = things.group_by(thing.target_id, thing.kind)
 
     def work(connection: sa.Connection) -> dict[int, list[_KindStats]]:
         found: dict[int, list[_KindStats]] = {}
-        for number, kind, things, records, good, first, last in connection.execute(query):
-            size = _bytes(connection, number, kind, int(records))
-            row = _KindStats(kind, things, int(records), int(good), first or "", last or "", size)
+        many = {(number, kind): n for number, kind, n in connection.execute(things)}
+        for number, kind, records, good, first, last in connection.execute(counts):
+            size = _bytes(connection, number, kind, records)
+            row = _KindStats(
+                kind, many.get((number, kind), 0), records, good, first or "", last or "", size
+            )
             found.setdefault(number, []).append(row)
         return found
 

@@ -29,8 +29,8 @@ TARGETS = [Target("fake", "fake-1.0", "fp32", threads) for threads in range(1, 1
 
 
 def record(source: random.Random) -> Measurement:
-    """A random record; one in four is a further one of a thing that was measured before."""
-    number = source.randrange(100_000_000) if source.random() < 0.75 else source.randrange(1000)
+    """A random record; one in four is of a thing that was measured before, or will be again."""
+    number = source.randrange(10**9) if source.random() < 0.75 else source.randrange(100_000)
     minute = source.randrange(60 * 24 * 365)
     return Measurement(
         TARGETS[0] if source.random() < 0.9 else source.choice(TARGETS),
