@@ -15,23 +15,23 @@ HEAD = """# A search under a latency budget: what must be measured?
 Made by `python experiments/12_search.py report --write` on 2026-11-21 from `search/space.json`,
 which `python experiments/12_search.py measure` wrote on two cores of a virtual AMD EPYC (family
 25, model 1): the {blocks} blocks of `MOBILENET` ([`block_spaces.py`](block_spaces.py)) at 224×224
-on `{target}`, {cells} distinct cells, each measured once beside what was predicted of it before, by
-the model that an onboarding of ten minutes had left on this machine. The space has {networks:.1e}
-networks.
+on `{target}`, {cells} distinct cells, each measured once beside what was predicted of it before,
+by the model that an onboarding of ten minutes had left on this machine. The space has
+{networks:.1e} networks.
 
 Optuna's NSGA-II (populations of 50, its own database where `--storage` names one) searches
 {candidates:,} of them for the best score under a latency budget, {seeds} seeds for each of
 {budgets} budgets: as fast as {shares} of random networks. The score is the entropy of DeepMAD
 (CVPR 2023), a stand-in for accuracy that costs nothing; how good a one is not asked here.
-Settings were tried on seed 0 alone, which is
-not reported (what came of it: the gate's winner is measured through). What a search gets to know of latencies:
+Settings were tried on seed 0 alone, which is not reported (what came of it: the gate's winner is
+measured through). What a search gets to know of latencies:
 
 - `everything`: every cell of every candidate is measured, once. What the others lose is told
   beside it.
 - `gate`: a candidate that would be the best so far and whose interval holds the budget is
   measured, the cells that the gate chooses, until the interval ends on one side or is as narrow
-  as the candidate is far from the budget (at least {told_percent:.0f} %); in the end the winner is measured
-  through, and the next one where it was over the budget.
+  as the candidate is far from the budget (at least {told_percent:.0f} %); in the end the winner is
+  measured through, and the next one where it was over the budget.
 - `prediction`: nothing is measured.
 - `flops`: a line over FLOP, through {line} random networks measured whole.
 
