@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -97,7 +98,7 @@ def report(space: MeasuredSpace, journal: Path) -> dict[str, Any]:
         "target": space.predicted.target,
         "cells": len(space.measured),
         "blocks": len(space.predicted.blocks),
-        "networks": float(np.prod([len(b) for b in space.predicted.positions.values()])),
+        "networks": math.prod(map(len, space.predicted.positions.values())),
         "all_cells_s": space.cost_s(list(space.measured)),
         "network_s": float(np.mean([network_cost_s(us) for _, us in space.whole])),
         "sums": sums_off(space),

@@ -15,23 +15,23 @@ HEAD = """# A search under a latency budget: what must be measured?
 Made by `python experiments/12_search.py report --write` on 2026-11-21 from `search/space.json`,
 which `python experiments/12_search.py measure` wrote on two cores of a virtual AMD EPYC (family
 25, model 1): the {blocks} blocks of `MOBILENET` ([`block_spaces.py`](block_spaces.py)) at 224×224
-on `{target}`, {cells} distinct cells, each measured once beside what was predicted of it before, by
-the model that an onboarding of ten minutes had left on this machine. The space has {networks:.1e}
-networks.
+on `{target}`, {cells} distinct cells, each measured once beside what was predicted of it before,
+by the model that an onboarding of ten minutes had left on this machine. The space has
+{networks:.1e} networks.
 
 Optuna's NSGA-II (populations of 50, its own database where `--storage` names one) searches
 {candidates:,} of them for the best score under a latency budget, {seeds} seeds for each of
 {budgets} budgets: as fast as {shares} of random networks. The score is the entropy of DeepMAD
 (CVPR 2023), a stand-in for accuracy that costs nothing; how good a one is not asked here.
-Settings (population, two objectives under a constraint, how near is told from the budget) were
-chosen on seed 0, which is not reported. What a search gets to know of latencies:
+Settings were tried on seed 0 alone, which is not reported (what came of it: the gate's winner is
+measured through). What a search gets to know of latencies:
 
 - `everything`: every cell of every candidate is measured, once. What the others lose is told
   beside it.
 - `gate`: a candidate that would be the best so far and whose interval holds the budget is
   measured, the cells that the gate chooses, until the interval ends on one side or is as narrow
-  as the candidate is far from the budget (at least {told:.0%}); in the end the winner is measured
-  through, and the next one where it was over the budget.
+  as the candidate is far from the budget (at least {told_percent:.0f} %); in the end the winner is
+  measured through, and the next one where it was over the budget.
 - `prediction`: nothing is measured.
 - `flops`: a line over FLOP, through {line} random networks measured whole.
 
@@ -53,8 +53,8 @@ still has to measure what is passed over, {network_s:.1f} s a network as a whole
 
 **Are sums right?** {sums[networks]:.0f} random networks of the space measured whole in the same
 run: the sum of their measured cells is {sums[measured]:.1f} % RMSPE off, and its 90 % interval
-holds {sums[measured_held]:.0%} of them; what was predicted before, {sums[predicted]:.1f} % and
-{sums[predicted_held]:.0%}. {check}
+holds {sums[measured_held]:.2f} of them; what was predicted before, {sums[predicted]:.1f} % and
+{sums[predicted_held]:.2f}. {check}
 
 ![Fronts with their intervals; device time and score lost](figures/search.png)
 """
@@ -92,8 +92,8 @@ def page(answers: Mapping[str, Any]) -> str:
         candidates=CANDIDATES,
         seeds=len({o["seed"] for o in answers["outcomes"]}),
         budgets=len(budgets),
-        shares=" and ".join(f"{share:.0%}" for share in answers["shares"]),
-        told=TOLD,
+        shares=" and ".join(f"{share:.0%}".replace("%", " %") for share in answers["shares"]),
+        told_percent=100 * TOLD,
         line=LINE,
         whole_s=CANDIDATES * answers["network_s"],
         check=f"Sums of blocks are {100 * check['mean_share']:.2f} % off the cells of "

@@ -186,6 +186,7 @@ def search(
         if storage and number % 500 == 499:
             print(f"{number + 1} candidates, {way.spent_s:.0f} s measured", file=sys.stderr)
     way.settle([choice for choice, _, _ in found])
+    study.set_user_attr("measured", way.measured)
     return found
 
 
