@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from hybridlat.model.family.dataset import GROUPED, kernel_set, task_base
 from hybridlat.model.family.descriptors import DESCRIPTORS
@@ -18,7 +19,7 @@ def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
     newer, other = replace(OLD, engine="paddle-tensorrt-8.0"), replace(OLD, engine="tensorrt-8.0")
     sharing = Sharing(runtime=0.3)
     version, engine = sharing.between([OLD], [newer, other])[0]
-    assert version - engine == np.float64(0.3)
+    assert version - engine == pytest.approx(0.3)
     assert {one.runtime for one in (OLD, newer)} == {"paddle-tensorrt"}
     assert (replace(OLD, engine="torch-ngc").runtime, other.runtime) == ("torch", "tensorrt")
 
