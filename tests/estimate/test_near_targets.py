@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from hybridlat.api import Predictor
+from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.fallback import measured_networks
 from hybridlat.estimate.near_targets import near_targets, spread_between
-from hybridlat.onnx_io import to_onnx
+from hybridlat.graph.cells import cut
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import Signature, sign
+from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
@@ -40,6 +44,11 @@ def keep_cells(folder: Path, target: str, latency_us: float = CELL_US) -> Estima
     return before
 
 
+def signed(network: Network, target: Target) -> list[Signature]:
+    """The signatures of a network's cells on a target."""
+    return [sign(cell.network) for cell in cut(registry.lower(network, target), network)]
+
+
 @pytest.mark.parametrize(("known", "wanted"), [(VERSIONED, PLAIN), (PLAIN, VERSIONED)])
 def test_cells_of_another_version_answer_and_say_so(
     known: str, wanted: str, tmp_path: Path
@@ -59,9 +68,17 @@ def test_cells_of_another_version_answer_and_say_so(
 
 def test_another_precision_scales_as_the_data_sheet_does(tmp_path: Path) -> None:
     keep_cells(tmp_path, "orin-agx/tensorrt-8.6/fp32")
-    here = asked(tmp_path, VERSIONED)
-    assert all("another precision" in cell.reason for cell in here.cells)
-    assert all(cell.latency_us is not None and cell.latency_us < CELL_US for cell in here.cells)
+    network = residual_block(channels=64)
+    here = Target.parse(VERSIONED)
+    texts = {one.hash: one.text for one in signed(network, here)}
+    with Store(tmp_path / "s.db") as store:
+        (near,) = near_targets(here, store)
+        found = near.cells(texts, device_sheets.load("orin-agx"), 0.9)
+        assert near.cells(texts, None, 0.9) == {}
+    assert found.keys() == texts.keys()
+    for cell in found.values():
+        assert cell.latency_us is not None and 0.1 * CELL_US < cell.latency_us < CELL_US
+        assert "another precision" in cell.reason
 
 
 @pytest.mark.parametrize(
@@ -95,14 +112,9 @@ def test_a_device_without_a_data_sheet_answers_at_the_same_precision(tmp_path: P
 def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path) -> None:
     before = asked(tmp_path, PLAIN)
     assert before.latency_us is not None and before.interval_us is not None
-    from hybridlat.engines import registry
-    from hybridlat.graph.signature import sign
-    from hybridlat.onnx_io import read_network
-
     file = tmp_path / "net.onnx"
-    file.write_bytes(to_onnx(residual_block(channels=64), seed=1).SerializeToString())
+    file.write_bytes(to_onnx(residual_block(channels=64), seed=1))
     whole = sign(read_network(file)).hash
-    assert registry.can_measure(Target.parse(PLAIN))
     told = Measurement(Target.parse(VERSIONED), whole, "network", 3 * before.latency_us, 0.01)
     with Store(tmp_path / "s.db") as store:
         store.add([told])
@@ -120,12 +132,7 @@ def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     assert before.latency_us is not None
     known = Target.parse(VERSIONED)
     with Store(tmp_path / "s.db") as store:
-        from hybridlat.engines import registry
-        from hybridlat.graph.cells import cut
-        from hybridlat.graph.signature import sign
-
-        network = residual_block(channels=128)
-        texts = [sign(cell.network) for cell in cut(registry.lower(network, known), network)]
+        texts = signed(residual_block(channels=128), known)
         store.add_signatures({one.hash: one.text for one in texts})
         pairs = tuple((one.hash, 1) for one in texts)
         store.add_breakdowns([Breakdown(known, "wider", "0" * 32, pairs)])

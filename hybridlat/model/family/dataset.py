@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import classes_and_counts, describe, groups_of
+from hybridlat.model.family.descriptors import (
+    DESCRIPTORS,
+    classes_and_counts,
+    describe,
+    groups_of,
+)
 from hybridlat.model.family.kernels import CLASSES, COPY, HOST, KernelTable
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.device import Device
@@ -130,7 +135,9 @@ def task_base(kernels: KernelSet, task: Task, is_network: bool = True) -> Array:
     """
     base = kernels.base_us.copy()
     if task.engine in STARTS_EACH_GROUP:
-        grouped = kernels.classes == GROUPED
+        # With one channel a group it is a depthwise convolution that reads a concatenation.
+        wide = kernels.descriptors[:, DESCRIPTORS.index("group_width")] > 0
+        grouped = (kernels.classes == GROUPED) & wide
         base[grouped] += GROUP_US * (groups_of(kernels.descriptors[grouped]) - 1)
     if not task.copies:
         base[kernels.classes == COPY] = _NOTHING_US

@@ -93,7 +93,11 @@ def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) ->
     assert len(set(chosen)) == 4
 
     def left(places: Sequence[int] | NDArray[np.intp]) -> float:
-        adapted = adapt(model, THERE, [(candidates[i], 1000.0) for i in places])
+        measured = [
+            (k, float(np.exp(model.equation(k, THERE)[0])))
+            for k in map(candidates.__getitem__, places)
+        ]
+        adapted = adapt(model, THERE, measured)
         return float(sum(adapted.log_latency(kernels)[1] ** 2 for kernels in candidates))
 
     draw = np.random.default_rng(0)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlat.model.family.descriptors import describe
+from hybridlat.model.family.descriptors import describe, groups_of
 from hybridlat.model.family.kernels import CLASSES
+from hybridlat.model.geometry import COLUMN
 from tests.model.family.worlds import GPU, table
 
 DEPTHWISE = CLASSES.index("conv depthwise")
@@ -31,3 +32,27 @@ def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
     dense = np.append(kernels.classes == CLASSES.index("conv kxk"), [False, False])
     np.testing.assert_allclose(fast[deep], slow[deep])
     assert (fast[dense] < slow[dense]).all()
+
+
+def test_a_slow_host_launches_slowly() -> None:
+    kernels = table(np.random.default_rng(3))
+    _, quick = describe(kernels, replace(GPU, launch_us=2.5), "fp32")
+    _, slow = describe(kernels, replace(GPU, launch_us=8.0), "fp32")
+    count = len(kernels.values)
+    np.testing.assert_allclose(slow[:count] - quick[:count], 1.6 * 5.5)
+
+
+def test_more_units_are_no_help_to_a_kernel_of_few_tiles() -> None:
+    """Twice the units at the peak of before: a kernel that leaves them idle becomes slower."""
+    kernels = table(np.random.default_rng(4), 60)
+    _, few = describe(kernels, replace(GPU, units=10), "fp32")
+    _, many = describe(kernels, replace(GPU, units=640), "fp32")
+    assert (many >= few * 0.999).all()
+    assert (many > 1.2 * few).any()
+
+
+def test_groups_are_read_back_from_descriptors() -> None:
+    kernels = table(np.random.default_rng(5), 30)
+    rows, _ = describe(kernels, GPU, "fp32")
+    groups = groups_of(rows.astype(np.float32))[: len(kernels.values)]
+    np.testing.assert_allclose(groups, kernels.values[:, COLUMN["groups"]], rtol=1e-5)

@@ -1,0 +1,40 @@
+"""What tasks share, and what a task makes of a network's kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hybridlat.model.family.dataset import GROUPED, kernel_set, task_base
+from hybridlat.model.family.descriptors import DESCRIPTORS
+from hybridlat.model.family.tasks import Sharing, Task
+from tests.model.family.worlds import GPU, table
+
+OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)
+
+
+def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
+    newer, other = replace(OLD, engine="paddle-tensorrt-8.0"), replace(OLD, engine="tensorrt-8.0")
+    sharing = Sharing(runtime=0.3)
+    version, engine = sharing.between([OLD], [newer, other])[0]
+    assert version - engine == pytest.approx(0.3)
+    assert {one.runtime for one in (OLD, newer)} == {"paddle-tensorrt"}
+    assert (replace(OLD, engine="torch-ngc").runtime, other.runtime) == ("torch", "tensorrt")
+
+
+def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
+    kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
+    rows = kernels.descriptors.copy()
+    rows[:, DESCRIPTORS.index("groups")] = 2.5  # thirty-two groups
+    classes = np.where(kernels.classes < 4, GROUPED, kernels.classes)
+    grouped = replace(kernels, classes=classes, descriptors=rows)
+    old, new = (
+        task_base(grouped, replace(OLD, engine=f"paddle-tensorrt-{v}")) for v in ("2020", "8.0")
+    )
+    widths = kernels.descriptors[:, DESCRIPTORS.index("group_width")]
+    assert not ((old > new) & (widths == 0)).any()
+    more = old > new
+    assert more.any() and (grouped.classes[more] == GROUPED).all()
+    assert (old[~more] == new[~more]).all()
