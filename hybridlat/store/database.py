@@ -124,6 +124,11 @@ def store_errors(url: str) -> Iterator[None]:
             f"the store {shown(url)} cannot be used: {first} (give another one with --store or "
             "HYBRIDLAT_STORE, or restore this one from a copy)"
         ) from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema in its message
+        raise StoreError(
+            f"the store {shown(url)} cannot be used: it is damaged (give another one with --store "
+            "or HYBRIDLAT_STORE, or restore this one from a copy)"
+        ) from error
     except exc.SQLAlchemyError as error:
         raise StoreError(
             f"{shown(url)!r} cannot be used as a store: {str(error).splitlines()[0]}"
