@@ -109,10 +109,12 @@ class BlockSpace:
         latency = composition.latency_us(total)
         if not total > 0:  # nothing, what spares more than it takes, or a cell without a latency
             spread_us = math.sqrt(max(float(uses @ self.posterior.covariance @ uses), 0.0))
-            reach_us = composition.scale * composition.multiplier(1.0) * spread_us
-            return NetworkInterval(latency, (latency - reach_us, latency + reach_us), 0.0, total)
+            shown = composition.shown_ratio
+            reach_us = shown * composition.scale * composition.multiplier(1.0) * spread_us
+            middle = shown * latency
+            return NetworkInterval(middle, (middle - reach_us, middle + reach_us), 0.0, total)
         half = composition.half_width_share(variance_of(uses, self.posterior.covariance), total)
-        return NetworkInterval(latency, (latency / (1 + half), latency * (1 + half)), half, total)
+        return composition.around(latency, half, total)
 
     def cells_of(self, choice: Mapping[str, str]) -> ErrorPosterior:
         """What is believed of the cells of the network with these blocks: what a gate works on."""
@@ -147,7 +149,7 @@ class BlockSpace:
             self.target,
             self.batch,
             self.composition.confidence,
-            self.composition.overhead_us,
+            self.composition.shown_ratio * self.composition.overhead_us,
             tuple(self._row(block) for block in self.blocks),
             self.networks,
             self._check(),

@@ -32,6 +32,7 @@ from tests.slow import slow
 
 TARGET = Target.parse("made/onnxruntime-1.31/fp32/1t")
 START_S = 180.0
+ANSWER = ("latency_us", "low_us", "high_us")
 MLFLOW = {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # uvicorn's
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -131,13 +132,12 @@ def test_a_team_trains_judges_and_serves(
     for row in rows:
         assert row["reason"] == ""
         assert 0 < row["low_us"] < row["latency_us"] < row["high_us"]
-    assert served(address, files, tmp_path) == pytest.approx(
-        [[row["latency_us"], row["low_us"], row["high_us"]] for row in rows], rel=1e-9
-    )
+    answered = [row[name] for row in rows for name in ANSWER]
+    assert served(address, files, tmp_path) == pytest.approx(answered, rel=1e-9)
 
 
-def served(model: str, files: list[bytes], folder: Path) -> list[list[float]]:
-    """Latency, low and high of each file, as ``mlflow models serve`` answers."""
+def served(model: str, files: list[bytes], folder: Path) -> list[float]:
+    """Latency, low and high of one file after the other, as ``mlflow models serve`` answers."""
     words = ("models", "serve", "--model-uri", model, "--env-manager", "local")
     body = json.dumps({"inputs": [base64.b64encode(file).decode() for file in files]})
     with serving(folder / "serve.log", "ping", *words) as address:
@@ -146,4 +146,4 @@ def served(model: str, files: list[bytes], folder: Path) -> list[list[float]]:
         )
         with urllib.request.urlopen(request, timeout=120) as answer:
             rows = json.load(answer)["predictions"]
-    return [[row["latency_us"], row["low_us"], row["high_us"]] for row in rows]
+    return [row[name] for row in rows for name in ANSWER]
