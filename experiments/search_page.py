@@ -19,7 +19,8 @@ on `{target}`, {cells} distinct cells, each measured once beside what was predic
 by the model that an onboarding of ten minutes had left on this machine. The space has
 {networks:.1e} networks.
 
-Optuna's NSGA-II (populations of 50, its own database where `--storage` names one) searches
+Optuna's NSGA-II (populations of 50; in memory here, since a database in SQLite takes a tenth of a
+second of CPU a candidate: `search --storage` has one and goes on where it stopped) searches
 {candidates:,} of them for the best score under a latency budget, {seeds} seeds for each of
 {budgets} budgets: as fast as {shares} of random networks. The score is the entropy of DeepMAD
 (CVPR 2023), a stand-in for accuracy that costs nothing; how good a one is not asked here.
