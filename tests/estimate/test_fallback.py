@@ -11,10 +11,11 @@ from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.fallback import Fallback, fallback_for
 from hybridlat.estimate.family_prior import FamilyPrior, MeasuredNetwork
+from hybridlat.estimate.partition import Partitioner
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped
-from hybridlat.onnx_io import to_onnx
+from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.resources import shipped as shipped_path
@@ -147,7 +148,9 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
     slow = Measurement(
         Target.parse(target), heaviest.signature, "cell", 2 * heaviest.latency_us, 0.01
     )
+    texts = Partitioner(Target.parse(target), None).partition(load(NETS / "resnet18.onnx")).texts
     with Store(store) as opened:
+        opened.add_signatures({slow.signature: texts[slow.signature]})  # as measuring does
         opened.add([slow])
     after = predicted(store, target)
     assert after.latency_us is not None and after.interval_us is not None
