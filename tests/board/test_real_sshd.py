@@ -94,7 +94,8 @@ def test_a_board_without_sftp_is_measured(
     code = cli.run(["measure", nets[0], "--network", "--target", TARGET, "--host", "left"])
     said = capsys.readouterr()
     assert code == 0, said.err
-    assert "left: measuring with trtexec" in said.err and "net0.onnx" in said.out
+    assert "left: measuring with trtexec" in said.err
+    assert "net0.onnx" in said.out.replace("\n", "")  # a long path is broken where the line ends
 
 
 def test_one_of_two_boards_is_killed_and_the_other_measures_all(
