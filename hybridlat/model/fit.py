@@ -24,6 +24,7 @@ from hybridlat.model.fit_gaussian_process import (
 from hybridlat.model.fit_trees import (
     MANY_ROWS,
     best_shares,
+    check_installed,
     fit_boosted,
     fit_error_scale,
     fit_forest,
@@ -63,8 +64,9 @@ def fit_model(
     networks, and the relative error of sums is to be small; else that of single cells.
     ``noise_shares`` are the relative standard errors of the latencies: rows measured once weigh
     less than rows measured often, as far as noise is more than what the model itself gets wrong.
-    Raises InputError when fewer than 20 usable rows are given.
+    Raises InputError when fewer than 20 usable rows are given, MissingExtra without scikit-learn.
     """
+    check_installed()
     truth = np.asarray(latencies_us, float)
     sound = np.flatnonzero(np.isfinite(truth) & (truth > 0)).tolist()
     usable = [i for i in sound if not problem_of(texts[i])]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from typing import Any
 
 import numpy as np
 
+from hybridlat.errors import MissingExtra
 from hybridlat.model.gaussian_process import Array, Floats
 
 MANY_ROWS = 5000
 """From here on trees alone may be better, and forests have use for more leaves."""
+
+
+def check_installed() -> None:
+    """MissingExtra where the packages that fit a model are not there: asked before long work."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise MissingExtra("scikit-learn", "train", "training a model")
 
 
 def fit_boosted(rows: Floats, values: Array, weights: Array, seed: int) -> Any:

@@ -21,6 +21,7 @@ from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.doubt import KernelSpace
+from hybridlat.model.fit_trees import check_installed
 from hybridlat.model.geometry import problem_of
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, Progress, silent
@@ -131,10 +132,12 @@ def measure_lessons(
 ) -> Learned:
     """The first half of :func:`onboard_target`: measure, and leave time to train.
 
-    ``backend`` says what the target is and how it lowers, ``measurer`` measures.
+    ``backend`` says what the target is and how it lowers, ``measurer`` measures. Raises MissingExtra
+    where nothing could be trained of what would be measured.
     """
     if not budget_s > 0:
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
+    check_installed()
     began = time.monotonic()
     with Store(store) as opened:
         work = _Work(backend, measurer, opened, settings or ONBOARDING, progress, on_message, seed)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.errors import InputError, MeasurementError
+from hybridlat.errors import InputError, MeasurementError, MissingExtra
 from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import is_wanted
+from hybridlat.model.fit import fit_model
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Measurement, Visit
@@ -129,6 +131,18 @@ def test_what_was_disturbed_is_looked_at_again() -> None:
     assert is_wanted(onboarding.ONBOARDING, 1, [disturbed])
     assert is_wanted(onboarding.ONBOARDING, 2, [calm, Visit((250.0, 251.0), process=1)])
     assert not is_wanted(onboarding.ONBOARDING, 2, [calm, Visit((103.0, 104.0), process=1)])
+
+
+def test_what_cannot_be_trained_on_is_not_measured_first(
+    nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridlat.model.fit_trees.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"pip install \"hybridlat\[train\]\""):
+        run(FakeBackend(), nets, tmp_path, 4)
+    with Store(str(tmp_path / "s.db")) as store:
+        assert not list(store.measurements())
+    with pytest.raises(MissingExtra, match="scikit-learn"):
+        fit_model([], [], [], FitConfig(DEVICE))
 
 
 def test_a_budget_of_nothing_is_refused(nets: Path, tmp_path: Path) -> None:
