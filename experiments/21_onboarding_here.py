@@ -3,13 +3,16 @@
     python experiments/21_onboarding_here.py prepare --to DIR     # minutes of fitting, no measuring
     python experiments/21_onboarding_here.py onboard --to DIR [--budget 600]
     python experiments/21_onboarding_here.py judge   --to DIR [--gated 20]
+    python experiments/21_onboarding_here.py record  --to DIR     # then again: a second turn
 
 ``prepare`` splits the networks of ``data/nets`` as experiment 17 does, and trains the model that is
 transferred from once more on its pack, without the cells and kernels of the networks that judge: a
 user's network was in no pack either. ``onboard`` is the product, on the other half. ``judge`` times
 each network that judges whole, in a loop of its own with a median (twice, the second time in
 another order), between them asks for the estimate with nothing measured, and last for the one that
-the gate makes at 5 %. Everything lies in DIR: store, models, figures.
+the gate makes at 5 %. ``record`` measures them whole as the product does, the machine's drift
+divided out, in a copy of the store as the onboarding left it: what ``evaluate`` would hold an
+estimate against. Everything lies in DIR: store, models, figures.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
 TIMED_S = 0.8
 LEAST_RUNS = 7
 TOLERANCE = 0.05
+LOOPS = ("first_us", "second_us")
+RECORDS = ("record_1_us", "record_2_us")
 
 
 def judges() -> list[str]:
@@ -77,6 +82,31 @@ def onboard(folder: Path, budget_s: float) -> None:
     command = [sys.executable, "-m", "hybridlat", "onboard", "--budget", f"{budget_s:g}s", "--nets",
                str(folder / "nets"), "--no-track", "--store", store_of(folder)]  # fmt: skip
     subprocess.run(command, check=False, cwd=ROOT)
+    shutil.copy(folder / "store.db", folder / "onboarded.db")
+
+
+def record(folder: Path) -> None:
+    """One more turn of measuring the networks that judge, by the product, beside its store."""
+    rows = json.loads((folder / "judged.json").read_text())
+    turn = 1
+    while (folder / f"again{turn}.json").exists():
+        turn += 1
+    shutil.copy(folder / "onboarded.db", folder / f"again{turn}.db")
+    command = [sys.executable, "-m", "hybridlat", "measure", "--network", "--remeasure", "--json",
+               "--store", f"sqlite:///{folder / f'again{turn}.db'}",
+               *(str(NETS / f"{name}.onnx") for name in rows)]  # fmt: skip
+    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    (folder / f"again{turn}.json").write_bytes(done.stdout)
+
+
+def with_records(folder: Path) -> dict[str, dict[str, float | None]]:
+    """The rows of ``judge``, each with what the turns of ``record`` measured."""
+    rows: dict[str, dict[str, float | None]] = json.loads((folder / "judged.json").read_text())
+    for path in sorted(folder.glob("again*.json")):
+        for report in json.loads(path.read_text()):
+            row = rows[Path(report["network"]).stem]
+            row[f"record_{path.stem[5:]}_us"] = report["latency_us"]
+    return rows
 
 
 def store_of(folder: Path) -> str:
@@ -150,49 +180,62 @@ def save(folder: Path, rows: dict[str, dict[str, float | None]]) -> None:
 
 
 def show(rows: dict[str, dict[str, float | None]]) -> None:
-    """The table, and the figures under it."""
-    print("| network | measured, ms | again | unseen | gated@5% | measured share |")
-    print("|---|---|---|---|---|---|")
-    unseen, gated, again = [], [], []
+    """The table, and the figures under it, against the loops and against records."""
+    print(
+        "| network | loops, ms | again | records, ms | again | unseen | gated@5% | measured share |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for name, row in sorted(rows.items()):
-        truth = truth_us(row)
-        again.append((row["second_us"] or 0) / (row["first_us"] or 1) - 1)
-        cells = [name, f"{truth / 1e3:.2f}", f"{100 * again[-1]:+.1f} %"]
-        for key, errors in (("unseen_us", unseen), ("gated_us", gated)):
-            said = row.get(key)
-            if said is None:
-                cells.append("")
-                continue
-            errors.append(said / truth - 1)
-            cells.append(f"{100 * errors[-1]:+.1f} %")
+        cells = [name]
+        for truth in (LOOPS, RECORDS):
+            us = truth_us(row, truth)
+            first, second = (row.get(key) for key in truth)
+            cells.append("" if us is None else f"{us / 1e3:.2f}")
+            cells.append(f"{100 * (second / first - 1):+.1f} %" if first and second else "")
+        for key in ("unseen_us", "gated_us"):
+            us, said = truth_us(row, LOOPS), row.get(key)
+            cells.append(f"{100 * (said / us - 1):+.1f} %" if said and us else "")
         share = row.get("gated_share")
         cells.append("" if share is None else f"{100 * share:.0f} %")
         print("| " + " | ".join(cells) + " |")
-    inside = [
-        (r["unseen_low_us"] or 0) <= truth_us(r) <= (r["unseen_high_us"] or 0)
-        for r in rows.values()
-    ]
-    for what, errors in (("unseen", unseen), ("gated@5%", gated), ("second loop", again)):
-        e = np.array(errors)
-        if len(e):
-            print(
-                f"{what}: {len(e)} networks, RMSPE {100 * np.sqrt(np.mean(e**2)):.1f} %, "
-                f"bias {100 * e.mean():+.1f} %, "
-                f"within 5 %: {100 * np.mean(np.abs(e) <= 0.05):.0f} %, "
-                f"within 10 %: {100 * np.mean(np.abs(e) <= 0.1):.0f} %"
-            )
-    print(f"interval of unseen holds {100 * np.mean(inside):.0f} %")
+    for what, truth in (("loops", LOOPS), ("records", RECORDS)):
+        for key, against in (("unseen_us", truth), ("gated_us", truth), (truth[1], truth[:1])):
+            errors = [
+                said / us - 1
+                for row in rows.values()
+                if (said := row.get(key)) and (us := truth_us(row, against))
+            ]
+            if errors:
+                tell(f"{key} against {' and '.join(against)}", np.array(errors))
+        held = [
+            (row["unseen_low_us"] or 0) <= us <= (row["unseen_high_us"] or 0)
+            for row in rows.values()
+            if (us := truth_us(row, truth))
+        ]
+        if held:
+            print(f"interval of unseen holds {100 * np.mean(held):.0f} % of {what}")
 
 
-def truth_us(row: dict[str, float | None]) -> float:
-    """The mean of both loops."""
-    return ((row["first_us"] or 0.0) + (row["second_us"] or 0.0)) / 2
+def tell(what: str, errors: np.ndarray) -> None:
+    """One line on relative errors."""
+    print(
+        f"{what}: {len(errors)} networks, RMSPE {100 * np.sqrt(np.mean(errors**2)):.1f} %, "
+        f"bias {100 * errors.mean():+.1f} %, "
+        f"within 5 %: {100 * np.mean(np.abs(errors) <= 0.05):.0f} %, "
+        f"within 10 %: {100 * np.mean(np.abs(errors) <= 0.1):.0f} %"
+    )
+
+
+def truth_us(row: dict[str, float | None], keys: tuple[str, ...]) -> float | None:
+    """The mean of what was timed; None where nothing was."""
+    timed = [us for key in keys if (us := row.get(key))]
+    return statistics.fmean(timed) if timed else None
 
 
 def main() -> None:
     """One of the steps."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("step", choices=("prepare", "onboard", "judge", "show"))
+    parser.add_argument("step", choices=("prepare", "onboard", "judge", "record", "show"))
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=600.0)
     parser.add_argument("--count", type=int, default=30, help="networks that judge")
@@ -207,7 +250,9 @@ def main() -> None:
     elif given.step == "judge":
         judge(folder, given.count, given.gated)
     else:
-        show(json.loads((folder / "judged.json").read_text()))
+        if given.step == "record":
+            record(folder)
+        show(with_records(folder))
 
 
 if __name__ == "__main__":

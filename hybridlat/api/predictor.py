@@ -48,8 +48,11 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.schema.measurement import Measurement
 
-# Somebody waits for the answer: one visit in each of two processes.
-ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
+# Somebody waits for the answer: one visit in each of two processes. A whole network is an answer by
+# itself; where the machine is unsteady it is looked at for as long as it takes to trust it.
+ON_DEMAND = MeasurementConfig(
+    rounds=1, processes=2, max_processes=2, network_max_processes=5, differential_rounds=1
+)
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ _PRIOR_NETWORKS = 4
 _PRIOR_SCALE_SPREAD = 0.1
 _PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
 _HUBER = 1.5
+_Real = TypeVar("_Real", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,15 @@ class Composition:
 
     def spread_share(self, cells_variance: float, sum_of_cells_us: float) -> tuple[float, float]:
         """Standard error of ln(latency), and the cells' part of its square."""
+        cells, total = self._squares(cells_variance, sum_of_cells_us)
+        return math.sqrt(total), (cells / total if total > 0 else 0.0)
+
+    def _squares(self, cells_variance: _Real, sum_of_cells_us: float) -> tuple[_Real, _Real]:
+        """The cells' part of the variance of ln(latency), and the whole of it."""
         composed = self.latency_us(sum_of_cells_us)
         lever = self.scale * sum_of_cells_us / composed if composed > 0 else 1.0
         cells = cells_variance * lever**2
-        total = cells + self.residual_share**2
-        return math.sqrt(total), (cells / total if total > 0 else 0.0)
+        return cells, cells + self.residual_share**2
 
     def multiplier(self, cells_part: float) -> float:
         """How many standard errors the interval reaches, where the cells are that part of σ²."""
@@ -129,35 +135,29 @@ class Composition:
 
     def half_width_share(self, cells_variance: float, sum_of_cells_us: float) -> float:
         """Relative half-width of the interval, upper side (the larger one)."""
-        spread, part = self.spread_share(cells_variance, sum_of_cells_us)
-        return self._reaching(self.multiplier(part) * spread)
+        return float(self.half_width_shares(np.array([cells_variance]), sum_of_cells_us)[0])
 
     def half_width_shares(
         self, cells_variances: NDArray[np.float64], sum_of_cells_us: float
     ) -> NDArray[np.float64]:
         """The same for many variances of one sum."""
-        composed = self.latency_us(sum_of_cells_us)
-        lever = self.scale * sum_of_cells_us / composed if composed > 0 else 1.0
-        cells = cells_variances * lever**2
-        total = cells + self.residual_share**2
+        cells, total = self._squares(cells_variances, sum_of_cells_us)
         parts = np.divide(cells, total, out=np.zeros_like(total), where=total > 0)
         if self.quantiles:
             points, values = zip(*self.quantiles, strict=True)
             reaches = np.interp(parts, points, values)
         else:
             reaches = np.full_like(parts, normal_quantile(self.confidence))
-        wandering = normal_quantile(self.confidence) * self.wander_share
-        logs = np.hypot(reaches * np.sqrt(total), wandering)
-        return np.asarray(np.expm1(np.minimum(logs, 50.0)), np.float64)
+        return self._reaching(reaches * np.sqrt(total))
 
     def measured_half_width_share(self, noise: float) -> float:
         """Relative half-width of a network that was measured whole, with that relative noise."""
-        return self._reaching(normal_quantile(self.confidence) * noise)
+        return float(self._reaching(np.array(normal_quantile(self.confidence) * noise)))
 
-    def _reaching(self, logs: float) -> float:
-        """Relative half-width of an interval that reaches so far, and what the machine wanders."""
+    def _reaching(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Relative half-widths of intervals that reach so far, and what the machine wanders."""
         wandering = normal_quantile(self.confidence) * self.wander_share
-        return math.expm1(min(math.hypot(logs, wandering), 50.0))
+        return np.asarray(np.expm1(np.minimum(np.hypot(logs, wandering), 50.0)), np.float64)
 
     def total(self, latency_us: float, noise: float) -> tuple[float, float] | None:
         """(µs, relative noise) of the sum of cells, as a measured whole network tells it.

@@ -104,11 +104,12 @@ class _Run:
 
     def visit(self) -> None:
         """Make the visits, by one process after the other."""
-        for process in range(self._settings.max_processes):
+        for process in range(self._settings.most_processes("network")):
             wanted = [
                 job
                 for key, job in self.jobs.items()
-                if key not in self.failures and is_wanted(self._settings, process, self._found(key))
+                if key not in self.failures
+                and is_wanted(self._settings, process, self._found(key), job.kind)
             ]
             if not wanted or self._is_late():
                 break

@@ -132,8 +132,8 @@ def measure_lessons(
 ) -> Learned:
     """The first half of :func:`onboard_target`: measure, and leave time to train.
 
-    ``backend`` says what the target is and how it lowers, ``measurer`` measures. Raises MissingExtra
-    where nothing could be trained of what would be measured.
+    ``backend`` says what the target is and how it lowers, ``measurer`` measures. Raises
+    MissingExtra where nothing could be trained on what would be measured.
     """
     if not budget_s > 0:
         raise InputError(f"a budget of {budget_s} s measures nothing: give for example 10m")
