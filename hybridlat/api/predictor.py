@@ -28,6 +28,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
+from hybridlat.estimate import known_files
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
@@ -190,12 +191,13 @@ class Predictor:
         """
         started = time.perf_counter()
         sizes = several_batches(batch)
+        recall = partial(known_files.recall, self.store)
         if sizes is None:
-            opened = open_source(source, input, one_batch(batch), shapes, name)
+            opened = open_source(source, input, one_batch(batch), shapes, name, recall)
             return self._estimate_of(opened, started, describe)
         estimates = []
         for size in sizes:
-            opened = open_source(source, input, size, shapes, name)
+            opened = open_source(source, input, size, shapes, name, recall)
             estimates.append(self._estimate_of(opened, started, describe))
             started = time.perf_counter()
         return estimates
