@@ -68,6 +68,10 @@ class MeasurementConfig:
     differential_rounds: int = 3
 
 
+ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
+"""Somebody waits for the answer: one visit in each of two processes."""
+
+
 def replicas_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 

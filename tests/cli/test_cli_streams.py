@@ -157,7 +157,7 @@ def test_a_known_network_is_answered_without_what_makes_answers(tmp_path: Path) 
     with Predictor(target, store=store, measure="never") as predictor:
         cells = predictor.predict(net).cells
         predictor.store.add(
-            Measurement(predictor.target, cell.signature, "cell", 100.0, 0.01)
+            Measurement(predictor.target, cell.signature, "cell", cell.latency_us, 0.01)
             for cell in cells
         )
     loaded_by(code)  # the constants of the machine follow from its records, once
