@@ -18,9 +18,10 @@ from hybridlat.measuring import network_partitions
 from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
 from hybridlat.model.family import served
+from hybridlat.onnx_io import facts
 from hybridlat.report import compare
 from hybridlat.schema import block_table, checkup, estimate, measurement
-from hybridlat.store import packs, tables
+from hybridlat.store import codec, packs, tables
 from tests.report.estimates import untrusted
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,8 +30,9 @@ FORMATS = {
     "signature": signature.SIGNATURE_FORMAT,
     "measurement record": measurement.RECORD_FORMAT,
     "pack": packs.PACK_FORMAT,
-    "store": tables.SCHEMA,
+    "store": codec.SCHEMA,
     "partition": partition.PARTITION_FORMAT,
+    "file": facts.FACTS_FORMAT,
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "family model": served.FORMAT,

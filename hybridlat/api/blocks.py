@@ -129,8 +129,8 @@ def _believed(right: Predictor, found: _Found) -> BlockSpace:
 
 def _measure(right: Predictor, networks: Sequence[_Seen], wanted: Sequence[str]) -> None:
     """Measure cells, each inside the first network that holds it, and keep the records."""
-    from hybridlat.api.predictor import ON_DEMAND
     from hybridlat.measuring.measurer import MeasureRequest
+    from hybridlat.measuring.schedule import ON_DEMAND
 
     left = dict.fromkeys(wanted)
     requests = []

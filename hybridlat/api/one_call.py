@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from hybridlat.api.predictor import MeasureMode, Predictor
 from hybridlat.errors import InputError
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Progress
@@ -16,6 +15,7 @@ from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.api.sources import Source
+    from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
 

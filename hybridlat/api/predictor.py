@@ -28,11 +28,10 @@ from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
+from hybridlat.estimate import known_files
 from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.measuring.report import MeasureReport, What
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Continued, OnProgress, Progress
@@ -44,15 +43,12 @@ if TYPE_CHECKING:
     from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.graph.network import Network
     from hybridlat.measuring.measurer import MeasureRequest
+    from hybridlat.measuring.report import MeasureReport, What
+    from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.schema.measurement import Measurement
 
-# Somebody waits for the answer: one visit in each of two processes. A whole network is an answer by
-# itself; where the machine is unsteady it is looked at for as long as it takes to trust it.
-ON_DEMAND = MeasurementConfig(
-    rounds=1, processes=2, max_processes=2, network_max_processes=5, differential_rounds=1
-)
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
@@ -193,12 +189,13 @@ class Predictor:
         """
         started = time.perf_counter()
         sizes = several_batches(batch)
+        recall = partial(known_files.recall, self.store)
         if sizes is None:
-            opened = open_source(source, input, one_batch(batch), shapes, name)
+            opened = open_source(source, input, one_batch(batch), shapes, name, recall)
             return self._estimate_of(opened, started, describe)
         estimates = []
         for size in sizes:
-            opened = open_source(source, input, size, shapes, name)
+            opened = open_source(source, input, size, shapes, name, recall)
             estimates.append(self._estimate_of(opened, started, describe))
             started = time.perf_counter()
         return estimates
@@ -357,6 +354,7 @@ class Predictor:
         """
         from hybridlat.measuring.measurer import MeasureRequest
         from hybridlat.measuring.report import report_of, sum_of_cells_us
+        from hybridlat.measuring.schedule import MeasurementConfig
 
         if self.backend is None:
             raise BackendUnavailable(self._why_not)
@@ -432,6 +430,7 @@ class Predictor:
     ) -> None:  # fmt: skip
         """Measure these cells, and the network if ``whole``, and keep the records."""
         from hybridlat.measuring.measurer import MeasureRequest
+        from hybridlat.measuring.schedule import ON_DEMAND
 
         network = file.network(batch, shapes)
         request = MeasureRequest(file.label, network, self._cells(partition, hashes), whole)

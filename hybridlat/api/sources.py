@@ -14,7 +14,7 @@ from hybridlat.onnx_io import torch_export
 if TYPE_CHECKING:
     import torch
 
-    from hybridlat.onnx_io import ModelSource, OnnxFile, Shapes
+    from hybridlat.onnx_io import ModelSource, OnnxFile, Recall, Shapes
     from hybridlat.onnx_io.torch_export import Example
 
 Source: TypeAlias = "ModelSource | torch.nn.Module"
@@ -40,8 +40,11 @@ def open_source(
     batch: int | None = None,
     shapes: Shapes | None = None,
     name: str | None = None,
+    recall: Recall | None = None,
 ) -> Opened:
     """The network of any kind of source; a module is exported for its ``example`` input.
+
+    A file that ``recall`` knows is not parsed yet.
 
     Raises InputError where an example is missing or has no business here, and what
     ``onnx_io.load`` and ``torch_export.export`` raise.
@@ -57,7 +60,7 @@ def open_source(
                 "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs "
                 'are given with batch=8 or shapes={"input": (1, 3, 224, 224)}'
             )
-        return Opened(onnx_io.load(source, name), batch, shapes)
+        return Opened(onnx_io.load(source, name, recall), batch, shapes)
     called = type(source).__name__
     if shapes:
         raise InputError(

@@ -20,6 +20,14 @@ _FATAL = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719])
 _ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76}
 
 
+def find_driver() -> Any:
+    """The driver library, not yet initialised; NoDevice where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise NoDevice("there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded)")
+
+
 def load_driver() -> Any:
     """The loaded and initialised driver library; NoDevice where there is none.
 
@@ -27,10 +35,7 @@ def load_driver() -> Any:
     memory so (CUDA 11.7 and later; older drivers do not look at the variable).
     """
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise NoDevice("there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded)")
+    library = find_driver()
     status = library.cuInit(0)
     if status:
         raise NoDevice("the NVIDIA driver does not start (cuInit returned %d)" % status)

@@ -87,7 +87,7 @@ ENGINES = Plugins(
 
 def entry(engine: str) -> EngineEntry | None:
     """The engine of that name; None for one that nobody offers."""
-    return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES.names() else None
+    return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES else None
 
 
 def at_precision(target: Target, precision: str) -> Target:
@@ -118,6 +118,12 @@ def lowerings() -> tuple[str, ...]:
 def backends() -> tuple[str, ...]:
     """Engines that can be started where they are installed, sorted."""
     return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.backend)
+
+
+def has_backend(engine: str) -> bool:
+    """Whether an engine of that name can be started where it is installed."""
+    found = entry(engine)
+    return found is not None and found.backend is not None
 
 
 def can_measure(target: Target) -> bool:

@@ -37,7 +37,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     if wanted is not None and threads is not None and wanted.threads not in (None, threads):
         raise TargetError(f"--threads {threads} does not go with the target {wanted}")
     name = wanted.engine if wanted else "onnxruntime"
-    if wanted is not None and name not in registry.backends():
+    if wanted is not None and not registry.has_backend(name):
         why = f"{wanted} cannot be measured here: there is no backend {name!r}"
         _log.info("%s", why)
         return ResolvedEngine(wanted, why_not=why)

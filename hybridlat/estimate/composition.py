@@ -49,6 +49,13 @@ class NetworkInterval:
     half_width_share: float
     sum_of_cells_us: float
 
+    def covering(self, other: NetworkInterval) -> NetworkInterval:
+        """The same latency with an interval that holds the other one's too."""
+        low_us = min(self.interval_us[0], other.interval_us[0])
+        high_us = max(self.interval_us[1], other.interval_us[1])
+        half = max(high_us / self.latency_us, self.latency_us / low_us) - 1
+        return replace(self, interval_us=(low_us, high_us), half_width_share=half)
+
 
 @dataclass(frozen=True)
 class Composition:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
 from hybridlat.estimate.model_folders import model_folders
-from hybridlat.model.cell_model import read_device
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -24,6 +23,8 @@ def known_device(target: Target, store: Store) -> Device | None:
         return device_sheets.load(target.device)
     except TargetError:
         for folder in model_folders(target):
+            from hybridlat.model.cell_model import read_device
+
             device = read_device(folder)
             if device is not None:
                 return device

@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 MeasureNow = Callable[["OnnxFile", "Partition", Sequence[str], bool], None]
 """Measures these cells of a network, and whether the network as a whole as well."""
 MOST_NETWORK_RUNS = 3
+"""Of one answer; of all together where the network and its cells contradict each other."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,12 @@ class _State:
     def exact(self) -> WholeLatency | None:
         """The network's own latency, where it is known."""
         return self.whole if self.whole is not None and self.whole.is_exact else None
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the network and its cells, both measured, cannot both be right."""
+        found = self.disagreement
+        return self.exact is not None and found is not None and found.is_measured
 
     def take_whole(self, whole: WholeLatency | None) -> None:
         """The network as it was measured: evidence on the sum of its cells, if it may be."""
@@ -154,7 +161,8 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
         now = composition.measured_half_width_share(exact.noise_share)
         again = composition.measured_half_width_share(exact.noise_share / math.sqrt(2))
         worth = now > request.tolerance and again < now / 1.05
-        return gate.Step((), bool(runs_left and worth))
+        unsettled = state.contradicted and exact.times < MOST_NETWORK_RUNS
+        return gate.Step((), bool(runs_left and (worth or unsettled)))
     network = None
     if runs_left and not state.network_runs:
         cost_s = priors.network_cost_s(composition.latency_us(state.posterior.sum_us))
@@ -178,7 +186,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     rows = _rows(request, state)
     supported = all(row.source != "unsupported" for row in rows)
     something = posterior.sum_us > 0
-    tight = interval.half_width_share <= request.tolerance
+    tight = interval.half_width_share <= request.tolerance and not state.contradicted
     within = tight and (exact is not None or (supported and not posterior.required))
     wanted: tuple[str, ...] = ()
     if not within and exact is None and request.measure is None:
@@ -207,6 +215,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         reason="" if exact is None else f"measured whole {exact.basis}",
         network_measured_now=state.network_runs > 0,
         pace_share=state.composition.measured_half_width_share(0.0),
+        contradicted=state.contradicted,
     )
 
 
@@ -259,12 +268,18 @@ def _warnings(
 
 
 def _interval(state: _State) -> NetworkInterval:
-    """The network's own latency where it is known, else that which its cells make."""
-    exact = state.exact
+    """The network's own latency where it is known, else that which its cells make.
+
+    Where the two contradict each other nobody knows which is right: the interval holds both.
+    """
+    exact, composition = state.exact, state.composition
     if exact is None:
-        return state.composition.interval(state.posterior)
-    half = state.composition.measured_half_width_share(exact.noise_share)
-    return state.composition.around(exact.latency_us, half, state.posterior.sum_us)
+        return composition.interval(state.posterior)
+    half = composition.measured_half_width_share(exact.noise_share)
+    own = composition.around(exact.latency_us, half, state.posterior.sum_us)
+    if state.contradicted:
+        return own.covering(composition.interval(state.posterior))
+    return own
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
+from hybridlat.estimate import known_files
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_listed
@@ -150,7 +151,7 @@ class Partitioner:
         key = self._key(file, batch, shapes)
         partition = self._remembered.get(key)
         if partition is None:
-            partition = self._recall(key) or self._ask(file, batch, shapes, key, needs_whole)
+            partition = self._recall(key, file) or self._ask(file, batch, shapes, key, needs_whole)
             self._remember(key, partition)
         else:
             self._remembered.move_to_end(key)
@@ -185,7 +186,7 @@ class Partitioner:
     def _cache_key(self, key: str) -> str:
         return f"{_scope(self._identity(self._target), self._target)}/{key}"
 
-    def _recall(self, key: str) -> Partition | None:
+    def _recall(self, key: str, file: OnnxFile) -> Partition | None:
         if self._store is None:
             return None
         try:
@@ -193,7 +194,10 @@ class Partitioner:
         except StoreError as error:
             _log.warning("a cached partition is not used: %s", error)
             return None  # a cache that cannot be read is no reason not to answer
-        return Partition.from_text(text) if text is not None else None
+        partition = Partition.from_text(text) if text is not None else None
+        if partition is not None:
+            known_files.keep(self._store, file)
+        return partition
 
     def _ask(
         self,
@@ -210,6 +214,8 @@ class Partitioner:
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if not lowered.is_quick:  # else it is made again as quickly as it is found again
             self._keep(key, partition)
+            if self._store is not None:
+                known_files.keep(self._store, file)
         return partition
 
     def _keep(self, key: str, partition: Partition) -> None:

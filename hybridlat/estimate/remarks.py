@@ -76,7 +76,7 @@ def about_disagreement(found: Disagreement | None, request: Request, target: Tar
     advice = f": {again}" if registry.can_measure(target) else ""
     return [
         f"the whole network took {size} than its cells, so one of the two was disturbed{advice}; "
-        "the rows are of the cells, and their shares of the cells' sum"
+        "the interval holds both, the rows are of the cells, and their shares of the cells' sum"
     ]
 
 

@@ -232,7 +232,9 @@ class TargetData:
             networks = undisturbed(self.summed_networks(), overhead_us, lent)
             return machine.machine_composition(networks, overhead_us, lent).to_json()
 
-        return Composition.from_json(self._of_this_revision("composition", fitted))
+        found = Composition.from_json(self._of_this_revision("composition", fitted))
+        trained = self._trained_composition
+        return found if trained is None else replace(found, correlation=trained.correlation)
 
     def _of_this_revision(
         self, what: str, work_out: Callable[[], Mapping[str, object]]
@@ -280,12 +282,21 @@ class TargetData:
         return model_folders(self.target) if self._models is None else self._models
 
     @cached_property
-    def _own_composition(self) -> Composition | None:
+    def _trained_composition(self) -> Composition | None:
         return _first(read_composition, self._folders, self.warnings)
 
     @property
+    def _own_composition(self) -> Composition | None:
+        """The trained one, unless training had too few networks: those of the store tell more.
+
+        They hold all that are measured afterwards.
+        """
+        found = self._trained_composition
+        return None if found is None or found.networks < machine.CALIBRATING else found
+
+    @property
     def has_composition(self) -> bool:
-        """Whether constants and width were fitted to whole networks of this very target."""
+        """Whether training fitted constants and width to enough networks of this very target."""
         return self._own_composition is not None
 
     @cached_property

@@ -31,7 +31,7 @@ _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
 
 @dataclass(frozen=True, slots=True)
 class WholeLatency:
-    """A network as it was measured whole.
+    """A network as it was measured whole, so many ``times``.
 
     ``noise_share`` is the relative standard error of ``latency_us``. ``is_exact``: it answers for
     the network; otherwise it is only evidence. ``basis`` says in a few words what it rests on.
@@ -41,6 +41,7 @@ class WholeLatency:
     noise_share: float
     is_exact: bool
     basis: str
+    times: int = 1
 
 
 def whole_latency(
@@ -59,7 +60,8 @@ def whole_latency(
         if found is not None and found.latency_us is not None:
             times = "once" if found.records == 1 else f"{found.records} times"
             noise = max(found.spread_share, LEAST_NOISE_SHARE)
-            return WholeLatency(found.latency_us, noise, True, f"{times}, in the shipped pack")
+            basis = f"{times}, in the shipped pack"
+            return WholeLatency(found.latency_us, noise, True, basis, found.records)
     return None
 
 
@@ -105,10 +107,8 @@ def from_records(
         when = f"according to {chosen[-1].labels.get('source', 'an imported table')}"
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
     if not recent:
-        return WholeLatency(
-            known.latency_us, max(noise, AGED_NOISE_SHARE), False, f"{times}, {when}"
-        )
-    return WholeLatency(known.latency_us, noise, True, f"{times}, {when}")
+        noise = max(noise, AGED_NOISE_SHARE)
+    return WholeLatency(known.latency_us, noise, bool(recent), f"{times}, {when}", known.records)
 
 
 def _noise(record: Measurement) -> float:

@@ -75,6 +75,13 @@ class MeasurementConfig:
         return max(self.max_processes, more)
 
 
+ON_DEMAND = MeasurementConfig(
+    rounds=1, processes=2, max_processes=2, network_max_processes=5, differential_rounds=1
+)
+"""Somebody waits for the answer: one visit in each of two processes. A whole network is an answer
+by itself; where the machine is unsteady it is looked at for as long as it takes to trust it."""
+
+
 def replicas_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,25 +23,56 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
+    from hybridlat.onnx_io.facts import FileFacts, FilePrecision
     from hybridlat.onnx_io.nodes import FileNode
-    from hybridlat.onnx_io.precision import FilePrecision
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Shapes = Mapping[str, tuple[int, ...]]
+Recall: TypeAlias = "Callable[[str], FileFacts | None]"
+"""What is known of the file whose bytes have this hash."""
+_Parsed: TypeAlias = "tuple[onnx.ModelProto, tuple[FileNode, ...]]"
 
 MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A parsed file, not yet bound to sizes, without weights; see :func:`load`.
+    """A file that can be read, not yet bound to sizes, without weights; see :func:`load`.
 
-    ``head`` is the model without its operators, which are ``nodes``; ``model`` has both.
+    ``head`` is the model without its operators, which are ``nodes``; ``model`` has both. A file
+    that is ``known`` is parsed when more is asked than that tells. ``digest`` is the hash of its
+    bytes, where it was needed to know it.
     """
 
     name: str
-    head: onnx.ModelProto
-    nodes: tuple[FileNode, ...]
+    parse: Callable[[], _Parsed]
+    digest: str = ""
+    known: FileFacts | None = None
+
+    @cached_property
+    def _parsed(self) -> _Parsed:
+        return self.parse()
+
+    @property
+    def head(self) -> onnx.ModelProto:
+        """The model without weights and operators."""
+        return self._parsed[0]
+
+    @property
+    def nodes(self) -> tuple[FileNode, ...]:
+        """The operators, in file order."""
+        return self._parsed[1]
+
+    @property
+    def facts(self) -> FileFacts:
+        """What is worth remembering of the file."""
+        from hybridlat.onnx_io.facts import FileFacts
+
+        with _text_of(self.name):
+            return self.known or FileFacts(
+                self._structure, self.written, self._inputs, self.node_names, self.op_types,
+                self.module_paths, self.constant_nodes, self.precision,
+            )  # fmt: skip
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -61,6 +92,8 @@ class OnnxFile:
     @cached_property
     def node_names(self) -> tuple[str, ...]:
         """A unique name for every node of the file, in file order."""
+        if self.known is not None:
+            return self.known.node_names
         from hybridlat.onnx_io.reading import unique_names
 
         return unique_names(self.nodes)
@@ -68,6 +101,8 @@ class OnnxFile:
     @cached_property
     def module_paths(self) -> tuple[str, ...]:
         """The module that every node of the file comes from (``layer3.0``), empty if unknown."""
+        if self.known is not None:
+            return self.known.module_paths
         from hybridlat.onnx_io.module_paths import module_paths
 
         return module_paths(self.model)
@@ -75,7 +110,7 @@ class OnnxFile:
     @cached_property
     def op_types(self) -> tuple[str, ...]:
         """The operator of every node of the file, in file order."""
-        return tuple([node.op for node in self.nodes])
+        return self.known.op_types if self.known else tuple([node.op for node in self.nodes])
 
     @cached_property
     def constant_nodes(self) -> frozenset[int]:
@@ -84,6 +119,8 @@ class OnnxFile:
         Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
         arithmetic of shapes.
         """
+        if self.known is not None:
+            return self.known.constant_nodes
         fixed = {tensor.name for tensor in self.head.graph.initializer}
         fixed.update(tensor.values.name for tensor in self.head.graph.sparse_initializer)
         fixed.add("")
@@ -99,6 +136,8 @@ class OnnxFile:
     @cached_property
     def precision(self) -> FilePrecision:
         """The precision that the file's convolutions and products compute in."""
+        if self.known is not None:
+            return self.known.precision
         from hybridlat.onnx_io.precision import precision_of
 
         with _text_of(self.name):
@@ -123,19 +162,33 @@ class OnnxFile:
         Two files with one key have the same Network but for names, so work done once per
         structure is found again by it. A different node order gives a different key.
         """
-        from hybridlat.onnx_io.reading import structure_digest
-
         asked = sorted((shapes or {}).items())
-        inputs = {i.name: n for n, i in enumerate(self.head.graph.input)}
+        inputs = {name: n for n, name in enumerate(self._inputs)}
         numbered = [(inputs.get(name, name), shape) for name, shape in asked]
-        with _text_of(self.name):
-            digest = hashlib.sha256(structure_digest(self.head, self.nodes))
+        digest = hashlib.sha256(self._structure)
         digest.update(repr((batch, numbered)).encode())
         return digest.hexdigest()[:32]
+
+    @cached_property
+    def _structure(self) -> bytes:
+        if self.known is not None:
+            return self.known.structure
+        from hybridlat.onnx_io.reading import structure_digest
+
+        with _text_of(self.name):
+            return structure_digest(self.head, self.nodes)
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        if self.known is not None:
+            return self.known.inputs
+        return tuple([info.name for info in self.head.graph.input])
 
     @property
     def written(self) -> bytes:
         """Digest of the file as it is written, names and all: much quicker than ``key``."""
+        if self.known is not None:
+            return self.known.written
         digest = hashlib.blake2b(self.head.SerializeToString(), digest_size=16)
         digest.update(b"".join([node.data for node in self.nodes]))
         return digest.digest()
@@ -150,44 +203,61 @@ class OnnxFile:
             return quick if quick is not None else to_network(self, batch, shapes or {})
 
 
-def load(source: ModelSource, name: str | None = None) -> OnnxFile:
+def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
     """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
 
-    A ModelProto that is passed in is not changed. Raises NetworkError for anything that is not a
-    whole ONNX model.
+    A ModelProto that is passed in is not changed. A path is not parsed yet where ``recall`` knows
+    its bytes. Raises NetworkError for anything that is not a whole ONNX model.
     """
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    from hybridlat.onnx_io.reading import lean_nodes, strip, validate
-
-    if isinstance(source, onnx.ModelProto):
-        label = name or source.graph.name or "network"
-        model = source
+    digest = ""
+    if isinstance(source, str | os.PathLike):
+        label, data = name or str(source), _read_bytes(Path(source))
+        if recall is not None and data:
+            digest = hashlib.sha256(data).hexdigest()
+            known = recall(digest)
+            if known is not None:
+                return OnnxFile(label, partial(_parse, data, label), digest, known)
+        parsed = _parse(data, label)
+    elif isinstance(source, bytes | bytearray | memoryview):
+        label = name or "network"
+        parsed = _parse(bytes(source), label)
     else:
-        if isinstance(source, bytes | bytearray | memoryview):
-            label, data = name or "network", bytes(source)
-        elif not isinstance(source, str | os.PathLike):
+        import onnx
+
+        if not isinstance(source, onnx.ModelProto):
             raise NetworkError(
                 f"an object of type {type(source).__name__} is no network: give a path, the "
                 "bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
             )
-        else:
-            label, data = name or str(source), _read_bytes(Path(source))
-        if not data:
-            raise NetworkError(f"{label} is empty: give a file with an ONNX model")
-        model = onnx.ModelProto()
-        try:
-            model.ParseFromString(data)
-        except DecodeError as error:
-            hint = "it is cut off, damaged or of another format"
-            if data[:2] == b"PK":
-                hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
-            raise NetworkError(f"{label} is not an ONNX model: {hint}") from error
+        label = name or source.graph.name or "network"
+        parsed = _without_weights(source, label)
+    return OnnxFile(label, lambda: parsed, digest)
+
+
+def _parse(data: bytes, label: str) -> _Parsed:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if not data:
+        raise NetworkError(f"{label} is empty: give a file with an ONNX model")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        hint = "it is cut off, damaged or of another format"
+        if data[:2] == b"PK":
+            hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
+        raise NetworkError(f"{label} is not an ONNX model: {hint}") from error
+    return _without_weights(model, label)
+
+
+def _without_weights(model: onnx.ModelProto, label: str) -> _Parsed:
+    from hybridlat.onnx_io.reading import lean_nodes, strip, validate
+
     with _text_of(label):
         nodes = lean_nodes(model)
         validate(model, nodes, label)
-        return OnnxFile(label, *strip(model, nodes))
+        return strip(model, nodes)
 
 
 @contextlib.contextmanager

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx import NodeProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
+from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.nodes import NARROW
 from hybridlat.onnx_io.values import dtype_name
 
@@ -25,35 +25,6 @@ _OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16":
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
-
-
-@dataclass(frozen=True)
-class FilePrecision:
-    """How many convolutions and products of a file compute in each precision of a target.
-
-    ``name`` is the precision of most of them; ``fp32`` where there is none.
-    """
-
-    counts: Mapping[str, int]
-
-    @property
-    def name(self) -> str:
-        return max(self.counts, key=lambda p: (self.counts[p], p)) if self.counts else "fp32"
-
-    @property
-    def is_mixed(self) -> bool:
-        return len(self.counts) > 1
-
-    def __str__(self) -> str:
-        """``int8``, or ``mixed: 20 of 21 convolutions and products in int8, 1 in fp32``."""
-        if not self.is_mixed:
-            return self.name
-        ordered = sorted(self.counts.items(), key=lambda item: (item[0] != self.name, item[0]))
-        first, *others = [f"{count} in {name}" for name, count in ordered]
-        count, _, rest = first.partition(" ")
-        total = sum(self.counts.values())
-        told = ", ".join([f"{count} of {total} convolutions and products {rest}", *others])
-        return f"mixed: {told}"
 
 
 def precision_of(file: OnnxFile) -> FilePrecision:

@@ -7,7 +7,7 @@ from hybridlat.schema.estimate import Estimate
 
 
 def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
-    """One sentence without its full stop; empty for an estimate within its tolerance.
+    """One sentence without its full stop; empty for an estimate that keeps its tolerance.
 
     ``tolerance`` (0..1) is what was asked for, the estimate's own unless given. An interval can be
     narrow enough and the estimate doubtful all the same: a cell unlike all that the model was
@@ -16,6 +16,8 @@ def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
     missing = sum(cell.source == "unsupported" for cell in estimate.cells)
     if missing or estimate.latency_us is None:
         return f"{count_text(missing, 'cell')} without a latency on {estimate.target}"
+    if estimate.contradicted:
+        return "the whole network and its cells were measured, and cannot both be right"
     if estimate.within_tolerance:
         return ""
     if tolerance is None:

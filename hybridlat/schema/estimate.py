@@ -53,7 +53,8 @@ class Estimate:
     believed of them given that sum. It is ``composed`` where the latency is made of the cells.
     ``network_measured_now`` says that the whole network was measured to answer this call.
     ``pace_share`` is how far the interval would reach if nothing but the machine's own pace were
-    unsure: what all latencies on it share, so that it tells no two of them apart.
+    unsure: what all latencies on it share, so that it tells no two of them apart. ``contradicted``
+    says that the network and its cells were both measured and cannot both be right.
     """
 
     network: str
@@ -78,6 +79,7 @@ class Estimate:
     reason: str = ""
     network_measured_now: bool = False
     pace_share: float = 0.0
+    contradicted: bool = False
 
     @property
     def supported(self) -> bool:
@@ -89,10 +91,10 @@ class Estimate:
         """True when every cell has a latency, and they are measured or the interval suffices.
 
         With every cell measured there is nothing left to do about an interval that is wide; so it
-        is with a network that was measured whole.
+        is with a network that was measured whole, unless its measured cells contradict it.
         """
         if self.source == "measured":
-            return True
+            return not self.contradicted
         if self.latency_us is None or not self.supported:
             return False
         measured = all(cell.source == "measured" for cell in self.cells)

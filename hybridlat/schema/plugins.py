@@ -11,7 +11,10 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,18 @@ class Plugins:
 
     @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
+        from importlib.metadata import entry_points
+
         by_name = {point.name: point for point in entry_points(group=self.group)}
         return {name: point for name, point in by_name.items() if name not in self.own}
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted; nothing is imported for it."""
         return tuple(sorted({*self.own, *self._offered}))
+
+    def __contains__(self, name: str) -> bool:
+        """Whether somebody offers that name; other packages are looked through for others' only."""
+        return name in self.own or name in self._offered
 
     def load(self, name: str) -> object:
         """The object of that name; KeyError for a name that nobody offers."""

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn
 
 from hybridlat.store import codec
-from hybridlat.store.database import Database, chunks, insert_missing, store_errors
+from hybridlat.store.codec import chunks
+from hybridlat.store.database import Database, insert_missing, store_errors
 from hybridlat.store.tables import CACHE, CACHE_AGE, CACHE_SCOPE_LENGTH
 
 MAX_ENTRIES = 50_000
@@ -61,13 +62,6 @@ def put(database: Database, key: str, text: str) -> None:
             _bound(connection)
 
     database.write(work)
-
-
-def get(database: Database, key: str) -> str | None:
-    """The text kept under a key."""
-    query = sa.select(CACHE.c.text).where(CACHE.c.key == codec.digest(key))
-    text = database.read(lambda connection: connection.scalar(query))
-    return None if text is None else str(text)
 
 
 def remove(database: Database, keys: Iterable[str]) -> int:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 from hybridlat.errors import StoreError
+from hybridlat.schema.measurement import Kind
 
 T = TypeVar("T")
+
+SCHEMA = 1
+"""Number of the tables in ``tables``."""
+KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 
 
 def key(hash_: str) -> bytes:
@@ -62,3 +67,9 @@ def refuse(problems: tuple[str, ...], what: str) -> None:
     """StoreError with the first problem, if there is one."""
     if problems:
         raise StoreError(f"the store takes no {what} in which {problems[0]}")
+
+
+def chunks(keys: list[bytes], size: int = 900) -> Iterator[list[bytes]]:
+    """Parts of a list that every database takes as the values of one ``IN``."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]

@@ -6,23 +6,25 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.target import Target
-from hybridlat.store.tables import META, METADATA, MIGRATIONS, SCHEMA, TARGET
+from hybridlat.store.codec import SCHEMA, chunks
+from hybridlat.store.sqlite_reader import CACHE_KIB
+from hybridlat.store.tables import META, METADATA, MIGRATIONS, TARGET
 
 T = TypeVar("T")
 
 #: How long one waits for the others, and for a server that restarts, before one gives up.
 BUSY_S = 60
-CACHE_KIB = 65_536
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _EXTRAS = {"psycopg": '"hybridlat[postgres]"'}
 _IN_THE_WAY = ("locked", "busy", "already exists")  # SQLite's words
@@ -75,6 +77,14 @@ class Database:
         with store_errors(self.url):
             return _with_patience(once, was_there=True)
 
+    def rows(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of a question of ``queries``."""
+        lists = tuple(name for name, value in values.items() if isinstance(value, list))
+        statement = _statement(sql, lists)
+        return self.read(
+            lambda connection: [tuple(row) for row in connection.execute(statement, values)]
+        )
+
     def write(self, work: Callable[[sa.Connection], T]) -> T:
         """The result of ``work`` in one transaction, tried again if others got in its way.
 
@@ -111,6 +121,12 @@ class Database:
             if number is None:
                 raise StoreError(f"the store {shown(self.url)} gave the target {target} no number")
         return number
+
+
+@cache
+def _statement(sql: str, lists: tuple[str, ...]) -> sa.TextClause:
+    """Made once: building a statement takes longer than asking it."""
+    return sa.text(sql).bindparams(*(sa.bindparam(name, expanding=True) for name in lists))
 
 
 @contextmanager
@@ -191,7 +207,6 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
-        # Hashes come in any order: what a large store's index cannot keep here is read for each.
         cursor.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
             cursor.execute("PRAGMA journal_mode = WAL")
@@ -298,9 +313,3 @@ def insert_missing(
     if new:
         connection.execute(sa.insert(table), [rows[k] for k in new])
     return new
-
-
-def chunks(keys: list[bytes], size: int = 900) -> Iterator[list[bytes]]:
-    """Parts of a list that every database takes as the values of one ``IN``."""
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]

@@ -145,8 +145,7 @@ def _check_payload(
     names: dict[int, str],
     orphans: Orphans,
 ) -> list[IntegrityProblem]:
-    from hybridlat.store import tables as t
-    from hybridlat.store.codec import plain, unpacked
+    from hybridlat.store.codec import KIND_CODES, plain, unpacked
 
     where = f"record {key.hex()}"
     row = compact.pop(key, None)
@@ -163,7 +162,7 @@ def _check_payload(
         target, kind, signature, latency, spread, failure = row
         entry = (names.get(target), kind, signature.hex(), latency, spread, plain(failure or ""))
         holds = (
-            str(record.target), t.KIND_CODES[record.kind], record.signature,
+            str(record.target), KIND_CODES[record.kind], record.signature,
             record.latency_us, record.spread_share, plain(record.failure or ""),
         )  # fmt: skip
         if entry != holds:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.address import without_password
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hybridlat.store.database import Database
     from hybridlat.store.integrity import IntegrityProblem
     from hybridlat.store.pack_io import ImportCounts
+    from hybridlat.store.sqlite_reader import SqliteReader
 
 
 def default_url() -> str:
@@ -51,6 +52,8 @@ class Store:
         text = str(url) if url is not None else default_url()
         self.url = text if ":" in text[2:] else f"sqlite:///{Path(text).expanduser()}"
         self._database: Database | None = None
+        self._reader: SqliteReader | None = None
+        self._is_odd = False  # what the reader leaves to SQLAlchemy
 
     # ---- writing -------------------------------------------------------------------------------
 
@@ -85,7 +88,7 @@ class Store:
             rows = [
                 {
                     "target_id": ids[m.target],
-                    "kind": t.KIND_CODES[m.kind],
+                    "kind": codec.KIND_CODES[m.kind],
                     "signature": codec.key(m.signature),
                     "id": key,
                     "latency_us": m.latency_us,
@@ -187,7 +190,7 @@ class Store:
             return {target: {} for target in targets}
         from hybridlat.store import queries
 
-        found = queries.look_up(self._opened(), targets, kind, list(keys))
+        found = queries.look_up(self._ask, targets, kind, list(keys))
         return {
             target: {keys[key]: aggregate(rows) for key, rows in rows_of.items()}
             for target, rows_of in found.items()
@@ -204,7 +207,7 @@ class Store:
             from hybridlat.store import queries
 
             key = None if signature is None else codec.key(signature)
-            for body in queries.measurement_bodies(self._opened(), target, kind, key):
+            for body in queries.measurement_bodies(self._ask, target, kind, key):
                 yield codec.decoded(Measurement.from_json, body, self.url)
 
     def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
@@ -213,7 +216,7 @@ class Store:
             return []
         from hybridlat.store import queries
 
-        bodies = queries.recent_bodies(self._opened(), target, runs, each)
+        bodies = queries.recent_bodies(self._ask, target, runs, each)
         return [codec.decoded(Measurement.from_json, body, self.url) for body in bodies]
 
     def count(self, target: Target, kind: Kind) -> int:
@@ -222,7 +225,7 @@ class Store:
             return 0
         from hybridlat.store import queries
 
-        return queries.count(self._opened(), target, kind)
+        return queries.count(self._ask, target, kind)
 
     def signatures(self, target: Target, kind: Kind) -> list[str]:
         """The hashes that there are records of this kind of."""
@@ -230,7 +233,7 @@ class Store:
             return []
         from hybridlat.store import queries
 
-        return queries.signatures(self._opened(), target, kind)
+        return queries.signatures(self._ask, target, kind)
 
     def revision(self, target: Target) -> tuple[int, str]:
         """How many records there are of a target, and the time of the newest."""
@@ -238,14 +241,14 @@ class Store:
             return 0, ""
         from hybridlat.store import queries
 
-        return queries.revision(self._opened(), target)
+        return queries.revision(self._ask, target)
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, in an order that depends on nothing but themselves."""
         if not self._absent():
             from hybridlat.store import queries
 
-            for body in queries.breakdown_bodies(self._opened(), target):
+            for body in queries.breakdown_bodies(self._ask, target):
                 yield codec.decoded(Breakdown.from_json, body, self.url)
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
@@ -255,15 +258,15 @@ class Store:
             return {}
         from hybridlat.store import queries
 
-        return queries.signature_texts(self._opened(), keys)
+        return queries.signature_texts(self._ask, keys)
 
     def cache_get(self, key: str) -> str | None:
         """The text kept under ``key`` by ``cache_put``, else None."""
         if self._absent():
             return None
-        from hybridlat.store import cache
+        from hybridlat.store import queries
 
-        return cache.get(self._opened(), key)
+        return queries.cached(self._ask, key)
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted."""
@@ -271,7 +274,7 @@ class Store:
             return []
         from hybridlat.store import queries
 
-        return queries.targets(self._opened())
+        return queries.targets(self._ask)
 
     def stats(self) -> list[TargetStats]:
         """What the store holds of each target."""
@@ -279,7 +282,7 @@ class Store:
             return []
         from hybridlat.store import queries
 
-        return queries.stats(self._opened())
+        return queries.stats(self._ask)
 
     def check(self) -> list[IntegrityProblem]:
         """Everything that is wrong with the store; an empty list when it is sound."""
@@ -328,6 +331,8 @@ class Store:
 
     def close(self) -> None:
         """Give the connections back; the store opens itself again when used."""
+        self._close_reader()
+        self._is_odd = False
         if self._database is not None:
             self._database.close()
 
@@ -371,6 +376,29 @@ class Store:
     @property
     def _path(self) -> str:
         return self.url.partition(":///")[2].partition("?")[0]
+
+    def _ask(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of a question of ``queries``."""
+        if self._reader is not None and self._reader.is_inherited:
+            self._close_reader()
+        if self._reader is None and not self._is_odd and self._is_plain_file:
+            from hybridlat.store.sqlite_reader import SqliteReader
+
+            self._reader = SqliteReader.of(Path(self._path))
+            self._is_odd = self._reader is None
+        rows = None if self._reader is None else self._reader.rows(sql, values)
+        return self._opened().rows(sql, values) if rows is None else rows
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    @property
+    def _is_plain_file(self) -> bool:
+        """A SQLite file by Python's own driver, without settings of its own."""
+        driver, _, path = self.url.partition("://")
+        return driver in ("sqlite", "sqlite+pysqlite") and "?" not in path and self.file is not None
 
     def _opened(self) -> Database:
         if self._database is None:

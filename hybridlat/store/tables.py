@@ -7,18 +7,11 @@ clustered by (target, kind, signature), and its whole JSON, compressed, in ``pay
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import sqlalchemy as sa
 
-from hybridlat.schema.measurement import Kind
-
-SCHEMA = 1
 #: Steps from each older schema to the next: ``MIGRATIONS[n]`` turns schema n+1 into n+2.
 MIGRATIONS: list[Callable[[sa.Connection], None]] = []
-
-KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
-
 
 METADATA = sa.MetaData()
 META = sa.Table(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
+from hybridlat.estimate.sibling import sibling_of
 from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
@@ -32,7 +33,6 @@ from hybridlat.training.curriculum import Curriculum, Ground, Portion, portion_s
 from hybridlat.training.guesses import Guesses
 from hybridlat.training.lessons import Lessons
 from hybridlat.training.train import Trained, TrainingOptions, train_target
-from hybridlat.training.transfer import kin_of
 from hybridlat.training.visit_costs import VISIT_MS
 
 ONBOARDING = MeasurementConfig(
@@ -200,10 +200,10 @@ class _Work:
     ) -> None:
         """Portions until ``end``, or until nothing is left; at most so many random kernels."""
         sheet = device or device_of(self.target, self.store)
-        found = kin_of(self.target)
-        kin = found[1] if found is not None else None
-        if found is not None:
-            self.on_message(f"{self.target}: starting from the model of {found[0]}")
+        sibling = sibling_of(self.target)
+        kin = sibling.model if sibling is not None else None
+        if sibling is not None:
+            self.on_message(f"{self.target}: starting from the model of {sibling.target}")
         lessons = self.lessons
         lessons.read(files, began + READING_SHARE * (end - began))
         span_s = portion_s(end - began)

@@ -7,20 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.sibling import sibling_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
-from hybridlat.schema.target import Target
 
 _LAUNCH_US = 1.0  # of a kernel that no model knows, on top of its roofline
-
-
-def kin_of(target: Target) -> tuple[Target, CellModel] | None:
-    """The model of another device, with the engine, precision and threads of ``target``."""
-    sibling = sibling_of(target)
-    return None if sibling is None else (sibling.target, sibling.model)
 
 
 def start_us(

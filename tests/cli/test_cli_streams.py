@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Progress
+from hybridlat.api import Predictor, Progress
 from hybridlat.cli import main as cli
 from hybridlat.cli.progress import ProgressShown, line
+from hybridlat.schema.measurement import Measurement
 from tests.cli.shell import FAKE, ROOT, process
 
 HEAVY = ("onnx", "onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "numpy", "sqlalchemy",
@@ -132,6 +133,35 @@ def test_listing_targets_loads_no_model() -> None:
         "with contextlib.redirect_stdout(io.StringIO()): assert cli.run(['targets']) == 0"
     )
     assert not loaded_by(code) & {"xgboost", "sklearn", "pandas", "mlflow", "torch"}
+
+
+NEEDLESS = {
+    "onnx", "onnxruntime", "sqlalchemy", "mlflow", "xgboost", "sklearn", "pandas", "scipy",
+    "joblib", "pyarrow", "matplotlib", "openvino", "tensorrt", "torch",
+}  # fmt: skip
+"""What an answer of look-ups has no use for. Each takes a tenth of a second or more to load."""
+
+
+def test_a_known_network_is_answered_without_what_makes_answers(tmp_path: Path) -> None:
+    # Of the shipped pack the first time, and then of the same cells in a store of one's own.
+    target, store = "epyc-26-2/onnxruntime-1.31/fp32/1t", f"sqlite:///{tmp_path / 'store.db'}"
+    net = str(ROOT / "data" / "nets" / "resnet18.onnx")
+    words = ["predict", net, "--target", target, "--store", store, "--measure", "never"]
+    code = (
+        "import contextlib, io\n"
+        "from hybridlat.cli import main as cli\n"
+        f"with contextlib.redirect_stdout(io.StringIO()): assert cli.run({words!r}) == 0"
+    )
+    assert NEEDLESS & loaded_by(code)  # it is read and lowered once
+    assert not NEEDLESS & loaded_by(code)
+    with Predictor(target, store=store, measure="never") as predictor:
+        cells = predictor.predict(net).cells
+        predictor.store.add(
+            Measurement(predictor.target, cell.signature, "cell", cell.latency_us, 0.01)
+            for cell in cells
+        )
+    loaded_by(code)  # the constants of the machine follow from its records, once
+    assert not NEEDLESS & loaded_by(code)
 
 
 def test_help_loads_nothing_heavy_and_answers_at_once() -> None:

@@ -37,7 +37,7 @@ def test_backends_are_found_by_name() -> None:
 
 def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "hybridlat.schema.plugins.entry_points",
+        "importlib.metadata.entry_points",
         lambda group: [EntryPoint("mine", f"{__name__}:MINE", group)],
     )
     offered = replace(registry.ENGINES)  # a registry that has not looked yet

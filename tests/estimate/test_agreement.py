@@ -17,6 +17,7 @@ from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
+from hybridlat.report.doubt import why_untrusted
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.estimate.test_whole_networks import FAKE, NETS, QUICK, TARGET, network_of
@@ -90,7 +91,7 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
         other.add_breakdowns(list(opened.breakdowns(TARGET)))
         networks = TargetData(TARGET, other).composition.networks
     assert networks == (0 if first else 3)
-    with Predictor(FAKE, store=slow, settings=QUICK) as predictor:
+    with Predictor(FAKE, store=slow, measure="never", tolerance=5.0) as predictor:
         after = predictor.predict(data)
     assert after.source == "measured"
     [warning] = [w for w in after.warnings if "disturbed" in w]
@@ -98,6 +99,19 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
     # The rows stay what was measured, and their shares add up.
     assert [c.latency_us for c in after.cells] == [c.latency_us for c in before.cells]
     assert sum(c.share for c in after.cells) == pytest.approx(1.0)
+    # Nobody knows which of the two is right: both are in the interval, and neither is trusted.
+    assert after.contradicted and not after.trusted and not after.within_tolerance
+    assert after.interval_us is not None and after.latency_us is not None
+    low_us, high_us = after.interval_us
+    assert low_us <= before.latency_us < 1.5 * before.latency_us < after.latency_us <= high_us
+    assert "cannot both be right" in why_untrusted(after)
+    # Where measuring is allowed the network is measured again, and the quicker runs outvote it.
+    with Predictor(FAKE, store=slow, settings=QUICK) as predictor:
+        settled = predictor.predict(data)
+    assert settled.network_measured_now and settled.measured_now == 0
+    assert not settled.contradicted and settled.trusted
+    with Store(slow) as other:
+        assert 2 <= len(list(other.measurements(TARGET, "network", own[0].signature))) <= 4
 
 
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, target_data
+from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.posterior import Correlation
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.whole_networks import from_records, tells_latency
 from hybridlat.graph.network import Network
@@ -21,7 +24,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import Builder, residual_block
@@ -270,3 +273,24 @@ def test_networks_that_nobody_measured_are_not_signed_until_one_may_have_been(
         lost = sign(load(data[1]).network()).hash  # a record whose text nobody kept
         opened.add([Measurement(target, lost, "network", 600.0, 0.01)])
         assert [predictor.predict(each).source for each in data] == ["measured", "measured"]
+
+
+@pytest.mark.parametrize(("trained_on", "is_own"), [(0, False), (4, False), (5, True)])
+def test_a_machine_trained_on_few_networks_goes_on_learning_from_its_own(
+    trained_on: int, is_own: bool, store: str, tmp_path: Path
+) -> None:
+    trained = Composition(scale=2.0, networks=trained_on, correlation=Correlation(near=0.77))
+    (tmp_path / "composition.json").write_text(json.dumps(trained.to_json()))
+    with Store(store) as opened:
+        data = TargetData(TARGET, opened, [tmp_path])
+        assert data.has_composition is is_own and data.is_calibrating is not is_own
+        for i in range(6):  # measured since, each of one cell
+            network, cell = f"{i:032x}", f"{i + 16:032x}"
+            opened.add([Measurement(TARGET, cell, "cell", 100.0 * 2**i, 0.01)])
+            opened.add([Measurement(TARGET, network, "network", 110.0 * 2**i, 0.01)])
+            opened.add_breakdowns([Breakdown(TARGET, f"net{i}", network, ((cell, 1),))])
+        data = TargetData(TARGET, opened, [tmp_path])
+        found = data.composition
+        assert found.networks == (trained_on if is_own else 6)
+        assert found.scale == pytest.approx(2.0 if is_own else 1.1, rel=0.03)
+        assert found.correlation.near == 0.77 and not data.is_calibrating

@@ -80,7 +80,8 @@ def test_the_wave_model_explains_a_staircase_from_few_rows() -> None:
 def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("mine", "hybridlat.model.baselines.roofline:Roofline", "hybridlat.baselines")
     monkeypatch.setattr(
-        plugins, "entry_points", lambda group: [point] if group == "hybridlat.baselines" else []
+        "importlib.metadata.entry_points",
+        lambda group: [point] if group == "hybridlat.baselines" else [],
     )
     offered = plugins.Plugins("hybridlat.baselines", baselines.BASELINES.own)
     monkeypatch.setattr(baselines, "BASELINES", offered)

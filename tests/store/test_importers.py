@@ -231,7 +231,8 @@ def test_the_real_files(name: str, records: int, targets: int) -> None:
 def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("mine", "hybridlat.store.importers.fbnet", "hybridlat.importers")
     monkeypatch.setattr(
-        plugins, "entry_points", lambda group: [point] if group == "hybridlat.importers" else []
+        "importlib.metadata.entry_points",
+        lambda group: [point] if group == "hybridlat.importers" else [],
     )
     offered = plugins.Plugins("hybridlat.importers", importers.IMPORTERS.own)
     monkeypatch.setattr(importers, "IMPORTERS", offered)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.store import LatencyStats, Store, database, default_url
+from hybridlat.store import LatencyStats, Store, database, default_url, sqlite_reader
 from hybridlat.store.tables import META, METADATA
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
@@ -180,6 +180,7 @@ def test_an_older_schema_is_brought_up(
         connection.exec_driver_sql("ALTER TABLE target ADD COLUMN note TEXT")
 
     monkeypatch.setattr(database, "SCHEMA", 2)
+    monkeypatch.setattr(sqlite_reader, "SCHEMA", 2)
     monkeypatch.setattr(database, "MIGRATIONS", [step])
     for _ in range(2):  # the second time there is nothing to do
         with Store(url) as store:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hybridlat.estimate.sibling import sibling_of
 from hybridlat.model.doubt import KernelSpace
 from hybridlat.model.geometry import geometry
 from hybridlat.schema import resources
 from hybridlat.schema.target import Target
 from hybridlat.training.curriculum import Ground
 from hybridlat.training.guesses import Guesses
-from hybridlat.training.transfer import kin_of, start_us
+from hybridlat.training.transfer import start_us
 from hybridlat.training.visit_costs import cell_visit_s
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -24,21 +25,21 @@ def _shipped_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_kin_runs_the_same_engine() -> None:
-    found = kin_of(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
-    assert found is not None and found[0].device == SHIPPED
-    newer = kin_of(Target.parse("some-cpu/onnxruntime-9.9/fp32/2t"))
-    assert newer is not None and newer[0].device == SHIPPED
-    assert kin_of(Target.parse("some-cpu/openvino-2025.4/fp32/1t")) is None
-    assert kin_of(Target.parse("some-cpu/onnxruntime-1.31/int8/1t")) is None
-    own = kin_of(Target.parse(f"{SHIPPED}/onnxruntime-1.31/fp32/1t"))
-    assert own is None or own[0].device != SHIPPED
+    found = sibling_of(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
+    assert found is not None and found.target.device == SHIPPED
+    newer = sibling_of(Target.parse("some-cpu/onnxruntime-9.9/fp32/2t"))
+    assert newer is not None and newer.target.device == SHIPPED
+    assert sibling_of(Target.parse("some-cpu/openvino-2025.4/fp32/1t")) is None
+    assert sibling_of(Target.parse("some-cpu/onnxruntime-1.31/int8/1t")) is None
+    own = sibling_of(Target.parse(f"{SHIPPED}/onnxruntime-1.31/fp32/1t"))
+    assert own is None or own.target.device != SHIPPED
 
 
 def test_what_the_kin_does_not_know_starts_from_the_roofline() -> None:
     cells = texts(20)  # of another engine: its operators are not the kin's
-    found = kin_of(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
+    found = sibling_of(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
     assert found is not None
-    with_kin = start_us(cells, found[1], DEVICE, "fp32")
+    with_kin = start_us(cells, found.model, DEVICE, "fp32")
     assert np.isfinite(with_kin).all() and (with_kin > 0).all()
     assert (start_us(cells, None, DEVICE, "fp32") > 0).all()
 

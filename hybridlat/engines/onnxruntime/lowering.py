@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
-from hybridlat.engines.onnxruntime.draft_graph import equal_results
-from hybridlat.engines.onnxruntime.quick import QuickLowering
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
@@ -26,6 +24,8 @@ from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from hybridlat.engines.onnxruntime.quick import QuickLowering
 
 ACTIVATIONS = (
     "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
@@ -67,6 +67,8 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
 @functools.cache
 def quick_lowering(threads: int) -> QuickLowering:
     """What this process has learned of the installed engine's lowering, with so many threads."""
+    from hybridlat.engines.onnxruntime.quick import QuickLowering
+
     here = Target("here", "onnxruntime", "fp32", threads)
     by = f"onnxruntime {installed_version()}"
     return QuickLowering(lambda network: lower(network, here), context_of, by)
@@ -259,6 +261,8 @@ def _add_equals(
     anchors: list[list[int]], anchored: set[int], file: Network, producer: dict[str, int]
 ) -> None:
     """Give each operator that the engine has merged into an equal one to the kernel of that."""
+    from hybridlat.engines.onnxruntime.draft_graph import equal_results
+
     same = equal_results(file)
     classes: dict[str, list[int]] = {}
     for later, first in same.items():

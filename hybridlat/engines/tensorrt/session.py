@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from hybridlat import board, onnx_io
 from hybridlat.board.client import Worker
+from hybridlat.board.cuda import find_driver
 from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
 from hybridlat.board.identity import board_model
 from hybridlat.board.runner import Plan, Runner
@@ -182,6 +183,7 @@ def _write_typed(path: Path) -> Path:
 
 
 def _start_worker() -> Worker:
+    find_driver()  # to be told by another process that there is none takes a tenth of a second
     launcher = Path(board.__file__).with_name("worker.py")
     return Worker(
         str(launcher), "tensorrt", {"timing_cache": str(_timing_cache())},

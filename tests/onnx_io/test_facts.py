@@ -1,0 +1,73 @@
+"""What is remembered of a file: the same as it says itself, and found anew after a change."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from hybridlat.onnx_io import OnnxFile, load
+from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+FILES = sorted(NETS.glob("*.onnx"))
+TOLD = (
+    "node_names", "op_types", "module_paths", "constant_nodes", "precision", "written", "label",
+)  # fmt: skip
+
+
+def known(path: Path) -> OnnxFile:
+    """The file as it is opened when it was met before."""
+    text = load(path).facts.to_text()
+    return load(path, recall=lambda _: FileFacts.from_text(text))
+
+
+@pytest.mark.parametrize("path", FILES[::6], ids=lambda path: path.stem)
+def test_a_known_file_says_the_same_unparsed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, again = load(path), known(path)
+    name = next(iter(file.input_sizes))
+    with monkeypatch.context() as patched:
+        patched.setattr(OnnxFile, "_parsed", property(lambda _: pytest.fail("it was parsed")))
+        told = [getattr(again, what) for what in TOLD]
+        keys = [again.key(), again.key(2), again.key(None, {name: (1, 3, 64, 64)})]
+    assert told == [getattr(file, what) for what in TOLD]
+    assert keys == [file.key(), file.key(2), file.key(None, {name: (1, 3, 64, 64)})]
+    assert again.facts is again.known
+
+
+def test_more_than_that_is_read_from_the_file() -> None:
+    path = NETS / "squeezenet.onnx"
+    file, again = load(path), known(path)
+    assert again.network(2).nodes == file.network(2).nodes
+    assert again.input_sizes == file.input_sizes
+    assert again.model.SerializeToString() == file.model.SerializeToString()
+
+
+def test_files_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def recall(digest: str) -> FileFacts | None:
+        asked.append(digest)
+        return None
+
+    copy = tmp_path / "copy.onnx"
+    copy.write_bytes((NETS / "squeezenet.onnx").read_bytes())
+    for path in (NETS / "squeezenet.onnx", copy, NETS / "resnet18.onnx"):
+        assert load(path, recall=recall).digest == asked[-1]
+    assert asked[0] == asked[1] != asked[2]
+    assert load(copy).digest == ""  # nobody asked
+    assert load(copy.read_bytes(), recall=recall).digest == "" and len(asked) == 3
+
+
+def test_facts_of_another_format_are_found_anew() -> None:
+    text = load(NETS / "squeezenet.onnx").facts.to_text()
+    assert text.startswith(f"[{FACTS_FORMAT},")
+    assert FileFacts.from_text(text.replace(f"[{FACTS_FORMAT},", "[99,", 1)) is None
+
+
+def test_how_facts_are_found_has_a_number() -> None:
+    """Fails when facts of the same files change: raise FACTS_FORMAT, and put the new hash here."""
+    texts = [load(path).facts.to_text() for path in FILES]
+    found = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    assert (FACTS_FORMAT, found) == (1, "3c4840e984bc2efc")
