@@ -1,22 +1,22 @@
 """Never-seen architectures: do the rules lower them as ONNX Runtime does, and how quickly?
 
-    python experiments/24_quick_lowering.py agree [--journal FILE]
+    python experiments/24_quick_lowering.py agree [--set NAME] [--progress FILE] [--minutes M]
+        [--journal FILE]
     python experiments/24_quick_lowering.py rates [--networks 1000] [--journal FILE]
-    python experiments/24_quick_lowering.py million [--requests 1000000] [--jobs 1] [--journal FILE]
     python experiments/24_quick_lowering.py report --journal FILE [--write]
 
 ``agree`` asks the engine for every network of four sets and holds its answer against the quick
-way, which starts each set knowing nothing. ``rates`` predicts networks given as ModelProtos with a
-Predictor that measures nothing: never-seen, and again. ``million`` draws so many requests from all
-NAS-Bench-201 and watches the memory. ``report`` prints what is in the journal (JSON lines),
-``--write`` makes ``experiments/quick_lowering.md`` of it.
+way, which starts each set knowing nothing; it ends after M minutes, and goes on where it stopped
+when it is started again with the same file of progress. ``rates`` predicts networks given as ModelProtos with a
+Predictor that measures nothing: never-seen, and again. ``report`` prints what is in the journal
+(JSON lines), ``--write`` makes ``experiments/quick_lowering.md`` of it. A million requests are
+``tests/benchmarks/bench_million.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
 import tempfile
@@ -36,6 +36,8 @@ from experiments.block_spaces import SPACES
 from hybridlat.api import Predictor
 from hybridlat.engines.onnxruntime import lowering
 from hybridlat.engines.onnxruntime.quick import QuickLowering
+from hybridlat.engines.onnxruntime.quick import agree as agrees
+from hybridlat.engines.onnxruntime.rules import draft
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Lowered, Network
@@ -65,40 +67,69 @@ def same(one: Partition, other: Partition) -> bool:
     return (one.uses, one.removed, one.batch) == (other.uses, other.removed, other.batch)
 
 
-def agree(name: str, files: Iterator[OnnxFile]) -> Row:
-    """One set of networks, every one asked for, by the quick way and by the engine."""
+def agree(name: str, files: Iterator[OnnxFile], progress: Path | None, until: float) -> Row:
+    """One set of networks, every one asked for, by the quick way and by the engine.
+
+    Of networks that ``progress`` has from an earlier run the engine is not asked again where the
+    draft was right then: it stands in for the answer, so that the quick way learns what it learned.
+    """
     answers: dict[str, Lowered] = {}
 
     def told(network: Network) -> Lowered:
         return answers["told"]
 
     quick = QuickLowering(told, lowering.context_of, lowering.identity(HERE))
-    networks = differ = refused = 0
+    before = [row for row in read_rows(progress) if row["set"] == name]
+    networks = differ = refused = fresh = 0
     asked_s = quick_s = 0.0
-    for file in files:
+    for index, file in enumerate(files):
+        if time.monotonic() > until:
+            break
+        row = before[index] if index < len(before) else None
         try:
             network = file.network()
-            started = time.perf_counter()
-            answers["told"] = lowering.lower(network, HERE)
-            asked_s += time.perf_counter() - started
+            found = draft(network, quick.block, lowering.context_of(network), quick.by)
+            if row is not None and row["right"] and found is not None:
+                answers["told"] = found.lowered
+            else:
+                started = time.perf_counter()
+                answers["told"] = lowering.lower(network, HERE)
+                asked_s += time.perf_counter() - started
+                fresh += 1
         except HybridlatError:
             refused += 1
+            write_row(progress if row is None else None, {"set": name, "right": False})
             continue
+        right = found is not None and agrees(found.lowered, answers["told"])
         started = time.perf_counter()
         lowered = quick.lower(network)
         quick_s += time.perf_counter() - started
         truth = partition_network(network, answers["told"], file.node_names)
-        found = partition_network(network, lowered, file.node_names)
         networks += 1
-        if not same(found, truth):
+        if not same(partition_network(network, lowered, file.node_names), truth):
             differ += 1
             print(f"DIFFERS: {file.name}", file=sys.stderr)
+        write_row(progress if row is None else None, {"set": name, "right": right})
     return {
         "part": "agree", "set": name, "networks": networks, "refused": refused, "differ": differ,
         "patterns": len(quick.confirmed), "banned": len(quick.banned), **asdict(quick.tally),
-        "engine_ms": round(1e3 * asked_s / max(networks, 1), 2),
+        "engine_ms": round(1e3 * asked_s / max(fresh, 1), 2),
         "quick_ms": round(1e3 * quick_s / max(networks, 1), 3),
     }  # fmt: skip
+
+
+def read_rows(path: Path | None) -> list[Row]:
+    """The lines of a journal; none where there is no file."""
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_row(path: Path | None, row: Row) -> None:
+    """One more line of a journal."""
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def sets() -> Iterator[tuple[str, Iterator[OnnxFile]]]:
@@ -140,47 +171,6 @@ def rates(space: str, count: int, target: str | None) -> list[Row]:
     return rows
 
 
-def resident_mb() -> float:
-    """Memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def million(requests: int, jobs: int, folder: Path) -> Row:
-    """Requests drawn with repeats from all architectures, as bytes read from one file."""
-    places: list[tuple[int, int]] = []
-    path = folder / "architectures"
-    with path.open("wb") as file:
-        for arch in nasbench201.all_archs():
-            data = nasbench201.build(arch).SerializeToString()
-            places.append((file.tell(), len(data)))
-            file.write(data)
-    rng = random.Random(26)
-
-    def drawn() -> Iterator[bytes]:
-        with path.open("rb") as file:
-            for _ in range(requests):
-                start, length = rng.choice(places)
-                file.seek(start)
-                yield file.read(length)
-
-    lowering.quick_lowering.cache_clear()
-    memory: list[float] = []
-    with Predictor(KNOWN, store=f"sqlite:///{folder}/store.db", measure="never") as predictor:
-        started = time.perf_counter()
-        for done, _ in enumerate(predictor.predict_many(drawn(), jobs=jobs), 1):
-            if done % max(requests // 20, 1) == 0:
-                memory.append(round(resident_mb(), 1))
-                took = time.perf_counter() - started
-                print(f"{done} in {took:.0f} s, {memory[-1]:.0f} MB", file=sys.stderr, flush=True)
-        took_s = time.perf_counter() - started
-        return {
-            "part": "million", "requests": requests, "jobs": jobs, "wall_s": round(took_s, 1),
-            "per_s": round(requests / took_s, 1), "memory_mb": memory,
-            "tally": asdict(lowering.quick_lowering(1).tally),
-        }  # fmt: skip
-
-
 def report(rows: Sequence[Row]) -> str:
     """The journal's newest rows as tables."""
     newest = {(r["part"], r.get("set"), r.get("target"), r.get("what")): r for r in rows}
@@ -204,30 +194,26 @@ def report(rows: Sequence[Row]) -> str:
                 f"| {row['set']} | {row['target']} | {row['what']} | {row['networks']} "
                 f"| {row['per_s']} | {row['asked']} |"
             )
-    for row in newest.values():
-        if row["part"] == "million":
-            lines += ["", f"{row['requests']:,} requests, {row['jobs']} job: {row['wall_s']} s, "
-                      f"{row['per_s']} a second; memory after each twentieth (MB): "
-                      + ", ".join(f"{mb:.0f}" for mb in row["memory_mb"])]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description="Quick lowering: agreement and rates.")
-    parser.add_argument("part", choices=["agree", "rates", "million", "report"])
+    parser.add_argument("part", choices=["agree", "rates", "report"])
     parser.add_argument("--networks", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--set", action="append")
+    parser.add_argument("--progress", type=Path)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
     made: list[Row] = []
     if options.part == "agree":
         for name, files in sets():
             if not options.set or name in options.set:
-                made.append(agree(name, files))
+                made.append(agree(name, files, options.progress, until))
                 print(json.dumps(made[-1]), flush=True)
     elif options.part == "rates":
         for target in (KNOWN, None):
@@ -235,21 +221,15 @@ def main() -> None:
                 for row in rates(space, options.networks, target):
                     made.append(row)
                     print(json.dumps(row), flush=True)
-    elif options.part == "million":
-        with tempfile.TemporaryDirectory() as folder:
-            made.append(million(options.requests, options.jobs, Path(folder)))
-        print(json.dumps(made[-1]), flush=True)
     else:
-        rows = [json.loads(line) for line in options.journal.read_text().splitlines()]
-        text = report(rows)
+        text = report(read_rows(options.journal))
         print(text)
         if options.write:
             head, mark, _ = PAGE.read_text().partition("<!-- tables -->\n")
             PAGE.write_text(head + mark + text)
         return
-    if options.journal:
-        with options.journal.open("a") as journal:
-            journal.writelines(json.dumps(row) + "\n" for row in made)
+    for row in made:
+        write_row(options.journal, row)
 
 
 if __name__ == "__main__":

@@ -121,15 +121,16 @@ class Predictor:
 
     def _for(self, file: OnnxFile) -> Predictor:
         """What answers for the file: this, or the same engine at the precision of the file."""
-        target = registry.at_precision(self.target, file.precision.name)
-        if target == self.target:
-            return self
-        found = self._at_precision.get(target.precision)
+        precision = file.precision.name
+        found = self._at_precision.get(precision)
         if found is None:
-            found = copy.copy(self)
-            found._at_precision = {self.target.precision: self}
-            found._aim(self._resolved(target, None))
-            self._at_precision[target.precision] = found
+            target = registry.at_precision(self.target, precision)
+            found = self
+            if target != self.target:
+                found = copy.copy(self)
+                found._at_precision = {self.target.precision: self}
+                found._aim(self._resolved(target, None))
+            self._at_precision[precision] = found
         return found
 
     def __enter__(self) -> Predictor:
@@ -141,7 +142,7 @@ class Predictor:
     def close(self) -> None:
         """Let go of the store, and of what the backend has started."""
         self.store.close()
-        for one in (self, *self._at_precision.values()):
+        for one in {id(one): one for one in (self, *self._at_precision.values())}.values():
             if one.backend is not None:
                 one.backend.close()
 

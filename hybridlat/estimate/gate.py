@@ -32,6 +32,7 @@ EXPECTED_NOISE_SHARE = 0.01
 """Relative noise that a cell is expected to have once measured."""
 _EXACT_CELLS = 9  # up to here every set is tried: 512 of them take about 10 ms
 _CLOSE_ENOUGH = 1.02
+_PICKS_AT_ONCE = 8  # steps of a greedy order that are judged together
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,11 @@ def plan(
     aim = max(tolerance, everything * _CLOSE_ENOUGH)
     chosen: tuple[int, ...] = ()
     if state.half_width > aim:
-        search = _exact if len(candidates) <= _EXACT_CELLS else _greedy
-        chosen = search(state, candidates, aim)
-    positions = (*required, *_by_worth(state, chosen))
+        if len(candidates) <= _EXACT_CELLS:
+            chosen = _by_worth(state, _exact(state, candidates, aim))
+        else:
+            chosen = _greedy(state, candidates, aim)
+    positions = (*required, *chosen)
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
     return MeasurementPlan(positions, cost, state.after(chosen).half_width, everything <= tolerance)
 
@@ -263,29 +266,85 @@ def _variances(state: _State, candidates: list[int]) -> Matrix:
     return variances
 
 
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """One step of a greedy order: the cells still ``left``, in the order of the candidates.
+
+    ``variances`` are what would be left of the variance if the step took each of them; it takes
+    the one at ``index``, which is the most worthwhile of them if ``is_most``.
+    """
+
+    left: tuple[int, ...]
+    costs: Matrix
+    variances: Matrix
+    index: int
+    is_most: bool
+
+
 def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
+    """The better of two greedy orders, per cost and not, the most worthwhile cells first."""
     # Every set looked at (a prefix of an order and one cell more) is independent of the aim: that
     # is what makes the cost fall, never rise, with a wider tolerance.
     cheapest: tuple[float, tuple[int, ...]] | None = None
+    by_worth = True
     for per_cost in (True, False):
         taken: tuple[int, ...] = ()
-        now, left, spent = state, list(candidates), 0.0
-        while left:
-            costs = np.array([state.posterior.priors[i].cost_s for i in left])
-            gains = now.gains(left)
-            order = np.argsort(costs, kind="stable")
-            enough = now.widths_of(now.variance - gains)[order] <= aim
+        spent, alike = 0.0, True
+        for pick, enough in _judged(state, _picks(state, candidates, per_cost), aim):
             if enough.any():
-                index = int(order[int(np.argmax(enough))])
-                cost = spent + float(costs[index])
+                order = np.argsort(pick.costs, kind="stable")
+                index = int(order[int(np.argmax(enough[order]))])
+                cost = spent + float(pick.costs[index])
                 if cheapest is None or cost < cheapest[0]:
-                    cheapest = (cost, (*taken, left[index]))
+                    cheapest, by_worth = (cost, (*taken, pick.left[index])), alike
             if cheapest is not None and spent >= cheapest[0]:
                 break
-            best = int(np.argmax(gains / costs if per_cost else gains))
-            taken, spent = (*taken, left[best]), spent + float(costs[best])
-            now = now.after((left.pop(best),))
-    return cheapest[1] if cheapest is not None else tuple(candidates)
+            taken = (*taken, pick.left[pick.index])
+            spent += float(pick.costs[pick.index])
+            alike &= pick.is_most
+        if alike:  # the other order is the same
+            break
+    chosen = tuple(candidates) if cheapest is None else cheapest[1]
+    return chosen if cheapest is not None and by_worth else _by_worth(state, chosen)
+
+
+def _picks(state: _State, candidates: list[int], per_cost: bool) -> Iterator[_Pick]:
+    """All candidates in a greedy order: what each is worth once those before it are measured."""
+    weights, covariance = state.weights, state.covariance
+    all_costs = np.array([prior.cost_s for prior in state.posterior.priors])
+    left = tuple(candidates)
+    while left:
+        costs = all_costs.take(left)
+        reach = covariance @ weights
+        worth = reach.take(left)
+        worth *= worth
+        worth /= covariance.diagonal().take(left) + EXPECTED_NOISE_SHARE**2
+        variance = max(float(weights @ covariance @ weights), 0.0)
+        most = int(worth.argmax())
+        index = int((worth / costs).argmax()) if per_cost else most
+        yield _Pick(left, costs, variance - worth, index, index == most)
+        covariance = _measured(covariance, left[index])
+        left = (*left[:index], *left[index + 1 :])
+
+
+def _judged(
+    state: _State, picks: Iterator[_Pick], aim: float
+) -> Iterator[tuple[_Pick, NDArray[np.bool_]]]:
+    """Each step with which of its cells would bring the interval within ``aim``."""
+    while some := list(itertools.islice(picks, _PICKS_AT_ONCE)):
+        enough = state.widths_of(np.concatenate([pick.variances for pick in some])) <= aim
+        start = 0
+        for pick in some:
+            end = start + len(pick.left)
+            yield pick, enough[start:end]
+            start = end
+
+
+def _measured(covariance: Matrix, position: int) -> Matrix:
+    """The covariance once one cell is measured with the usual noise."""
+    row = covariance[position]
+    gain = row * (1.0 / (row[position] + EXPECTED_NOISE_SHARE**2))  # rounded as LAPACK does it
+    return np.asarray(covariance - covariance[:, position, None] * gain)
 
 
 def _by_worth(state: _State, chosen: tuple[int, ...]) -> tuple[int, ...]:

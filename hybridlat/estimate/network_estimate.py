@@ -205,7 +205,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
-        removed=tuple(request.file.node_names[i] for i in _removed(request)),
+        removed=tuple([request.file.node_names[i] for i in _removed(request)]),
         constants=len(request.file.constant_nodes.intersection(partition.removed)),
         to_measure=() if registry.refuses(data.target) else wanted,
         tolerance=request.tolerance,
@@ -221,8 +221,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
 
 def _removed(request: Request) -> list[int]:
     """Operators that the engine does not run, those that only make constants last."""
-    constants = request.file.constant_nodes
-    return sorted(request.partition.removed, key=lambda position: position in constants)
+    return sorted(request.partition.removed, key=request.file.constant_nodes.__contains__)
 
 
 def _structure(request: Request, data: TargetData) -> Structure | None:
@@ -283,12 +282,14 @@ def _interval(state: _State) -> NetworkInterval:
 
 
 def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
-    posterior, file, why_not = state.posterior, request.file, request.why_not
+    posterior, names, why_not = state.posterior, request.file.node_names, request.why_not
     total = posterior.sum_us
     z = normal_quantile(request.confidence)
+    latencies_us, uses_us = posterior.latencies_us.tolist(), posterior.uses_us.tolist()
+    variances = posterior.covariance.diagonal().tolist()
     rows = []
     for i, use in enumerate(request.partition.uses):
-        latency: float | None = float(posterior.latencies_us[i])
+        latency: float | None = latencies_us[i]
         source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
         reason, trusted = "", True
         interval = None
@@ -299,7 +300,7 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
                 f"it was never measured, and {why_not}" if why_not else "it was never measured"
             )  # fmt: skip
         else:
-            spread = math.sqrt(max(float(posterior.covariance[i, i]), 0.0))
+            spread = math.sqrt(max(variances[i], 0.0))
             factor = math.exp(min(z * spread, 20.0))
             interval = (latency / factor, latency * factor)
             if source == "predicted" and guess is not None:
@@ -308,11 +309,11 @@ def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
             CellEstimate(
                 signature=use.signature,
                 ops=use.ops,
-                nodes=tuple(file.node_names[n] for n in use.nodes),
+                nodes=tuple([names[n] for n in use.nodes]),
                 count=use.count,
                 latency_us=latency,
                 interval_us=interval,
-                share=float(posterior.uses_us[i]) / total if total > 0 else 0.0,
+                share=uses_us[i] / total if total > 0 else 0.0,
                 source=source,
                 reason=reason,
                 trusted=trusted,

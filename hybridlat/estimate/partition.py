@@ -7,6 +7,7 @@ structure, so networks that differ in names and weights alone share it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections import OrderedDict
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.estimate import known_files
-from hybridlat.graph.cells import cut
+from hybridlat.graph.cells import cut_positions, file_rank, labels
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign, sign_listed
+from hybridlat.graph.signature import sign, sign_part
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ class CellUse:
     @property
     def nodes(self) -> tuple[int, ...]:
         """Positions in the file of all operators in any of the uses."""
-        return tuple(n for place in self.places for n in sorted(sum(place.kernels, ())))
+        found: list[int] = []
+        for place in self.places:
+            found += sorted(itertools.chain.from_iterable(place.kernels))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -264,22 +268,27 @@ def partition_network(
     """
     position_of = {name: i for i, name in enumerate(file_names)}
     in_file = [position_of[node.name] for node in network.nodes]
+    nodes, types = lowered.network.nodes, lowered.network.types
+    kernels = [tuple([in_file[i] for i in origin]) for origin in lowered.origins]
+    rank = file_rank(lowered)
     ops: dict[str, tuple[str, ...]] = {}
     places: dict[str, list[CellPlace]] = {}
     texts: dict[str, str] = {}
     maker: dict[str, int] = {}
-    for order, cell in enumerate(cut(lowered, network)):
-        signature, kernels = sign_listed(cell.network)
-        texts[signature.hash] = signature.text
-        ops.setdefault(signature.hash, cell.ops)
-        origins = [lowered.origins[cell.positions[kernel]] for kernel in kernels]
-        cell_place = CellPlace(
-            order,
-            tuple(sorted({maker.get(name, -1) for name in cell.network.inputs})),
-            tuple(tuple(in_file[i] for i in each) for each in origins),
-        )
-        places.setdefault(signature.hash, []).append(cell_place)
-        maker.update((name, order) for node in cell.network.nodes for name in node.outputs if name)
+    for order, positions in enumerate(cut_positions(lowered.network)):
+        signature, signed = sign_part(lowered.network, positions)
+        hash_ = signature.hash
+        if hash_ not in ops:
+            texts[hash_] = signature.text
+            ops[hash_] = labels(lowered, positions, network, rank)
+            places[hash_] = []
+        read = set()
+        for node in [nodes[position] for position in positions]:
+            read.update([maker.get(name, -1) for name in node.inputs if name in types])
+            maker.update(dict.fromkeys(node.outputs, order))
+        read.discard(order)
+        computed = tuple([kernels[positions[kernel]] for kernel in signed])
+        places[hash_].append(CellPlace(order, tuple(sorted(read)), computed))
     uses = tuple(
         CellUse(hash_, ops[hash_], tuple(cell_place)) for hash_, cell_place in places.items()
     )

@@ -77,10 +77,9 @@ class TargetData:
         targets = (self.target, *self.kin) if missing else ()
         stored = self.store.latencies_by_target(targets, missing)
         for target in targets:
-            for pack in (None, *self._packs):
-                new = pack.latencies(target, missing) if pack is not None else stored[target]
+            packs = [pack for pack in self._packs if pack.target == target]
+            for new in (stored[target], *(pack.latencies(target, missing) for pack in packs)):
                 stats.update((h, found) for h, found in new.items() if h not in stats)
-                missing = [h for h in missing if h not in new]
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered.update(stats)

@@ -80,7 +80,7 @@ def schedule(network: Network) -> list[int]:
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """The cells of ``lowered``; together they hold every kernel exactly once."""
-    rank = _file_rank(lowered)
+    rank = file_rank(lowered)
     return tuple(
         _cell(lowered, positions, file_network, rank)
         for positions in cut_positions(lowered.network)
@@ -89,13 +89,13 @@ def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ..
 
 def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """Every kernel of ``lowered`` as a cell of its own."""
-    rank = _file_rank(lowered)
+    rank = file_rank(lowered)
     return tuple(
         _cell(lowered, (i,), file_network, rank) for i in range(len(lowered.network.nodes))
     )
 
 
-def _file_rank(lowered: Lowered) -> list[tuple[int, int]]:
+def file_rank(lowered: Lowered) -> list[tuple[int, int]]:
     """Where each kernel belongs in the order of the file: engines list branches as they please.
 
     A kernel that computes no operator of the file comes behind what it reads.
@@ -119,11 +119,21 @@ def _cell(
     rank: list[tuple[int, int]],
 ) -> Cell:
     origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
-    ops = tuple(
+    ops = labels(lowered, positions, file_network, rank)
+    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
+
+
+def labels(
+    lowered: Lowered,
+    positions: Iterable[int],
+    file_network: Network | None,
+    rank: list[tuple[int, int]],
+) -> tuple[str, ...]:
+    """One label for each of these kernels, in the order of the file (``rank``: ``file_rank``)."""
+    return tuple([
         label(lowered.network.nodes[p], lowered.origins[p], file_network)
         for p in sorted(positions, key=rank.__getitem__)
-    )
-    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
+    ])  # fmt: skip
 
 
 def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:

@@ -6,8 +6,8 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -21,9 +21,11 @@ ITEM_BYTES: Mapping[str, float] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """Element type (``float32`` …) and static shape of a tensor."""
+class TensorType(NamedTuple):
+    """Element type (``float32`` …) and static shape of a tensor.
+
+    A tuple, since types are compared and hashed more often than anything else.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -34,10 +36,15 @@ class TensorType:
 
     @property
     def bytes(self) -> int:
-        return math.ceil(self.elements * ITEM_BYTES[self.dtype])
+        return _bytes_of(self)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
+
+
+@lru_cache(maxsize=16_384)
+def _bytes_of(type_: TensorType) -> int:
+    return math.ceil(type_.elements * ITEM_BYTES[type_.dtype])
 
 
 @dataclass(frozen=True, slots=True)

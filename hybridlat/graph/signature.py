@@ -55,41 +55,57 @@ _Listing = tuple[object, ...]
 _signed: OrderedDict[_Listing, tuple[Signature, tuple[int, ...]]] = OrderedDict()
 
 
-def sign_listed(network: Network) -> tuple[Signature, tuple[int, ...]]:
-    """The same, remembered for networks that list the same nodes in the same order.
+def sign_part(
+    network: Network, positions: tuple[int, ...]
+) -> tuple[Signature, tuple[int, ...]]:
+    """``sign_in_order`` of ``network.subnetwork(positions)``; positions rise.
 
-    A network repeats its cells, and so do the networks of a search space.
+    Remembered for parts that list the same nodes in the same order, which then need not become
+    networks: a network repeats its cells, and so do the networks of a search space.
     """
-    listing = _listing(network)
+    listing = _listing(network, positions)
     found = _signed.get(listing)
     if found is None:
-        found = _signed[listing] = sign_in_order(network)
+        found = _signed[listing] = sign_in_order(network.subnetwork(positions))
         if len(_signed) > MOST_REMEMBERED:
             _signed.popitem(last=False)
+    else:
+        _signed.move_to_end(listing)
     return found
 
 
-def _listing(network: Network) -> _Listing:
-    """All that a signature tells, in the order in which it is listed."""
-    types, constants = network.types, network.constants
-    number: dict[str, object] = {"": None}
-    for name in network.inputs:
-        number[name] = len(number)
-    parts: list[object] = [network.context, *[types[name] for name in network.inputs], "nodes"]
-    for node in network.nodes:
+def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
+    """All that the signature of a part tells, in the order in which it is listed.
+
+    Of each node the operator; every tensor that it reads by its number, behind what it is where it
+    is read first; of every result its type and whether it is given out.
+    """
+    types, constants, readers = network.types, network.constants, network.consumers()
+    chosen = frozenset(positions)
+    number: dict[str, int] = {}
+    parts: list[object] = [network.context]
+    for position in positions:
+        node = network.nodes[position]
+        text = _texts(node.attributes)[0]
+        parts += (node.op, node.domain, node.version, text, len(node.inputs))
         for name in node.inputs:
-            if name not in number:
-                constant = constants[name]
-                number[name] = len(number)
-                parts.append(constant.type)
-                parts.append(repr(constant.values))
-        parts.append((node.op, node.domain, node.version, _texts(node.attributes)[0]))
-        parts.append(tuple([number[name] for name in node.inputs]))
-        for name in node.outputs:
-            if name:
-                number[name] = len(number)
-            parts.append(types[name] if name else "")
-    parts.append(tuple([number[name] for name in network.outputs]))
+            place = number.get(name)
+            if place is None and name:
+                place = number[name] = len(number)
+                if name in types:
+                    parts.append(types[name])
+                else:
+                    constant = constants[name]
+                    parts += (constant.type, repr(constant.values))
+            parts.append(place)
+        for index, name in enumerate(node.outputs):
+            if not name:
+                parts.append("")
+                continue
+            number[name] = len(number)
+            behind = readers.get(name)
+            inside = chosen.issuperset(behind) if behind else index > 0
+            parts += (types[name], not inside or name in network.outputs)
     return tuple(parts)
 
 

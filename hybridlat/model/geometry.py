@@ -11,13 +11,13 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.network import Network
 from hybridlat.model.kernel_rows import (
-    KernelAttributes,
     Tensor,
     attributes_of,
     kernel_row,
@@ -126,9 +126,9 @@ def network_geometry(network: Network) -> Geometry:
     context = CONTEXTS[network.context]
     rows = []
     for node in network.nodes:
-        read = [tensors.get(name) for name in node.inputs]
-        made = [tensors[name] for name in node.outputs if name]
-        attributes = attributes_of(json.dumps(dict(node.attributes), sort_keys=True))
+        read = tuple([tensors.get(name) for name in node.inputs])
+        made = tuple([tensors[name] for name in node.outputs if name])
+        attributes = json.dumps(dict(node.attributes), sort_keys=True)
         rows.append((*_row(node.qualified_op, read, made, attributes), context))
     count = len(rows)
     values = np.array(rows).reshape(count, len(COLUMNS))
@@ -172,7 +172,7 @@ def scan(text: str) -> list[tuple[float, ...]]:
                     outputs.append(tensor)
             read = [tensors.get(s) for s in sources.split(" ")]
             op = qualified[: qualified.rfind("@")]
-            rows.append(_row(op, read, outputs, attributes_of("{" + attributes)))
+            rows.append(_row(op, tuple(read), tuple(outputs), "{" + attributes))
         elif line.startswith("input "):
             number, _, type_ = line[6:].partition(" ")
             tensors[number] = tensor_of(type_, " ", False)
@@ -184,9 +184,10 @@ def scan(text: str) -> list[tuple[float, ...]]:
     return [(*row, context) for row in rows]
 
 
+@lru_cache(maxsize=65_536)
 def _row(
-    op: str, read: Sequence[Tensor | None], made: Sequence[Tensor], attributes: KernelAttributes
+    op: str, read: tuple[Tensor | None, ...], made: tuple[Tensor, ...], attributes: str
 ) -> tuple[float, ...]:
-    """A row of ``COLUMNS`` but for the last."""
-    op, numbers = kernel_row(op, read, made, attributes)
+    """A row of ``COLUMNS`` but for the last; new cells are made of kernels that others hold too."""
+    op, numbers = kernel_row(op, read, made, attributes_of(attributes))
     return (_op_numbers.setdefault(op, len(_op_numbers)), *numbers)

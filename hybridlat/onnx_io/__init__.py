@@ -184,12 +184,18 @@ class OnnxFile:
             return self.known.inputs
         return tuple([info.name for info in self.head.graph.input])
 
+    @cached_property
+    def head_bytes(self) -> bytes:
+        """``head`` as it is written."""
+        data: bytes = self.head.SerializeToString()
+        return data
+
     @property
     def written(self) -> bytes:
         """Digest of the file as it is written, names and all: much quicker than ``key``."""
         if self.known is not None:
             return self.known.written
-        digest = hashlib.blake2b(self.head.SerializeToString(), digest_size=16)
+        digest = hashlib.blake2b(self.head_bytes, digest_size=16)
         digest.update(b"".join([node.data for node in self.nodes]))
         return digest.digest()
 

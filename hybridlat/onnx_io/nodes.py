@@ -32,9 +32,10 @@ NARROW = frozenset({
 class FileNode:
     """An operator as its file has it, without weights.
 
-    ``reads`` are the tensors it reads, those that its branches take from outside with them;
-    ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
-    ``is_narrow`` whether it makes or computes with anything narrower than FP32.
+    ``links`` are how many inputs it has, their names, how many outputs, and theirs; ``reads`` the
+    tensors it reads, those that its branches take from outside with them; ``structure`` is a digest
+    of all but names; ``has_graph`` says whether it has branches, ``is_narrow`` whether it makes or
+    computes with anything narrower than FP32.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FileNode:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    links: tuple[int | str, ...]
     reads: tuple[str, ...]
     structure: bytes
     has_graph: bool
@@ -78,8 +80,10 @@ def _read(data: bytes) -> FileNode:
         digest.update(len(written).to_bytes(4, "little"))
         digest.update(written)
         has_graph |= attribute.HasField("g") or bool(attribute.graphs)
+    inputs, outputs = tuple(proto.input), tuple(proto.output)
+    links = (len(inputs), *inputs, len(outputs), *outputs)
     return FileNode(
-        proto.name, proto.op_type, proto.domain, tuple(proto.input), tuple(proto.output),
+        proto.name, proto.op_type, proto.domain, inputs, outputs, links,
         tuple(reads(proto)), digest.digest(), has_graph, _is_narrow(proto), data,
     )  # fmt: skip
 

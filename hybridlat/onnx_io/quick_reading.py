@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 MOST_REMEMBERED = 100_000
+LARGEST_REMEMBERED_HEAD = 16_384  # bytes: those of a search space take some hundred
 _MAKERS = ("ConstantOfShape", "Constant")
 _OF_SIZES = ("Shape", "Size")
 Key: TypeAlias = tuple[object, ...]
@@ -68,20 +69,54 @@ def quick_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network 
         return None
 
 
-def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
-    head = ModelProto()
-    head.CopyFrom(file.head)
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a file says besides its operators: types of inputs, constants, outputs with types.
+
+    The type of an output is empty where the file does not state it.
+    """
+
+    opset: int
+    types: Mapping[str, TensorType]
+    known: Mapping[str, _Known]
+    outputs: tuple[tuple[str, str], ...]
+
+
+def _head_of(file: OnnxFile, batch: int | None, shapes: Shapes) -> _Head:
+    """The head with every size bound, read once for the files of a space that share it."""
+    data = file.head_bytes
+    read = _read_head if len(data) <= LARGEST_REMEMBERED_HEAD else _read_head.__wrapped__
+    sizes = tuple((name, tuple(shape)) for name, shape in shapes.items())
+    return read(data, batch, sizes)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_head(
+    data: bytes, batch: int | None, sizes: tuple[tuple[str, tuple[int, ...]], ...]
+) -> _Head:
+    head = ModelProto.FromString(data)
     opset = next((o.version for o in head.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is None or head.graph.sparse_initializer:
         raise _Odd
-    bind(head, file.name, batch, shapes)
-    types: dict[str, TensorType] = types_of(head.graph.input)
-    inputs = tuple([info.name for info in head.graph.input])
-    if len(types) < len(inputs):
-        raise _Odd
+    bind(head, "", batch, dict(sizes))
+    types = types_of(head.graph.input)
     known = {tensor.name: _held(tensor) for tensor in head.graph.initializer}
-    if any(name in known for name in inputs):
+    names = [info.name for info in head.graph.input]
+    if len(types) < len(names) or any(name in known for name in names):
         raise _Odd
+    outputs = []
+    for info in head.graph.output:
+        if info.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise _Odd
+        stated = info.type.tensor_type.elem_type
+        outputs.append((info.name, dtype_name(stated) if stated else ""))
+    return _Head(opset, types, known, tuple(outputs))
+
+
+def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
+    head = _head_of(file, batch, shapes)
+    opset, types, known = head.opset, dict(head.types), dict(head.known)
+    inputs = tuple(types)
     nodes: list[Node] = []
     folded: list[str] = []
     uses: dict[str, bool] = {}
@@ -98,13 +133,10 @@ def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
             if constant is not None and uses.get(source) is not False:
                 uses[source] = keeps_float_values(read.op, constant.type.shape)
         nodes.append(node_of(read, name, opset))
-    outputs = tuple(dict.fromkeys([info.name for info in head.graph.output]))
-    for info in head.graph.output:
-        made = types.get(info.name)
-        if info.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise _Odd
-        stated = info.type.tensor_type.elem_type
-        if made is None or info.name in inputs or (stated and dtype_name(stated) != made.dtype):
+    outputs = tuple(dict.fromkeys([name for name, _ in head.outputs]))
+    for name, stated in head.outputs:
+        made = types.get(name)
+        if made is None or name in inputs or (stated and stated != made.dtype):
             raise _Odd
     if not nodes or not outputs:
         raise _Odd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
+_FLOATS = ("float", "bfloat", "double")
 
 
 def validate(model: ModelProto, nodes: Sequence[FileNode], label: str) -> None:
@@ -152,30 +154,29 @@ def structure_digest(model: ModelProto, nodes: Sequence[FileNode]) -> bytes:
         number.setdefault(info.name, len(number))
         blobs.append(info.type.SerializeToString(deterministic=True))
     tensors = model.graph.initializer
+    floats = {t.name for t in tensors if dtype_name(t.data_type).startswith(_FLOATS)}
     float_users = {
-        name: node for node in nodes for name in node.inputs if node.op != "Identity"
-    } if tensors else {}  # fmt: skip
+        name: node for node in nodes for name in node.inputs
+        if name in floats and node.op != "Identity"
+    } if floats else {}  # fmt: skip
     for tensor in tensors:
         number.setdefault(tensor.name, len(number))
         parts.append((number[tensor.name], tensor.data_type, tuple(tensor.dims)))
         user = float_users.get(tensor.name)
-        is_float = dtype_name(tensor.data_type).startswith(("float", "bfloat", "double"))
-        if not is_float or user is None or keeps_float_values(user.op, tensor.dims):
+        if user is None or keeps_float_values(user.op, tensor.dims):
             lean = TensorProto()
             lean.CopyFrom(tensor)
             lean.ClearField("name")
             lean.ClearField("doc_string")
             blobs.append(lean.SerializeToString(deterministic=True))
-    links: list[int] = []
-    for node in nodes:
-        links.append(len(node.inputs))
-        for name in node.inputs:
-            links.append(number.setdefault(name, len(number)))
-        links.append(len(node.outputs))
-        for name in node.outputs:
-            links.append(number.setdefault(name, len(number)))
-    for info in model.graph.output:
-        links.append(number.get(info.name, -2))
+    listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
+    different = dict.fromkeys(listed)  # names, and how many follow
+    for item in different:
+        if isinstance(item, str):
+            number.setdefault(item, len(number))
+    places = {item: item for item in different if isinstance(item, int)} | number
+    links = [places[item] for item in listed]
+    links += [number.get(info.name, -2) for info in model.graph.output]
     digest.update(repr(parts).encode())
     digest.update(array("q", links).tobytes())
     for blob in blobs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -355,8 +356,7 @@ class Store:
     @property
     def file(self) -> Path | None:
         """The SQLite file, absolute; None for a database server, and for one in memory."""
-        is_file = self._is_sqlite and not self.is_in_memory and not self._path.startswith("file:")
-        return Path(self._path).absolute() if is_file else None
+        return None if self._named_file is None else self._named_file.absolute()
 
     @property
     def exists(self) -> bool:
@@ -365,9 +365,13 @@ class Store:
 
     def _absent(self) -> bool:
         """True for a SQLite file that nobody made yet: told without loading SQLAlchemy."""
-        if not self._is_sqlite or self.is_in_memory:
-            return False
-        return not self._path.startswith("file:") and not Path(self._path).exists()
+        return self._named_file is not None and not self._named_file.exists()
+
+    @cached_property
+    def _named_file(self) -> Path | None:
+        """The SQLite file as the URL names it; None where there is none."""
+        is_file = self._is_sqlite and not self.is_in_memory and not self._path.startswith("file:")
+        return Path(self._path) if is_file else None
 
     @property
     def _is_sqlite(self) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.signature import hash_of, read, sign, sign_in_order, sign_listed
+from hybridlat.graph.signature import hash_of, read, sign, sign_in_order, sign_part
 from tests.isomorphism import alike
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered
@@ -32,13 +32,17 @@ def test_names_order_and_weights_do_not_count(data: st.DataObject) -> None:
 @given(st.data())
 def test_what_is_remembered_is_what_would_be_signed_anew(data: st.DataObject) -> None:
     network = data.draw(networks(max_nodes=4))
+    every = range(len(network.nodes))
+    chosen = tuple(sorted(data.draw(st.sets(st.sampled_from(every), min_size=1))))
     for other in (network, renamed(network), data.draw(reordered(network))):
-        assert sign_listed(other) == sign_in_order(other)
+        for part in (tuple(every), chosen):
+            assert sign_part(other, part) == sign_in_order(other.subnetwork(part))
     node = network.nodes[0]
-    turned = replace_node(network, 0, replace(node, attributes=(("x", 1),)))
-    floating = replace_node(network, 0, replace(node, attributes=(("x", 1.0),)))
-    assert sign_listed(turned) == sign_in_order(turned)
-    assert sign_listed(floating) == sign_in_order(floating)
+    for value in (1, 1.0):
+        other = replace_node(network, 0, replace(node, attributes=(("x", value),)))
+        assert sign_part(other, chosen) == sign_in_order(other.subnetwork(chosen))
+    given_out = replace(network, outputs=tuple(network.types))
+    assert sign_part(given_out, chosen) == sign_in_order(given_out.subnetwork(chosen))
 
 
 @given(networks())

@@ -21,7 +21,7 @@ def in_half_precision(network: Network) -> Network:
     }
 
     def half(type_: TensorType) -> TensorType:
-        return replace(type_, dtype="float16") if type_.dtype == "float32" else type_
+        return type_._replace(dtype="float16") if type_.dtype == "float32" else type_
 
     def half_constant(name: str, constant: Constant) -> Constant:
         return constant if name in keep else replace(constant, type=half(constant.type))

@@ -80,7 +80,8 @@ class DraftGraph:
                 self.done.add(position)
                 continue
             for name in node.inputs:
-                self.readers.setdefault(self.same.get(name, name), []).append(position)
+                if name in network.types:
+                    self.readers.setdefault(self.same.get(name, name), []).append(position)
 
     def finish(self) -> None:
         """Put in the reorders behind blocks, and all kernels in order."""
@@ -220,7 +221,7 @@ def _with(attributes: Attributes, name: str, value: AttributeValue, text: str) -
 def equal_results(network: Network) -> dict[str, str]:
     """The results of operators that compute the same as an earlier one, with those of that."""
     same: dict[str, str] = {}
-    first: dict[object, str] = {}
+    alike: dict[object, list[Node]] = {}
     numbers = {
         name: (constant.type, constant.values)
         for name, constant in network.constants.items()
@@ -232,10 +233,13 @@ def equal_results(network: Network) -> dict[str, str]:
         inputs: tuple[object, ...] = node.inputs
         if same or numbers:
             inputs = tuple([numbers.get(n) or same.get(n, n) for n in node.inputs])
-        out = node.outputs[0]
-        twin = first.setdefault((node.op, node.domain, inputs, node.attributes), out)
-        if twin != out:
-            same[out] = twin
+        others = alike.setdefault((node.op, inputs), [])
+        for other in others:
+            if other.attributes == node.attributes and other.domain == node.domain:
+                same[node.outputs[0]] = other.outputs[0]
+                break
+        else:
+            others.append(node)
     return same
 
 

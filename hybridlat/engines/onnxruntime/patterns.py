@@ -6,10 +6,10 @@ for others that are built alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
-from hybridlat.engines.onnxruntime.draft_graph import BLOCKS, Attributes, DraftGraph
+from hybridlat.engines.onnxruntime.draft_graph import BLOCKS, Attributes, DraftGraph, Kernel
 
 Pattern = tuple[object, ...]
 ALIGNMENT = 4
@@ -18,38 +18,93 @@ _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
 _SIZES = frozenset({"kernel_shape", "pads", "strides", "dilations", "activation_params", "shape"})
 
 
-def patterns_of(graph: DraftGraph) -> Iterator[Pattern]:
+class _Maker(NamedTuple):
+    """A kernel, as one that reads its result sees it."""
+
+    op: str
+    domain: str
+    is_blocked: bool
+    is_shared: bool
+    is_activated: bool
+    adds: bool
+
+
+class _Operand(NamedTuple):
+    """What a kernel reads that no kernel makes: a weight, or numbers where ``has_values``."""
+
+    shape: tuple[int, ...]
+    has_values: bool
+
+
+class _Stand(NamedTuple):
+    """A kernel and all around it that a pattern may tell of.
+
+    ``ops`` are the operators of the file in it; ``read`` what each of its inputs is, a word for one
+    that is neither a kernel's nor a constant.
+    """
+
+    domain: str
+    op: str
+    version: int
+    ops: tuple[str, ...]
+    attributes: Attributes
+    read: tuple[_Maker | _Operand | str, ...]
+    is_shared: bool
+    is_output: bool
+    is_left: bool
+
+
+def patterns_of(graph: DraftGraph) -> frozenset[Pattern]:
     """What was done to each operator and what it reads, without sizes that decide nothing."""
-    nodes, made, outputs, block = graph.network.nodes, graph.made, graph.outputs, graph.block
-    for kernel in graph.kernels:
-        ops = tuple([nodes[i].op for i in kernel.origins])
-        what = (kernel.domain, kernel.op, ops if len(ops) < 2 else tuple(dict.fromkeys(ops)))
-        read = []
-        for place, name in enumerate(kernel.inputs):
-            maker = made.get(name)
-            if maker is None:
-                read.append(_operand(graph, name))
-                continue
-            read.append(maker.channels > 0)
+    stands = {_stand(graph, kernel) for kernel in graph.kernels}
+    return frozenset().union(*[_patterns(stand, graph.block) for stand in stands])
+
+
+def _stand(graph: DraftGraph, kernel: Kernel) -> _Stand:
+    nodes, made, constants = graph.network.nodes, graph.made, graph.constants
+    read: list[_Maker | _Operand | str] = []
+    for name in kernel.inputs:
+        maker = made.get(name)
+        if maker is not None:
+            read.append(_Maker(
+                maker.op, maker.domain, maker.channels > 0, maker.uses > 1, maker.is_activated,
+                len(maker.inputs) > 3,
+            ))  # fmt: skip
+        elif (constant := constants.get(name)) is not None:
+            read.append(_Operand(constant.type.shape, constant.values is not None))
+        else:
+            read.append("input" if name else "")
+    ops = tuple([nodes[i].op for i in kernel.origins])
+    return _Stand(
+        kernel.domain, kernel.op, kernel.version, ops, kernel.attributes, tuple(read),
+        kernel.uses > 1, kernel.output.removesuffix(BLOCKS) in graph.outputs, kernel.left > 0,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=16_384)
+def _patterns(stand: _Stand, block: int) -> frozenset[Pattern]:
+    """Of one kernel; networks of a search space share most of them."""
+    what = (stand.domain, stand.op, tuple(dict.fromkeys(stand.ops)))
+    found: list[Pattern] = []
+    read: list[object] = []
+    for place, source in enumerate(stand.read):
+        if isinstance(source, str):
+            read.append(source)
+        elif isinstance(source, _Operand):
+            read.append((_sizes(source.shape, block), source.has_values))
+        else:
+            read.append(source.is_blocked)
             # What a convolution may take in hangs on who else reads it, and what it has taken.
             state = None
-            if maker.op in _CONVOLUTIONS and (kernel.op not in _CONVOLUTIONS or place == 3):
-                state = maker.uses > 1, maker.is_activated, len(maker.inputs) > 3
-            yield what, place, maker.op, maker.domain, state
-        ends = kernel.output.removesuffix(BLOCKS) in outputs, kernel.left > 0
-        kept = _kept(kernel.attributes, block)
-        yield what, kernel.version, kept, tuple(read), kernel.uses > 1, ends
+            if source.op in _CONVOLUTIONS and (stand.op not in _CONVOLUTIONS or place == 3):
+                state = source.is_shared, source.is_activated, source.adds
+            found.append((what, place, source.op, source.domain, state))
+    kept = _kept(stand.attributes, block)
+    ends = stand.is_output, stand.is_left
+    found.append((what, stand.version, kept, tuple(read), stand.is_shared, ends))
+    return frozenset(found)
 
 
-def _operand(graph: DraftGraph, name: str) -> object:
-    """What a kernel reads that no kernel makes: a weight, numbers, an input of the network."""
-    constant = graph.constants.get(name)
-    if constant is None:
-        return "input" if name else ""
-    return _sizes(constant.type.shape, graph.block), constant.values is not None
-
-
-@lru_cache(maxsize=4096)
 def _kept(attributes: Attributes, block: int) -> tuple[tuple[str, object], ...]:
     """Attributes without the sizes that decide nothing."""
     return tuple(
@@ -58,7 +113,6 @@ def _kept(attributes: Attributes, block: int) -> tuple[tuple[str, object], ...]:
     )
 
 
-@lru_cache(maxsize=4096)
 def _sizes(shape: tuple[int, ...], block: int) -> object:
     return tuple([_size(n, block) for n in shape[:2]]) if len(shape) == 4 else len(shape)
 

@@ -71,7 +71,7 @@ def draft(network: Network, block: int, context: str, by: str) -> Draft | None:
     except UncoveredError:
         return None
     graph.finish()
-    return Draft(graph.lowered(context, by), frozenset(patterns_of(graph)))
+    return Draft(graph.lowered(context, by), patterns_of(graph))
 
 
 class _Rules(DraftGraph):

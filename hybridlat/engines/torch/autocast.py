@@ -57,7 +57,7 @@ def _types(network: Network, groups: Groups) -> dict[str, TensorType]:
         for out in node.outputs:
             if out and types[out].dtype == FULL:
                 element_type = wanted.get(position) or _widest(network, node, types)
-                types[out] = replace(types[out], dtype=element_type)
+                types[out] = types[out]._replace(dtype=element_type)
     return types
 
 
@@ -94,7 +94,7 @@ def _narrow(network: Network, groups: Groups, types: dict[str, TensorType]) -> N
             consumers = readers.get(out, []) if out not in network.outputs else []
             narrow = bool(consumers) and all(half[r] for r in consumers)
             if narrow and types[out].dtype == FULL:
-                types[out] = replace(types[out], dtype=HALF)
+                types[out] = types[out]._replace(dtype=HALF)
             if position in removed:
                 half[position] = narrow
 
@@ -123,7 +123,7 @@ def _with_casts(
             )
             if dtype and other and types[name].dtype != dtype:
                 inputs[k] = f"{name}__{position}_{dtype}"
-                types[inputs[k]] = replace(types[name], dtype=dtype)
+                types[inputs[k]] = types[name]._replace(dtype=dtype)
                 casts.append((len(nodes),))
                 to = 10 if dtype == HALF else 1
                 cast = Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), (("to", to),))
