@@ -172,7 +172,7 @@ def structure_digest(model: ModelProto, nodes: Sequence[FileNode]) -> bytes:
     listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
     different = dict.fromkeys(listed)  # names, and how many follow
     for item in different:
-        if isinstance(item, str):
+        if not isinstance(item, int):  # bytes where a damaged file's name is no text
             number.setdefault(item, len(number))
     places = {item: item for item in different if isinstance(item, int)} | number
     links = [places[item] for item in listed]
