@@ -70,6 +70,12 @@ def get(database: Database, key: str) -> str | None:
     return None if text is None else str(text)
 
 
+def digests(database: Database) -> frozenset[bytes]:
+    """The digests of all keys that there are: at most some ten thousand."""
+    query = sa.select(CACHE.c.key)
+    return frozenset(database.read(lambda connection: map(bytes, connection.scalars(query).all())))
+
+
 def remove(database: Database, keys: Iterable[str]) -> int:
     """Drop the entries of these keys; how many there were."""
     digests = [codec.digest(key) for key in keys]

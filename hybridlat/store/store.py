@@ -9,6 +9,7 @@ SQLite file that does not exist yet reads as an empty store and is made by the f
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from hybridlat.store.database import Database
     from hybridlat.store.integrity import IntegrityProblem
     from hybridlat.store.pack_io import ImportCounts
+
+
+_SETTLED_NS = 200_000_000
+_ASKED_UNTIL_LISTED = 16  # look-ups in a cache that does not change, until all its keys are read
 
 
 def default_url() -> str:
@@ -52,6 +57,9 @@ class Store:
         text = str(url) if url is not None else default_url()
         self.url = text if ":" in text[2:] else f"sqlite:///{Path(text).expanduser()}"
         self._database: Database | None = None
+        self._cache_stamp: object = None
+        self._cache_asked = 0
+        self._cached: frozenset[bytes] | None = None
 
     # ---- writing -------------------------------------------------------------------------------
 
@@ -264,6 +272,15 @@ class Store:
             return None
         from hybridlat.store import cache
 
+        stamp = self.stamp
+        if stamp is None or stamp != self._cache_stamp:
+            self._cache_stamp, self._cache_asked, self._cached = stamp, 0, None
+        if stamp is not None:
+            self._cache_asked += 1
+            if self._cache_asked == _ASKED_UNTIL_LISTED:
+                self._cached = cache.digests(self._opened())
+            if self._cached is not None and codec.digest(key) not in self._cached:
+                return None
         return cache.get(self._opened(), key)
 
     def targets(self) -> list[Target]:
@@ -357,6 +374,30 @@ class Store:
     def exists(self) -> bool:
         """False for a SQLite file that nobody made yet."""
         return not self._absent()
+
+    @property
+    def stamp(self) -> object:
+        """Equal as long as nothing is written, by whatever process; None where only asking tells.
+
+        That is so on a server, and just after a write: files do not tell two of one moment apart.
+        """
+        if self._named_file is None:
+            return None
+        found: list[tuple[int, int]] = []
+        for path in (self._named_file, self._journal):
+            try:
+                status = path.stat()
+            except OSError:
+                found.append((0, 0))
+            else:
+                found.append((status.st_mtime_ns, status.st_size))
+        settled = time.time_ns() - max(found)[0] > _SETTLED_NS
+        return tuple(found) if settled else None
+
+    @cached_property
+    def _journal(self) -> Path:
+        """Where SQLite writes first."""
+        return Path(f"{self._named_file}-wal")
 
     def _absent(self) -> bool:
         """True for a SQLite file that nobody made yet: told without loading SQLAlchemy."""
