@@ -323,7 +323,8 @@ def _picks(state: _State, candidates: list[int], per_cost: bool) -> Iterator[_Pi
         most = int(worth.argmax())
         index = int((worth / costs).argmax()) if per_cost else most
         yield _Pick(left, costs, variance - worth, index, index == most)
-        covariance = _measured(covariance, left[index])
+        if len(left) > 1:
+            covariance = _measured(covariance, left[index])
         left = (*left[:index], *left[index + 1 :])
 
 
@@ -348,9 +349,7 @@ def _measured(covariance: Matrix, position: int) -> Matrix:
 
 
 def _by_worth(state: _State, chosen: tuple[int, ...]) -> tuple[int, ...]:
-    ordered: list[int] = []
-    left = list(chosen)
-    while left:
-        ordered.append(left.pop(int(np.argmax(state.gains(left)))))
-        state = state.after((ordered[-1],))
-    return tuple(ordered)
+    if len(chosen) < 2:
+        return chosen
+    picks = list(_picks(state, list(chosen), per_cost=False))
+    return tuple(pick.left[pick.index] for pick in picks)

@@ -54,6 +54,9 @@ class TargetData:
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
         self._remembered: dict[str, LatencyStats] = {}
+        self._stamp: object = None
+        self._counts: dict[str, int] = {}
+        self._unknown: set[str] = set()
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
         self._outlines: tuple[int, frozenset[str] | None] | None = None
@@ -73,7 +76,8 @@ class TargetData:
         """What is known of each cell; those nobody has measured are left out."""
         wanted = list(dict.fromkeys(hashes))
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
-        missing = [h for h in wanted if h not in stats]
+        unknown = self._unchanged()[1]
+        missing = [h for h in wanted if h not in stats and h not in unknown]
         targets = (self.target, *self.kin) if missing else ()
         stored = self.store.latencies_by_target(targets, missing)
         for target in targets:
@@ -82,8 +86,18 @@ class TargetData:
                 stats.update((h, found) for h, found in new.items() if h not in stats)
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
+        if len(unknown) > MAX_REMEMBERED:
+            unknown.clear()
         self._remembered.update(stats)
+        unknown.update([h for h in missing if h not in stats])
         return stats
+
+    def _unchanged(self) -> tuple[dict[str, int], set[str]]:
+        """Counts, and cells nobody has measured, as they were found since the last write."""
+        stamp = self.store.stamp
+        if stamp is None or stamp != self._stamp:
+            self._stamp, self._counts, self._unknown = stamp, {}, set()
+        return self._counts, self._unknown
 
     def forget(self, hashes: Iterable[str]) -> None:
         """These were measured just now, and the entry cost perhaps: ask the store again."""
@@ -111,7 +125,10 @@ class TargetData:
     @property
     def networks(self) -> int:
         """How many records of whole networks there are of this target, this moment."""
-        return self._shipped_networks + self.store.count(self.target, "network")
+        counts = self._unchanged()[0]
+        if "network" not in counts:
+            counts["network"] = self.store.count(self.target, "network")
+        return self._shipped_networks + counts["network"]
 
     @cached_property
     def _shipped_networks(self) -> int:

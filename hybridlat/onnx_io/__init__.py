@@ -126,8 +126,11 @@ class OnnxFile:
         fixed.add("")
         positions = set()
         for position, node in enumerate(self.nodes):
+            inputs = node.inputs
+            if inputs and inputs[0] not in fixed and node.op not in ("Shape", "Size"):
+                continue  # the usual operator, told at a glance
             # A subgraph may read what its node does not name.
-            alone = not node.has_graph and fixed.issuperset(node.inputs)
+            alone = not node.has_graph and fixed.issuperset(inputs)
             if alone or node.op in ("Shape", "Size"):
                 positions.add(position)
                 fixed.update(node.outputs)

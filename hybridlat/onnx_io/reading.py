@@ -63,7 +63,14 @@ def validate(model: ModelProto, nodes: Sequence[FileNode], label: str) -> None:
 
 def lean_nodes(model: ModelProto) -> tuple[FileNode, ...]:
     """The operators of a model, without weights."""
-    return tuple([file_node(_lean_node(node)) for node in model.graph.node])
+    return tuple([
+        file_node(
+            _lean_constant(node.SerializeToString())
+            if node.op_type == "Constant"
+            else node.SerializeToString()
+        )
+        for node in model.graph.node
+    ])  # fmt: skip
 
 
 def strip(
@@ -103,16 +110,13 @@ def strip(
     return lean, nodes
 
 
-def _lean_node(node: NodeProto) -> bytes:
-    data: bytes = node.SerializeToString()
-    if node.op_type != "Constant":
-        return data
+def _lean_constant(data: bytes) -> bytes:
     lean = NodeProto.FromString(data)
     for attribute in lean.attribute:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(_lean_tensor(attribute.t))
-    data = lean.SerializeToString()
-    return data
+    written: bytes = lean.SerializeToString()
+    return written
 
 
 def _lean_tensor(tensor: TensorProto) -> TensorProto:
@@ -175,10 +179,10 @@ def structure_digest(model: ModelProto, nodes: Sequence[FileNode]) -> bytes:
         if not isinstance(item, int):  # bytes where a damaged file's name is no text
             number.setdefault(item, len(number))
     places = {item: item for item in different if isinstance(item, int)} | number
-    links = [places[item] for item in listed]
-    links += [number.get(info.name, -2) for info in model.graph.output]
+    links = array("q", map(places.__getitem__, listed))
+    links.extend([number.get(info.name, -2) for info in model.graph.output])
     digest.update(repr(parts).encode())
-    digest.update(array("q", links).tobytes())
+    digest.update(links.tobytes())
     for blob in blobs:
         digest.update(len(blob).to_bytes(4, "little"))
         digest.update(blob)

@@ -40,6 +40,7 @@ _BODIES = "SELECT id, body FROM payload WHERE id IN :keys"
 _BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
 _TEXTS = "SELECT hash, text FROM signature WHERE hash IN :keys"
 _CACHED = "SELECT text FROM cache WHERE key = :key"
+_CACHED_DIGESTS = "SELECT key FROM cache"
 _TARGETS = "SELECT id, name FROM target"
 _KIND_STATS = """
 SELECT target_id, kind, count(*), count(latency_us), min(nullif(measured_at, '')), max(measured_at)
@@ -141,6 +142,11 @@ def cached(ask: Ask, key: str) -> str | None:
     """The text that the cache keeps under a key."""
     found = ask(_CACHED, {"key": codec.digest(key)})
     return str(found[0][0]) if found else None
+
+
+def cached_digests(ask: Ask) -> frozenset[bytes]:
+    """The digests of all keys that the cache has: at most some ten thousand."""
+    return frozenset([bytes(key) for (key,) in ask(_CACHED_DIGESTS, {})])
 
 
 def targets(ask: Ask) -> list[Target]:

@@ -9,6 +9,7 @@ SQLite file that does not exist yet reads as an empty store and is made by the f
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from hybridlat.store.integrity import IntegrityProblem
     from hybridlat.store.pack_io import ImportCounts
     from hybridlat.store.sqlite_reader import SqliteReader
+
+
+_SETTLED_NS = 200_000_000
+_ASKED_UNTIL_LISTED = 16  # look-ups in a cache that does not change, until all its keys are read
 
 
 def default_url() -> str:
@@ -55,6 +60,9 @@ class Store:
         self._database: Database | None = None
         self._reader: SqliteReader | None = None
         self._is_odd = False  # what the reader leaves to SQLAlchemy
+        self._cache_stamp: object = None
+        self._cache_asked = 0
+        self._cached: frozenset[bytes] | None = None
 
     # ---- writing -------------------------------------------------------------------------------
 
@@ -267,6 +275,15 @@ class Store:
             return None
         from hybridlat.store import queries
 
+        stamp = self.stamp
+        if stamp is None or stamp != self._cache_stamp:
+            self._cache_stamp, self._cache_asked, self._cached = stamp, 0, None
+        if stamp is not None:
+            self._cache_asked += 1
+            if self._cache_asked == _ASKED_UNTIL_LISTED:
+                self._cached = queries.cached_digests(self._ask)
+            if self._cached is not None and codec.digest(key) not in self._cached:
+                return None
         return queries.cached(self._ask, key)
 
     def targets(self) -> list[Target]:
@@ -362,6 +379,30 @@ class Store:
     def exists(self) -> bool:
         """False for a SQLite file that nobody made yet."""
         return not self._absent()
+
+    @property
+    def stamp(self) -> object:
+        """Equal as long as nothing is written, by whatever process; None where only asking tells.
+
+        That is so on a server, and just after a write: files do not tell two of one moment apart.
+        """
+        if self._named_file is None:
+            return None
+        found: list[tuple[int, int]] = []
+        for path in (self._named_file, self._journal):
+            try:
+                status = path.stat()
+            except OSError:
+                found.append((0, 0))
+            else:
+                found.append((status.st_mtime_ns, status.st_size))
+        settled = time.time_ns() - max(found)[0] > _SETTLED_NS
+        return tuple(found) if settled else None
+
+    @cached_property
+    def _journal(self) -> Path:
+        """Where SQLite writes first."""
+        return Path(f"{self._named_file}-wal")
 
     def _absent(self) -> bool:
         """True for a SQLite file that nobody made yet: told without loading SQLAlchemy."""

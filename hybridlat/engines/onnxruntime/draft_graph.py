@@ -120,9 +120,7 @@ class DraftGraph:
     def sized(self, name: str, shape: tuple[int, ...]) -> str:
         """A weight brought to another shape."""
         known = self.constants.get(name) or self.network.constants[name]
-        self.constants[name] = (
-            known if known.type.shape == shape else Constant(TensorType("float32", shape))
-        )
+        self.constants[name] = known if known.type.shape == shape else weights(shape)
         return name
 
     def new_kernel(self, position: int, node: Node) -> Kernel:
@@ -208,6 +206,12 @@ class DraftGraph:
             self.types[name] = self.network.types[name]
             self.made[name] = reorder
             self.kernels.append(reorder)
+
+
+@lru_cache(maxsize=4096)
+def weights(shape: tuple[int, ...]) -> Constant:
+    """A weight that the engine brought to that shape."""
+    return Constant(TensorType("float32", shape))
 
 
 @lru_cache(maxsize=4096)

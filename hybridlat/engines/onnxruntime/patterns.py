@@ -18,22 +18,11 @@ _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
 _SIZES = frozenset({"kernel_shape", "pads", "strides", "dilations", "activation_params", "shape"})
 
 
-class _Maker(NamedTuple):
-    """A kernel, as one that reads its result sees it."""
-
-    op: str
-    domain: str
-    is_blocked: bool
-    is_shared: bool
-    is_activated: bool
-    adds: bool
-
-
-class _Operand(NamedTuple):
-    """What a kernel reads that no kernel makes: a weight, or numbers where ``has_values``."""
-
-    shape: tuple[int, ...]
-    has_values: bool
+_Maker = tuple[str, str, bool, bool, bool, bool]
+"""A kernel, as one that reads its result sees it: operator, domain, whether it gives blocks, whether
+others read it too, whether it is activated, whether it adds."""
+_Operand = tuple[tuple[int, ...], bool]
+"""What a kernel reads that no kernel makes: the shape of a weight, and whether it is numbers."""
 
 
 class _Stand(NamedTuple):
@@ -66,12 +55,11 @@ def _stand(graph: DraftGraph, kernel: Kernel) -> _Stand:
     for name in kernel.inputs:
         maker = made.get(name)
         if maker is not None:
-            read.append(_Maker(
-                maker.op, maker.domain, maker.channels > 0, maker.uses > 1, maker.is_activated,
-                len(maker.inputs) > 3,
-            ))  # fmt: skip
+            shared, adds = maker.uses > 1, len(maker.inputs) > 3
+            blocked = maker.channels > 0
+            read.append((maker.op, maker.domain, blocked, shared, maker.is_activated, adds))
         elif (constant := constants.get(name)) is not None:
-            read.append(_Operand(constant.type.shape, constant.values is not None))
+            read.append((constant.type.shape, constant.values is not None))
         else:
             read.append("input" if name else "")
     ops = tuple([nodes[i].op for i in kernel.origins])
@@ -90,15 +78,15 @@ def _patterns(stand: _Stand, block: int) -> frozenset[Pattern]:
     for place, source in enumerate(stand.read):
         if isinstance(source, str):
             read.append(source)
-        elif isinstance(source, _Operand):
-            read.append((_sizes(source.shape, block), source.has_values))
+        elif len(source) == 2:
+            shape, has_values = source
+            read.append((_sizes(shape, block), has_values))
         else:
-            read.append(source.is_blocked)
+            op, domain, is_blocked, *done = source
+            read.append(is_blocked)
             # What a convolution may take in hangs on who else reads it, and what it has taken.
-            state = None
-            if source.op in _CONVOLUTIONS and (stand.op not in _CONVOLUTIONS or place == 3):
-                state = source.is_shared, source.is_activated, source.adds
-            found.append((what, place, source.op, source.domain, state))
+            tells = op in _CONVOLUTIONS and (stand.op not in _CONVOLUTIONS or place == 3)
+            found.append((what, place, op, domain, tuple(done) if tells else None))
     kept = _kept(stand.attributes, block)
     ends = stand.is_output, stand.is_left
     found.append((what, stand.version, kept, tuple(read), stand.is_shared, ends))

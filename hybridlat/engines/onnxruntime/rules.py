@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from hybridlat.engines.onnxruntime.draft_graph import (
@@ -78,7 +79,7 @@ class _Rules(DraftGraph):
     """One method for each kind of operator."""
 
     def _conv(self, position: int, node: Node) -> None:
-        weight, *bias = (self.weight(name) for name in node.inputs[1:])
+        weight, *bias = [self.weight(name) for name in node.inputs[1:]]
         if len(weight.type.shape) != 4 or len(bias) > 1:
             raise UncoveredError
         kernel = self.new_kernel(position, node)
@@ -104,22 +105,10 @@ class _Rules(DraftGraph):
         self, kernel: Kernel, node: Node, operands: list[str], shape: tuple[int, ...]
     ) -> None:
         """Bring a convolution onto blocks where its channels allow it."""
-        block, source = self.block, self.input(node, 0)
-        channels, per_group = shape[:2]
+        source, channels = self.input(node, 0), shape[0]
         group = cast(int, node.attribute("group", 1))
-        wide = padded(channels, block)
-        reads_blocks, filter_inputs = True, per_group
-        deep = group > 1 and per_group == 1 and channels == group
-        fits = block > 1
-        if group > 1:
-            fits &= channels % ALIGNMENT == 0 and (
-                deep or not (per_group % block or channels % group or channels // group % block)
-            )
-        elif per_group < block:
-            reads_blocks = False
-        else:
-            fits &= per_group % ALIGNMENT == 0
-            filter_inputs = padded(per_group, block)
+        fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
+        wide = filter_shape[0]
         if not fits:
             kernel.inputs = [source, *operands]
             for name in operands:
@@ -128,9 +117,9 @@ class _Rules(DraftGraph):
             self.emit(kernel)
             return
         kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
-        if deep and group != wide:
+        if is_deep and group != wide:
             kernel.put("group", wide)
-        names = [self.sized(operands[0], (wide, filter_inputs, *shape[2:]))]
+        names = [self.sized(operands[0], filter_shape)]
         names += [self.sized(name, (wide,)) for name in operands[1:]]
         first = self.as_blocks(source) if reads_blocks else source
         kernel.inputs = [first, *names]
@@ -262,6 +251,32 @@ class _Rules(DraftGraph):
                 raise UncoveredError
             bounds[index] = float(constant.values[0])
         return tuple(bounds)
+
+
+@lru_cache(maxsize=4096)
+def _blocks_of(
+    shape: tuple[int, ...], group: int, block: int
+) -> tuple[bool, bool, bool, tuple[int, ...]]:
+    """How a convolution with weights of that shape is brought onto blocks, if at all.
+
+    Whether it is, whether each of its groups is of one channel, whether its input is brought onto
+    blocks too, and the shape that its weights get.
+    """
+    channels, per_group = shape[:2]
+    wide = padded(channels, block)
+    reads_blocks, filter_inputs = True, per_group
+    is_deep = group > 1 and per_group == 1 and channels == group
+    fits = block > 1
+    if group > 1:
+        fits &= channels % ALIGNMENT == 0 and (
+            is_deep or not (per_group % block or channels % group or channels // group % block)
+        )
+    elif per_group < block:
+        reads_blocks = False
+    else:
+        fits &= per_group % ALIGNMENT == 0
+        filter_inputs = padded(per_group, block)
+    return fits, is_deep, reads_blocks, (wide, filter_inputs, *shape[2:])
 
 
 _RULES: dict[str, Callable[[_Rules, int, Node], None]] = {
