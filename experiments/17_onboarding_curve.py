@@ -41,6 +41,7 @@ from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.store.packs import PackLookup
 from hybridlat.training.curriculum import Curriculum, Ground, Outline, Portion, portion_s
+from hybridlat.training.onboarding import measuring_s
 from hybridlat.training.visit_costs import cell_visit_s
 
 PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
@@ -49,7 +50,6 @@ MINUTES = (2.0, 5.0, 10.0, 20.0)
 STARTING_S = 2.5  # a measuring process: its engine, its references
 DRAWING_S = 0.02  # one kernel of the sweep drawn and lowered
 LOWERING_S = 0.5  # one network read and lowered
-TRAINING_S = 60.0
 NETWORK_VISIT_S, NETWORK_BUILD_S = 0.1, 0.15
 VISITS_BEFORE = 6
 
@@ -154,7 +154,7 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     rng.shuffle(order_of_reading)
     if not arm.before:
         outlines = order_of_reading[: max(4, int(0.1 * budget_s / LOWERING_S))]
-    end_s = max(budget_s - max(TRAINING_S, 0.12 * budget_s), 0.5 * budget_s)
+    end_s = measuring_s(budget_s)
     clock = 0.0 if arm.before else LOWERING_S * len(outlines)
     curriculum = None
     if not arm.before:

@@ -46,7 +46,7 @@ READING_SHARE = 0.1
 DRAWING_SHARE = 0.15
 """Part of a portion's time that drawing kernels to choose from may take."""
 _STARTING_S = 3.0  # a measuring process: what is left of a budget must be more than that
-_TRAINING_S, _TRAINING_SHARE = 60.0, 0.12
+_TRAINING_S, _TRAINING_SHARE = 60.0, 0.2
 _DEAREST_SHARE = 0.25  # of the time left: a network that takes more is left out
 _LEAST_CELLS = 60
 _PACE_IN_NETWORKS = 20.0  # a cell that is measured inside its network against one by itself
@@ -84,6 +84,14 @@ def networks_folder() -> Path | None:
     """The networks that come with hybridlat; None where none do."""
     folder = shipped("data", "nets")
     return folder if any(folder.glob("*.onnx")) else None
+
+
+def measuring_s(budget_s: float) -> float:
+    """What a budget leaves for measuring: training takes a fifth of it, and a minute at least.
+
+    On what ten minutes measured, it took two and a half on the slower of two machines.
+    """
+    return max(budget_s - max(_TRAINING_S, _TRAINING_SHARE * budget_s), 0.5 * budget_s)
 
 
 def onboard_target(
@@ -143,8 +151,7 @@ def measure_lessons(
         work = _Work(backend, measurer, opened, settings or ONBOARDING, progress, on_message, seed)
         folder = nets or networks_folder()
         files = sorted(folder.glob("*.onnx")) if folder is not None else []
-        reserved_s = max(_TRAINING_S, _TRAINING_SHARE * budget_s)
-        end = began + max(budget_s - reserved_s, 0.5 * budget_s)
+        end = began + measuring_s(budget_s)
         work.learn(files, device, began, end, most_kernels)
         done, kernels, notes = work.networks_known(), work.kernels_measured, work.all_notes()
         known = sum(s.cells for s in opened.stats() if s.target == backend.target)
