@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from whole_networks_boosted import fit_predict
 from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
+from whole_networks_zero_shot import explained
 
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.splits import even_folds
@@ -406,6 +407,8 @@ def main() -> None:
         result = other_devices(world)
         parts += result
         print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
+        errors = {name: (one.rows, one.errors) for name, one in world.left_out.items()}
+        print(explained(world.rows, world.labels, errors), flush=True)
         lines += parts
     if given.write:
         head = (

@@ -43,13 +43,15 @@ def cell_priors(
     levels = dict.fromkeys(predicted, model.confidence if model is not None else 0.0)
     kin: FamilyAnswer | None = None
     exact = whole if whole is not None and whole.is_exact else None
-    if any(h not in predicted or predicted[h].latency_us is None for h in missing):
+    doubtful = [h for h in missing if _is_doubtful(predicted.get(h), request)]
+    if doubtful:
         texts = data.texts(partition, [use.signature for use in partition.uses])
-        filled, kin = _from_elsewhere(request, data, predicted, missing)
+        filled, kin = _from_elsewhere(request, data, predicted, doubtful)
         predicted.update(filled)
         if exact is not None:
             predicted.update(_left_over(request, known, predicted, texts, exact))
-        levels.update(dict.fromkeys(predicted.keys() - levels.keys(), request.confidence))
+        others = [*filled, *(predicted.keys() - levels.keys())]
+        levels.update(dict.fromkeys(others, request.confidence))
     rows = []
     for use in partition.uses:
         record, guess = known.get(use.signature), predicted.get(use.signature)
@@ -71,6 +73,13 @@ def cell_priors(
         else:
             rows.append(CellPrior(use.signature, use.count, None, 1.0, trusted=False))
     return rows, predicted, kin
+
+
+def _is_doubtful(guess: CellPrediction | None, request: Request) -> bool:
+    """Whether others are asked beside the target's own model: what can be measured is not."""
+    if guess is None or guess.latency_us is None:
+        return True
+    return not guess.trusted and request.measure is None
 
 
 def _left_over(
@@ -100,7 +109,7 @@ def _from_elsewhere(
     request: Request,
     data: TargetData,
     own: Mapping[str, CellPrediction],
-    missing: Sequence[str],
+    asked: Sequence[str],
 ) -> tuple[dict[str, CellPrediction], FamilyAnswer | None]:
     """What other targets and the device's data sheet say of cells that nobody here can speak for.
 
@@ -119,4 +128,5 @@ def _from_elsewhere(
         copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
     from hybridlat.estimate.fallback import fill_in
 
-    return fill_in(fallback, uses, own, missing, copied_bytes, request.confidence)
+    level = data.model.confidence if data.model is not None else request.confidence
+    return fill_in(fallback, uses, own, asked, copied_bytes, request.confidence, level)

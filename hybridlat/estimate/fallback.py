@@ -1,9 +1,11 @@
 """Cells that a target's own model cannot speak for: what is said of them instead, in steps.
 
-A cell without an answer is answered by the same device and engine at another version or precision;
+A cell without an answer, and one far from all that the target's model was trained on, is answered
+by the same device and engine at another version or precision;
 else by the family of the target's engine, where that has a model and the device a data sheet; else
 by the model of another device under the same engine; else by the device's roofline and launch cost.
-Intervals are as wide as that was seen to be wrong. Nothing is left out of the sum.
+Intervals are as wide as that was seen to be wrong. Nothing is left out of the sum. What the
+target's model says of a cell far from its training counts beside that by its own certainty.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.model_folders import user_models_folder
-from hybridlat.estimate.near_targets import LAUNCH_US, NearTarget
+from hybridlat.estimate.near_targets import LAUNCH_US, NearTarget, log_half_width
 from hybridlat.estimate.sibling import SiblingModel, sibling_of
 from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.family import shipped
@@ -41,6 +43,13 @@ MOST_NETWORKS = 300
 ROOFLINE_ERROR = (-1.6, 0.7)
 """Between these lie nine of ten ln(measured / (roofline + launch)) of the 10,713 cells and random
 kernels of the shipped CPU pack."""
+STRANGE_FACTOR = 1.8
+"""By which a model's errors of cells far from its training exceed what it states: median of eleven
+regions of shapes that it was kept out of (V100 convolutions in FP32:
+`experiments/26_strange_cells.py`)."""
+FAMILY_CELL_SPREAD = 0.65
+"""Of ln(latency) of a single cell about what a family says of it, beside what it states of whole
+networks (the same regions)."""
 
 
 @dataclass(frozen=True)
@@ -204,34 +213,64 @@ def fill_in(
     fallback: Fallback,
     uses: Sequence[tuple[str, str, int]],
     own: Mapping[str, CellPrediction],
-    missing: Sequence[str],
+    asked: Sequence[str],
     copied_bytes: float,
     confidence: float,
+    own_confidence: float = 0.9,
 ) -> tuple[dict[str, CellPrediction], FamilyAnswer | None]:
-    """Predictions for the missing cells that the target's own model leaves out.
+    """Predictions for the cells that are asked for.
 
-    ``uses`` are (signature, text, count) of all cells of the network. The answer is the family's,
-    whose composition serves targets that have none of their own; None where none was asked.
+    ``uses`` are (signature, text, count) of all cells of the network; ``own`` is what the target's
+    model says, intervals at ``own_confidence``: where it says anything it counts beside what stands
+    in, and a roofline alone does not stand in. The answer is the family's, whose composition
+    serves targets that have none of their own; None where none was asked.
     """
-    empty = [h for h in missing if h not in own or own[h].latency_us is None]
-    if not empty:
+    if not asked:
         return {}, None
     texts = [text for _, text, _ in uses]
     answer = fallback.answer(texts, [count for _, _, count in uses], copied_bytes, confidence)
     text_of = {signature: text for signature, text, _ in uses}
-    made = fallback.nearest({h: text_of[h] for h in empty}, answer, confidence)
-    rest = [h for h in empty if h not in made]
+    made = fallback.nearest({h: text_of[h] for h in asked}, answer, confidence)
+    rest = [h for h in asked if h not in made]
+    spoken = {h: guess for h, guess in own.items() if guess.latency_us is not None}
     if answer is None:
-        guessed = fallback.by_roofline([text_of[h] for h in rest], confidence)
-        nearest = fallback.as_near(len(uses), confidence) if made else None
-        made |= dict(zip(rest, guessed, strict=True))
-        return made, nearest and _narrowed(nearest, uses, made)
-    factor = math.exp(answer.half_width)
-    for (signature, _, _), us in zip(uses, answer.cells_us.tolist(), strict=True):
-        if signature in rest:
-            interval = (us / factor, us * factor)
-            made[signature] = CellPrediction(us, interval, True, f"predicted from {answer.kin}")
-    return made, _narrowed(answer, uses, made)
+        answer = fallback.as_near(len(uses), confidence) if made else None
+        silent = [h for h in rest if h not in spoken]
+        guessed = fallback.by_roofline([text_of[h] for h in silent], confidence)
+        made |= dict(zip(silent, guessed, strict=True))
+    else:
+        factor = math.exp(answer.half_width)
+        for (signature, _, _), us in zip(uses, answer.cells_us.tolist(), strict=True):
+            if signature in rest:
+                interval = (us / factor, us * factor)
+                reason = f"predicted from {answer.kin}"
+                made[signature] = CellPrediction(us, interval, True, reason)
+    for signature in made.keys() & spoken.keys():
+        found = spoken[signature]
+        made[signature] = _together(found, own_confidence, made[signature], confidence)
+    return made, answer and _narrowed(answer, uses, made)
+
+
+def _together(
+    own: CellPrediction, own_confidence: float, other: CellPrediction, confidence: float
+) -> CellPrediction:
+    """One latency of two opinions, each weighted by its certainty.
+
+    The mean of the logarithms by inverse variances; where they contradict each other by more than
+    they state, the spread is scaled by that (Birge, "The calculation of errors by the method of
+    least squares", 1932).
+    """
+    if own.latency_us is None or other.latency_us is None:
+        return other
+    z = normal_quantile(confidence)
+    mine = STRANGE_FACTOR * log_half_width(own, own_confidence) / normal_quantile(own_confidence)
+    theirs = math.hypot(log_half_width(other, confidence) / z, FAMILY_CELL_SPREAD)
+    both = math.hypot(mine, theirs)
+    gap = math.log(own.latency_us / other.latency_us)
+    latency_us = other.latency_us * math.exp(gap * (theirs / both) ** 2)
+    factor = math.exp(z * mine * theirs / both * max(1.0, abs(gap) / both))
+    reason = f"{other.reason}, beside what its own model says far from its training"
+    return CellPrediction(latency_us, (latency_us / factor, latency_us * factor), True, reason)
 
 
 def _narrowed(

@@ -23,7 +23,9 @@ DESCRIPTORS: tuple[str, ...] = (
     "to_last_cache", "inputs", "run", "length", "balance",
     "units", "wide",
 )  # fmt: skip
-"""Columns of ``describe``, in order."""
+"""Columns of ``describe`` that say how alike kernels are, in order."""
+PARTS: tuple[str, ...] = ("compute", "memory", "launch")
+"""Columns that follow them: the parts of the base latency, as shares of it (0..1)."""
 _LAUNCH_US = 4.0
 _LAUNCH_OF_SHEET = 1.6  # a launch into a busy stream, beside the enqueued ones of a data sheet
 _HOST_US = 60.0
@@ -56,7 +58,7 @@ def _alignment(channels: Array) -> Array:
 
 
 def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array, Array]:
-    """(rows of ``DESCRIPTORS``, base latency in us) of every kernel on a device.
+    """(rows of ``DESCRIPTORS`` and ``PARTS``, base latency in us) of every kernel on a device.
 
     The base is compute and memory time, one after the other as kernels that overlap them badly have
     it, and a launch. Kernels with few output tiles leave units idle. Depthwise convolutions compute
@@ -119,11 +121,14 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
         "wide": 3.0 * (np.maximum(v.k_h, v.k_w) > 7) * convolves,
         "units": np.full(count, np.log2(device.units) / 3),
     }
-    rows = np.zeros((count + 2, len(DESCRIPTORS)))
-    rows[:count] = np.column_stack([columns[name] for name in DESCRIPTORS])
+    rows = np.zeros((count + 2, len(DESCRIPTORS) + len(PARTS)))
+    rows[:count, : len(DESCRIPTORS)] = np.column_stack([columns[name] for name in DESCRIPTORS])
+    parts_us = np.column_stack([compute_us, memory_us, np.full(count, launch_us)])
+    kernels_us = parts_us.sum(axis=1)
+    rows[:count, len(DESCRIPTORS) :] = parts_us / kernels_us[:, None]
     base_us = np.concatenate(
         [
-            compute_us + memory_us + launch_us,
+            kernels_us,
             [_HOST_US, max(table.copied_bytes, 1.0) / _COPY_BYTES_PER_US],
         ]
     )

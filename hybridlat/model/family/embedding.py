@@ -3,7 +3,9 @@
 The covariance of two kernels' log-ratios is a sum of two Gaussian kernels over the descriptors (a
 smooth one and a rough one), one term for kernels of the same class and a constant. Random features
 (Rahimi and Recht 2007) make it an inner product, so that the covariance of two *networks* is the
-inner product of their kernels' points, weighted by their shares of the time.
+inner product of their kernels' points, weighted by their shares of the time. Linear terms in the
+shares that compute, memory and launch have of a kernel's base let each class of kernels reach peak
+and bandwidth as well as it does.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import DESCRIPTORS
+from hybridlat.model.family.descriptors import DESCRIPTORS, PARTS
 from hybridlat.model.family.kernels import CLASSES
 from hybridlat.model.family.tasks import Sharing
 
@@ -28,9 +30,11 @@ class Hyper:
     ``lengths`` multiply the descriptors (1 over a length scale); ``class_distance`` is how far
     apart two classes are in the same scale; ``smooth`` and ``rough`` are standard deviations of the
     two Gaussian kernels, the rough one ``rough_scale`` times as quick; ``by_class`` that of a
-    class's own level, ``offset`` of a level of all. ``noise`` is of one observation, ``network``
-    of what one network has of its own on one task, ``architecture`` on all tasks. No kernel's
-    log-ratio to its base is believed to be above ``highest``.
+    class's own level, ``offset`` of a level of all. ``by_part`` is that of how much longer than its
+    base each part (compute, memory, launch) takes in kernels of one class, ``parts`` in all
+    kernels. ``noise`` is of one observation, ``network`` of what one network has of its own on one
+    task, ``architecture`` on all tasks. No kernel's log-ratio to its base is believed to be above
+    ``highest``.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -45,6 +49,8 @@ class Hyper:
     architecture: float = 0.05
     sharing: Sharing = field(default_factory=Sharing)
     highest: float = 3.5
+    by_part: float = 0.0
+    parts: float = 0.0
 
 
 ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
@@ -98,7 +104,13 @@ class Embedding:
     @property
     def columns(self) -> int:
         """Coordinates of a point."""
-        return 4 * self.size + len(CLASSES) + 1
+        return 4 * self.size + len(CLASSES) + 1 + self._part_columns
+
+    @property
+    def _part_columns(self) -> int:
+        """Coordinates of the parts: none in a law that knows nothing of them."""
+        known = self.hyper.by_part > 0 or self.hyper.parts > 0
+        return len(PARTS) * (len(CLASSES) + 1) if known else 0
 
     def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
         """Points (kernels x columns) whose inner products are prior covariances."""
@@ -106,14 +118,23 @@ class Embedding:
         points = np.zeros((len(classes), self.columns), np.float32)
         for i, deviation in enumerate((hyper.smooth, hyper.rough)):
             over_descriptors, over_classes = self._waves[i]
-            angle = descriptors @ over_descriptors
+            angle = descriptors[:, : len(DESCRIPTORS)] @ over_descriptors
             angle += over_classes[classes]
             scale = np.float32(deviation / np.sqrt(size))
             at = 2 * size * i
             points[:, at : at + size] = np.cos(angle) * scale
             points[:, at + size : at + 2 * size] = np.sin(angle) * scale
         points[np.arange(len(classes)), 4 * size + classes] = hyper.by_class
-        points[:, -1] = hyper.offset
+        at = 4 * size + len(CLASSES)
+        points[:, at] = hyper.offset
+        if self._part_columns:
+            # To first order the logarithm of a sum of parts moves by the shares of them.
+            rows, width = np.arange(len(classes)), len(CLASSES) + 1
+            for i in range(len(PARTS)):
+                share = descriptors[:, len(DESCRIPTORS) + i]
+                first = at + 1 + width * i
+                points[rows, first + classes] = hyper.by_part * share
+                points[:, first + len(CLASSES)] = hyper.parts * share
         return points
 
 

@@ -23,7 +23,8 @@ from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-FORMAT = 1
+FORMAT = 2
+"""1 knew nothing of the parts of a kernel's base; it is still read."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
 
@@ -217,10 +218,10 @@ def _head(folder: Path) -> dict[str, Any]:
     head = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
     if not isinstance(head, dict):
         raise ValueError("its head is no JSON object")
-    if head["format"] != FORMAT:
+    if head["format"] not in (1, FORMAT):
         raise StoreError(
             f"{folder} is a family model of format {head['format']}, this version reads "
-            f"{FORMAT}: install the version that wrote it or train it anew"
+            f"1 to {FORMAT}: install the version that wrote it or train it anew"
         )
     return head
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect
+from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect, task_base
+from hybridlat.model.family.descriptors import DESCRIPTORS
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.posterior import fit, left_out_errors
 from hybridlat.model.family.served import FamilyModel, serve
@@ -156,3 +157,34 @@ def test_a_kernel_of_many_launches_is_learned_where_that_is_believed() -> None:
         return float(np.median(np.abs(np.subtract(said, truth))))
 
     assert error(6.0) < 0.2 < error(3.5)
+
+
+def _with_slow_memory(networks: list[Observation], scale: float) -> list[Observation]:
+    """The same with memory time three times what the data sheet says, kernels ``scale`` times."""
+    first = len(DESCRIPTORS)
+    slow = []
+    for one in networks:
+        kernels = one.kernels
+        rows = kernels.descriptors.copy()
+        launch = rows[:, first + 2] * kernels.base_us
+        base = launch + (kernels.base_us - launch) * scale
+        rows[:, first : first + 2] *= (scale * kernels.base_us / base)[:, None]
+        rows[:, first + 2] = launch / base
+        bigger = replace(kernels, descriptors=rows, base_us=base)
+        slower = base * (1 + 2 * rows[:, first + 1])
+        each = task_base(bigger, one.task) / base * slower
+        slow.append(replace(one, kernels=bigger, latency_us=float((each * kernels.counts).sum())))
+    return slow
+
+
+def test_a_part_that_takes_longer_is_told_of_larger_kernels_too() -> None:
+    errors = {}
+    for parts in (0.0, 0.5):
+        embedding = Embedding(Hyper(parts=parts), size=60)
+        learned = collect(_with_slow_memory(observations(60, 1), 1.0))
+        model = serve(fit(learned, embedding))
+        larger = _with_slow_memory(observations(30, 2), 30.0)
+        said = [model.equation(one.kernels, one.task)[0] for one in larger]
+        off = np.array(said) - np.log([one.latency_us for one in larger])
+        errors[parts] = float(np.median(np.abs(off)))
+    assert errors[0.5] < 0.7 * errors[0.0]

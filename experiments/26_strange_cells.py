@@ -1,0 +1,264 @@
+"""What is said of cells far from all that a target's own model was trained on: by it, by the family?
+
+    python experiments/26_strange_cells.py [--data ../shared/data] [--cache DIR] [cells] [networks] [answers]
+
+``cells``: regions of shapes are kept out of the V100's convolutions, the model is fitted to what is
+left and asked about the region. The family, which has learned no convolution alone, is asked about
+the same cells. How far each is off, and both together as `hybridlat/estimate/fallback.py` weighs
+them: its two constants are from the FP32 rows, the FP16 rows did not choose them.
+``networks``: the tables of V100 as sums of cells, the family without their architectures.
+``answers``: what `predict` says of ``data/nets`` on seven GPUs: networks answered, cells without a
+latency or far from training, the tolerance that all intervals meet, latencies below the roofline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "experiments"))
+sys.path.insert(0, str(ROOT))
+
+from hybridlat.api import Predictor
+from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate import fallback
+from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.family_prior import FamilyPrior
+from hybridlat.estimate.near_targets import log_half_width
+from hybridlat.graph.cells import cut
+from hybridlat.graph.signature import sign
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.family import shipped
+from hybridlat.model.fit import fit_model
+from hybridlat.model.geometry import geometry
+from hybridlat.model.kernel_view import View
+from hybridlat.model.training_problem import FitConfig
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.estimate import CellPrediction
+from hybridlat.schema.target import Target
+
+outside = importlib.import_module("11_outside_the_range")
+whole_networks = importlib.import_module("13_whole_networks")
+Array = np.ndarray[Any, np.dtype[Any]]
+CONFIDENCE = 0.9
+MOST_TRAINED, MOST_ASKED = 3000, 300
+NETS = ROOT / "data" / "nets"
+TARGETS = (
+    "v100/tensorrt/fp16", "v100/tensorrt/fp32", "t4/tensorrt/fp16", "xavier-agx/tensorrt/fp16",
+    "l4/tensorrt/fp16", "a100/tensorrt/fp16", "orin-agx/tensorrt/fp16",
+    "rtx-5090/torch-compile/amp",
+)  # fmt: skip
+TABLES = ("v100/paddle-tensorrt-8.0/fp32", "v100/paddle-tensorrt-2020/fp32",
+          "v100/paddle-tensorrt-2020/fp16")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """Log-errors of one way of telling a latency, and the standard errors that it states."""
+
+    errors: Array
+    spreads: Array
+
+    def words(self) -> str:
+        """Median error, root mean square, and how often the interval of 90 % holds."""
+        inside = np.abs(self.errors) <= normal_quantile(CONFIDENCE) * self.spreads
+        off = np.abs(np.expm1(-self.errors))
+        rms = math.sqrt(float(np.mean(self.errors**2)))
+        return f"{100 * np.median(off):.0f} % / {rms:.2f} / {100 * inside.mean():.0f} %"
+
+
+def opinion(predictions: Sequence[CellPrediction], truth: Array, confidence: float) -> Opinion:
+    """What predictions of cells are off by."""
+    told = np.array([p.latency_us or math.nan for p in predictions])
+    widths = np.array([log_half_width(p, confidence) for p in predictions])
+    return Opinion(np.log(truth / told), widths / normal_quantile(confidence))
+
+
+def by_family(law: FamilyPrior, texts: Sequence[str]) -> list[CellPrediction]:
+    """Each cell as the family says it."""
+    found = []
+    for text in texts:
+        answer = law.predict([text], [1], 0.0, CONFIDENCE)
+        us, factor = float(answer.cells_us[0]), math.exp(answer.half_width)
+        found.append(CellPrediction(us, (us / factor, us * factor), True, answer.kin))
+    return found
+
+
+def law_of(target: Target) -> FamilyPrior:
+    """The shipped family's law for a target."""
+    name = shipped.family_name(target.engine)
+    model = shipped.load(ROOT / "models" / f"family_{name}")
+    device = device_sheets.load(target.device)
+    return FamilyPrior.of(model, device, target.precision, shipped.task_of(target, model))
+
+
+def together(own: CellPrediction, level: float, other: CellPrediction) -> CellPrediction:
+    """Both opinions as a network's estimate weighs them."""
+    return fallback._together(own, level, other, CONFIDENCE)
+
+
+def of_cells(data: Path) -> None:
+    """Convolutions of regions that the model was kept out of."""
+    print("| target | region kept out | cells | own | family | together |")
+    print("|---|---|---:|---|---|---|")
+    for name in ("v100/tensorrt/fp32", "v100/tensorrt/fp16"):
+        target = Target.parse(name)
+        texts, latencies = outside.rows_of(data / "v100_tensorrt_conv", target)
+        cells, law = geometry(texts), law_of(target)
+        scores: list[Opinion] = []
+        for case in outside.CASES:
+            draw = np.random.default_rng(0)
+            inside = case.inside(cells.column)
+            train = draw.permutation(np.flatnonzero(~inside))[:MOST_TRAINED]
+            known = [texts[i] for i in train.tolist()]
+            config = FitConfig(device_sheets.load(target.device), target.precision, 0)
+            model = fit_model(known, latencies[train], known, config)
+            asked = draw.permutation(np.flatnonzero(inside))[:MOST_ASKED].tolist()
+            own = model.predict([texts[i] for i in asked])
+            strange = [i for i, guess in enumerate(own) if not guess.trusted]
+            if len(strange) < outside.LEAST:
+                continue
+            truth = latencies[[asked[i] for i in strange]]
+            theirs = by_family(law, [texts[asked[i]] for i in strange])
+            mine = [own[i] for i in strange]
+            both = [
+                together(a, model.confidence, b) for a, b in zip(mine, theirs, strict=True)
+            ]  # fmt: skip
+            three = [
+                opinion(mine, truth, model.confidence),
+                opinion(theirs, truth, CONFIDENCE),
+                opinion(both, truth, CONFIDENCE),
+            ]
+            scores += three
+            told = " | ".join(one.words() for one in three)
+            print(f"| {name} | {case.words} | {len(strange)} | {told} |", flush=True)
+        for i, who in enumerate(("own", "family")):
+            ratios = [math.sqrt(float(np.mean((s.errors / s.spreads) ** 2))) for s in scores[i::3]]
+            rms = [math.sqrt(float(np.mean(s.errors**2 - s.spreads**2).clip(0))) for s in scores[i::3]]
+            print(
+                f"{name}, {who}: error over what is stated, by region: median {np.median(ratios):.2f}; "
+                f"error beyond it: median {np.median(rms):.2f}"
+            )
+
+
+def cells_of(network: Path, target: Target) -> tuple[list[str], list[int], float]:
+    """(texts, counts, copied bytes) of a network's cells."""
+    read = read_network(network)
+    lowered = registry.lower(read, target)
+    counts = Counter(sign(cell.network).text for cell in cut(lowered, read))
+    outer = (*lowered.network.inputs, *lowered.network.outputs)
+    copied = sum(lowered.network.type_of(name).bytes for name in outer)
+    return list(counts), list(counts.values()), float(copied)
+
+
+def of_networks(data: Path, cache: Path) -> None:
+    """The V100's tables at batch 1: cells by the own model, by the family, by both."""
+    world = whole_networks.load("tensorrt", data / "whole_networks", cache)
+    fold = world.held_out("unseen").fold
+    models = {p: CellModel.load(ROOT / "models" / f"v100_tensorrt_{p}") for p in ("fp32", "fp16")}
+    device = device_sheets.load("v100")
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for one in range(5):
+        law = world.learn(fold != one)
+        for i in np.flatnonzero((fold == one) & world.counted):
+            row = world.rows[i]
+            if str(row.target) not in TABLES or row.batch != 1 or row.plain_relu:
+                continue
+            texts, counts, copied = cells_of(cache / "nets" / f"{row.onnx}.onnx", row.target)
+            prior = FamilyPrior.of(law, device, row.target.precision, row.task)
+            answer = prior.predict(texts, counts, copied, CONFIDENCE)
+            own = models[row.target.precision].predict(texts)
+            theirs = answer.cells_us
+            factor = math.exp(answer.half_width)
+            ways: dict[str, list[float]] = {"family": theirs.tolist()}
+            for way in ("own, else family", "own near training, else family", "together far from it"):
+                told = []
+                for guess, us in zip(own, theirs.tolist(), strict=True):
+                    if guess.latency_us is None or (way[4:8] == "near" and not guess.trusted):
+                        told.append(us)
+                    elif way[:3] == "tog" and not guess.trusted:
+                        other = CellPrediction(us, (us / factor, us * factor), True)
+                        told.append(together(guess, 0.9, other).latency_us or us)
+                    else:
+                        told.append(guess.latency_us)
+                ways[way] = told
+            strange = sum(c for g, c in zip(own, counts, strict=True) if g.latency_us and not g.trusted)
+            for way, told in ways.items():
+                us = float(np.dot(told, counts)) + answer.beside_us
+                found.setdefault((str(row.target), way), []).append(
+                    (math.log(row.latency_us / us), strange)
+                )
+    print("| table | cells | networks with strange cells | median ln(true / told) | its spread | median error % |")
+    print("|---|---|---:|---:|---:|---:|")
+    for (table, way), rows in sorted(found.items()):
+        errors = np.array([error for error, strange in rows if strange])
+        middle = float(np.median(errors))
+        print(
+            f"| {table} | {way} | {len(errors)} | {middle:+.2f} | {errors.std():.2f} | "
+            f"{100 * np.median(np.abs(np.expm1(-errors))):.1f} |"
+        )
+
+
+def of_answers(targets: Iterable[str]) -> None:
+    """What the sixty networks come to on GPUs that nobody here has."""
+    print("| target | networks | all cells told | far from training | largest half-width | typical | below the roofline |")
+    print("|---|---:|---:|---:|---:|---:|---|")
+    for name in targets:
+        target = Target.parse(name)
+        device = device_sheets.load(target.device)
+        widths, told, strange, below, count = [], 0, 0, [], 0
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Predictor(name, store=f"{folder}/none.db", measure="never") as predictor,
+        ):
+            for file in sorted(NETS.glob("*.onnx")):
+                estimate = predictor.predict(file)
+                count += 1
+                told += estimate.supported
+                strange += any(not cell.trusted for cell in estimate.cells)
+                if estimate.latency_us is None or estimate.interval_us is None:
+                    continue
+                widths.append(estimate.interval_us[1] / estimate.latency_us - 1)
+                texts, counts, _ = cells_of(file, target)
+                cells = geometry(texts)
+                view = View(cells, device, target.precision)
+                floor = float(np.dot(view.compute_us, np.array(counts)[cells.cell]))
+                if estimate.latency_us < floor:
+                    below.append(file.stem)
+        print(
+            f"| {name} | {count} | {told} | {strange} | {100 * max(widths):.0f} % | "
+            f"{100 * float(np.median(widths)):.0f} % | {', '.join(below) or 'none'} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """All parts, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["cells", "networks", "answers"])
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
+    parser.add_argument("--target", nargs="*", default=list(TARGETS))
+    given = parser.parse_args()
+    if "cells" in given.parts:
+        of_cells(given.data)
+    if "networks" in given.parts:
+        given.cache.mkdir(parents=True, exist_ok=True)
+        of_networks(given.data, given.cache)
+    if "answers" in given.parts:
+        of_answers(given.target)
+
+
+if __name__ == "__main__":
+    main()
