@@ -145,7 +145,9 @@ def of_cells(data: Path) -> None:
             print(f"| {name} | {case.words} | {len(strange)} | {told} |", flush=True)
         for i, who in enumerate(("own", "family")):
             ratios = [math.sqrt(float(np.mean((s.errors / s.spreads) ** 2))) for s in scores[i::3]]
-            rms = [math.sqrt(float(np.mean(s.errors**2 - s.spreads**2).clip(0))) for s in scores[i::3]]
+            rms = [
+                math.sqrt(float(np.mean(s.errors**2 - s.spreads**2).clip(0))) for s in scores[i::3]
+            ]
             print(
                 f"{name}, {who}: error over what is stated, by region: median {np.median(ratios):.2f}; "
                 f"error beyond it: median {np.median(rms):.2f}"
@@ -182,7 +184,11 @@ def of_networks(data: Path, cache: Path) -> None:
             theirs = answer.cells_us
             factor = math.exp(answer.half_width)
             ways: dict[str, list[float]] = {"family": theirs.tolist()}
-            for way in ("own, else family", "own near training, else family", "together far from it"):
+            for way in (
+                "own, else family",
+                "own near training, else family",
+                "together far from it",
+            ):
                 told = []
                 for guess, us in zip(own, theirs.tolist(), strict=True):
                     if guess.latency_us is None or (way[4:8] == "near" and not guess.trusted):
@@ -193,13 +199,17 @@ def of_networks(data: Path, cache: Path) -> None:
                     else:
                         told.append(guess.latency_us)
                 ways[way] = told
-            strange = sum(c for g, c in zip(own, counts, strict=True) if g.latency_us and not g.trusted)
+            strange = sum(
+                c for g, c in zip(own, counts, strict=True) if g.latency_us and not g.trusted
+            )
             for way, told in ways.items():
                 us = float(np.dot(told, counts)) + answer.beside_us
                 found.setdefault((str(row.target), way), []).append(
                     (math.log(row.latency_us / us), strange)
                 )
-    print("| table | cells | networks with strange cells | median ln(true / told) | its spread | median error % |")
+    print(
+        "| table | cells | networks with strange cells | median ln(true / told) | its spread | median error % |"
+    )
     print("|---|---|---:|---:|---:|---:|")
     for (table, way), rows in sorted(found.items()):
         errors = np.array([error for error, strange in rows if strange])
@@ -212,7 +222,9 @@ def of_networks(data: Path, cache: Path) -> None:
 
 def of_answers(targets: Iterable[str]) -> None:
     """What the sixty networks come to on GPUs that nobody here has."""
-    print("| target | networks | all cells told | far from training | largest half-width | typical | below the roofline |")
+    print(
+        "| target | networks | all cells told | far from training | largest half-width | typical | below the roofline |"
+    )
     print("|---|---:|---:|---:|---:|---:|---|")
     for name in targets:
         target = Target.parse(name)
