@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
     from hybridlat.store import Store
 
+SCOPE = f"file/{FACTS_FORMAT}"
 _log = logging.getLogger(__name__)
 
 
@@ -36,4 +37,4 @@ def keep(store: Store, file: OnnxFile) -> None:
 
 
 def _key(digest: str) -> str:
-    return f"file/{FACTS_FORMAT}/{digest}"
+    return f"{SCOPE}/{digest}"

@@ -238,12 +238,15 @@ def _scope(identity: str, target: Target) -> str:
 
 
 def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
-    """Whether partitions that the store caches under ``scope`` will never be asked for again.
+    """Whether what the store caches under ``scope`` will never be asked for again.
 
-    So it is when the format, the engine or its rules have changed since; where the engine cannot
-    tell because it is not here, and for what is no partition, the answer is no.
+    So it is with partitions when the format, the engine or its rules have changed since, and with
+    files when their format has; where the engine cannot tell because it is not here, and for
+    everything else, the answer is no.
     """
     word, *parts = scope.split("/")
+    if word == known_files.SCOPE.partition("/")[0]:
+        return scope != known_files.SCOPE
     for count in (4, 3):  # a target has three or four parts, and stands last
         try:
             target = Target.parse("/".join(parts[-count:]))

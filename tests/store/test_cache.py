@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.estimate.partition import PARTITION_FORMAT, is_outdated
+from hybridlat.onnx_io.facts import FACTS_FORMAT
 from hybridlat.store import Store, cache
 from tests.cli.shell import process
 from tests.store.records import filled
@@ -159,6 +160,8 @@ def test_a_store_without_dates_gets_them_with_the_first_write(path: Path) -> Non
         (f"split/{PARTITION_FORMAT}/engine-2/1t/h100/tensorrt-8.6/fp16", True),
         (f"split/{PARTITION_FORMAT}/engine-1/1t/h100/absent-8.6/fp16", False),
         ("split/of another time", True),
+        (f"file/{FACTS_FORMAT}", False),
+        (f"file/{FACTS_FORMAT + 1}", True),
         ("visit/isolated-1/xeon/engine-1/fp32/1t/cell/0/0", False),
         ("", False),
     ],
