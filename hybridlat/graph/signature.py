@@ -55,9 +55,7 @@ _Listing = tuple[object, ...]
 _signed: OrderedDict[_Listing, tuple[Signature, tuple[int, ...]]] = OrderedDict()
 
 
-def sign_part(
-    network: Network, positions: tuple[int, ...]
-) -> tuple[Signature, tuple[int, ...]]:
+def sign_part(network: Network, positions: tuple[int, ...]) -> tuple[Signature, tuple[int, ...]]:
     """``sign_in_order`` of ``network.subnetwork(positions)``; positions rise.
 
     Remembered for parts that list the same nodes in the same order, which then need not become
