@@ -7,10 +7,10 @@
 
 ``agree`` asks the engine for every network of four sets and holds its answer against the quick
 way, which starts each set knowing nothing; it ends after M minutes, and goes on where it stopped
-when it is started again with the same file of progress. ``rates`` predicts networks given as ModelProtos with a
-Predictor that measures nothing: never-seen, and again. ``report`` prints what is in the journal
-(JSON lines), ``--write`` makes ``experiments/quick_lowering.md`` of it. A million requests are
-``tests/benchmarks/bench_million.py``.
+when it is started again with the same file of progress. ``rates`` predicts networks given as
+ModelProtos with a Predictor that measures nothing: never-seen, and again. ``report`` prints what is
+in the journal (JSON lines), ``--write`` makes ``experiments/quick_lowering.md`` of it. A million
+requests are ``tests/benchmarks/bench_million.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +43,20 @@ _MOST_NETWORKS = 200
 T = TypeVar("T")
 
 
+@dataclass
+class _StoreView:
+    """What a store was found to hold of a target, at ``stamp``: see ``Store.stamp``.
+
+    ``unknown`` are cells that nobody has measured, ``networks`` how many records of whole networks
+    there are, ``holds_any`` whether there is a record of anything; None before somebody asked.
+    """
+
+    stamp: object = None
+    unknown: set[str] = field(default_factory=set)
+    networks: int | None = None
+    holds_any: bool | None = None
+
+
 class TargetData:
     """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
 
@@ -54,9 +68,7 @@ class TargetData:
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
         self._remembered: dict[str, LatencyStats] = {}
-        self._stamp: object = None
-        self._counts: dict[str, int] = {}
-        self._unknown: set[str] = set()
+        self._seen_store = _StoreView()
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
         self._outlines: tuple[int, frozenset[str] | None] | None = None
@@ -76,28 +88,33 @@ class TargetData:
         """What is known of each cell; those nobody has measured are left out."""
         wanted = list(dict.fromkeys(hashes))
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
-        unknown = self._unchanged()[1]
-        missing = [h for h in wanted if h not in stats and h not in unknown]
+        view = self._view()
+        missing = [h for h in wanted if h not in stats and h not in view.unknown]
         targets = (self.target, *self.kin) if missing else ()
-        stored = self.store.latencies_by_target(targets, missing)
+        stored: Mapping[Target, Mapping[str, LatencyStats]] = {}
+        if missing and view.holds_any is None:
+            view.holds_any = not set(targets).isdisjoint(self.store.targets())
+        if missing and view.holds_any:
+            stored = self.store.latencies_by_target(targets, missing)
         for target in targets:
             packs = [pack for pack in self._packs if pack.target == target]
-            for new in (stored[target], *(pack.latencies(target, missing) for pack in packs)):
+            shipped = [pack.latencies(target, missing) for pack in packs]
+            for new in (stored.get(target, {}), *shipped):
                 stats.update((h, found) for h, found in new.items() if h not in stats)
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
-        if len(unknown) > MAX_REMEMBERED:
-            unknown.clear()
+        if len(view.unknown) > MAX_REMEMBERED:
+            view.unknown.clear()
         self._remembered.update(stats)
-        unknown.update([h for h in missing if h not in stats])
+        view.unknown.update([h for h in missing if h not in stats])
         return stats
 
-    def _unchanged(self) -> tuple[dict[str, int], set[str]]:
-        """Counts, and cells nobody has measured, as they were found since the last write."""
+    def _view(self) -> _StoreView:
+        """What the store was found to hold since the last write to it; new after one."""
         stamp = self.store.stamp
-        if stamp is None or stamp != self._stamp:
-            self._stamp, self._counts, self._unknown = stamp, {}, set()
-        return self._counts, self._unknown
+        if stamp is None or stamp != self._seen_store.stamp:
+            self._seen_store = _StoreView(stamp)
+        return self._seen_store
 
     def forget(self, hashes: Iterable[str]) -> None:
         """These were measured just now, and the entry cost perhaps: ask the store again."""
@@ -125,10 +142,10 @@ class TargetData:
     @property
     def networks(self) -> int:
         """How many records of whole networks there are of this target, this moment."""
-        counts = self._unchanged()[0]
-        if "network" not in counts:
-            counts["network"] = self.store.count(self.target, "network")
-        return self._shipped_networks + counts["network"]
+        view = self._view()
+        if view.networks is None:
+            view.networks = self.store.count(self.target, "network")
+        return self._shipped_networks + view.networks
 
     @cached_property
     def _shipped_networks(self) -> int:

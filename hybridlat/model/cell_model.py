@@ -36,6 +36,7 @@ MODEL_FORMAT = 2
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
 MOST_REMEMBERED = 200_000
+MOST_CELLS_REMEMBERED = 20_000
 BLOCK_ROWS = 32
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
@@ -81,25 +82,38 @@ class CellModel:
     prior: CellModel | None = None
     prior_line: tuple[float, float] = (0.0, 0.0)
     card: dict[str, object] = field(default_factory=dict)
-    _kernels: dict[bytes, tuple[float, float, float]] = field(
+    _kernels: dict[bytes, tuple[float, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _cells: dict[str, CellPrediction] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         """One prediction per signature text, in order; never raises for a strange cell."""
-        unique = list(dict.fromkeys(texts))
-        try:
-            cells = geometry(unique)
-        except ValueError:
-            return self._predict_readable(texts)
-        made = self._predictions(cells, *self._remembered(cells))
+        known = self._cells
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            if len(known) > MOST_CELLS_REMEMBERED:
+                known.clear()
+                new = list(dict.fromkeys(texts))
+            try:
+                cells = geometry(new)
+            except ValueError:
+                return self._predict_readable(texts)
+            known.update(zip(new, self._predict_new(cells), strict=True))
+        return [known[text] for text in texts]
+
+    def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
+        kernel_us, expected, strange, broken, distance = self._remembered(cells)
+        made = self._predictions(cells, kernel_us, expected, strange)
         unsure = np.flatnonzero(~(made.novelty <= 1))
         intervals = zip(made.low_us.tolist(), made.high_us.tolist(), strict=True)
         answers = [
             CellPrediction(us, interval, True)
             for us, interval in zip(made.latency_us.tolist(), intervals, strict=True)
         ]
-        why = self._reasons(cells.take(unsure)) if len(unsure) else []
+        why = self._reasons(cells, unsure, strange, broken, distance) if len(unsure) else []
         for index, reason in zip(unsure.tolist(), why, strict=True):
             us, interval = answers[index].latency_us, answers[index].interval_us
             if us is None or interval is None or math.isnan(us):
@@ -108,10 +122,7 @@ class CellModel:
             if math.isinf(made.novelty[index]):
                 interval = interval[0] / UNKNOWN_FACTOR, interval[1] * UNKNOWN_FACTOR
             answers[index] = CellPrediction(us, interval, False, reason)
-        if len(unique) == len(texts):
-            return answers
-        by_text = dict(zip(unique, answers, strict=True))
-        return [by_text[text] for text in texts]
+        return answers
 
     def _predict_readable(self, texts: Sequence[str]) -> list[CellPrediction]:
         """The same where some of the texts are of another make than this version reads."""
@@ -124,7 +135,7 @@ class CellModel:
 
     def predict_geometry(self, cells: Geometry, chunk: int = CHUNK) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
-        return self._predictions(cells, *self._kernel_values(cells, chunk))
+        return self._predictions(cells, *self._kernel_values(cells, chunk)[:3])
 
     def _predictions(
         self, cells: Geometry, kernel_us: Array, expected: Array, strange: Array
@@ -137,7 +148,7 @@ class CellModel:
         np.maximum.at(novelty, cells.cell, strange)
         return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
 
-    def _remembered(self, cells: Geometry) -> tuple[Array, Array, Array]:
+    def _remembered(self, cells: Geometry) -> tuple[Array, ...]:
         """What ``_kernel_values`` gives, of kernels that were met before without computing it.
 
         The cells of networks that nobody has seen are made of kernels that many networks hold. New
@@ -158,11 +169,16 @@ class CellModel:
                 values = self._kernel_values(cells.one_by_one(part), 1)
                 found = zip(*(each.tolist() for each in values), strict=True)
                 known.update(zip([keys[row] for row in part], found, strict=True))
-        found_all = np.array([known[key] for key in keys]).reshape(-1, 3)
-        return found_all[:, 0], found_all[:, 1], found_all[:, 2]
+        found_all = np.array([known[key] for key in keys]).reshape(-1, 5)
+        return tuple(np.ascontiguousarray(found_all.T))
 
-    def _kernel_values(self, cells: Geometry, chunk: int) -> tuple[Array, Array, Array]:
-        """Of every kernel: latency (µs, NaN where nothing is known), expected error, novelty."""
+    def _kernel_values(
+        self, cells: Geometry, chunk: int
+    ) -> tuple[Array, Array, Array, NDArray[np.intp], Array]:
+        """Of every kernel: latency (µs, NaN where nothing is known), expected error, novelty.
+
+        And why it is novel: the range that it breaks (-1: none), its distance in octaves.
+        """
         codes = self.codes(cells)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
@@ -174,7 +190,7 @@ class CellModel:
         expected = np.maximum(np.exp(self.error_scale.predict(rows)) - 0.01, 0.002)
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
-        return kernel_us, expected, self.domain.novelty(cells, codes)[0]
+        return kernel_us, expected, *self.domain.novelty(cells, codes)
 
     def codes(self, cells: Geometry) -> NDArray[np.intp]:
         """Position in ``ops`` of every kernel's operator, -1 for one without training."""
@@ -197,17 +213,21 @@ class CellModel:
             prior = self.prior_line[0] + self.prior_line[1] * ratio
         return rows, prior
 
-    def _reasons(self, cells: Geometry) -> list[str]:
+    def _reasons(
+        self, cells: Geometry, unsure: NDArray[np.intp], strange: Array, broken: Array,
+        distance: Array,
+    ) -> list[str]:  # fmt: skip
+        """Why each of the cells ``unsure`` is: what is said of its strangest kernel."""
         codes = self.codes(cells)
-        novelty, broken, distance = self.domain.novelty(cells, codes)
-        worst = [""] * cells.cells
-        kernels = zip(cells.cell.tolist(), novelty.tolist(), broken.tolist(), strict=True)
-        highest = [-1.0] * cells.cells
-        for row, (cell, strange, column) in enumerate(kernels):
-            if strange > highest[cell]:
-                highest[cell] = strange
-                worst[cell] = self._reason(cells, row, int(codes[row]), column, distance[row])
-        return worst
+        highest = dict.fromkeys(unsure.tolist(), -1.0)
+        worst = dict.fromkeys(highest, "")
+        for row in np.flatnonzero(np.isin(cells.cell, unsure)).tolist():
+            cell = int(cells.cell[row])
+            if strange[row] > highest[cell]:
+                highest[cell] = float(strange[row])
+                code, column = int(codes[row]), int(broken[row])
+                worst[cell] = self._reason(cells, row, code, column, float(distance[row]))
+        return list(worst.values())
 
     def _reason(self, cells: Geometry, row: int, code: int, column: int, distance: float) -> str:
         if code < 0:

@@ -19,8 +19,8 @@ _SIZES = frozenset({"kernel_shape", "pads", "strides", "dilations", "activation_
 
 
 _Maker = tuple[str, str, bool, bool, bool, bool]
-"""A kernel, as one that reads its result sees it: operator, domain, whether it gives blocks, whether
-others read it too, whether it is activated, whether it adds."""
+"""A kernel, as one that reads its result sees it: operator, domain, whether it gives blocks,
+whether others read it too, whether it is activated, whether it adds."""
 _Operand = tuple[tuple[int, ...], bool]
 """What a kernel reads that no kernel makes: the shape of a weight, and whether it is numbers."""
 

@@ -1,0 +1,67 @@
+"""What is remembered of a store holds until somebody writes to it, and no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.store import Store, store
+from tests.store.records import HASHES, TARGET, measured
+
+KNOWN, LATER = HASHES[:2]
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(store, "_SETTLED_NS", -1)  # as if every write were long ago
+    return Store(str(tmp_path / "store.db"))
+
+
+def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
+    data = TargetData(TARGET, reader)
+    assert data.known([KNOWN, LATER]) == {} and data.networks == 0
+    with Store(reader.url) as writer, reader:
+        writer.add([measured(KNOWN)])
+        assert set(data.known([KNOWN, LATER])) == {KNOWN} and data.networks == 0
+        writer.add([measured(LATER), measured(HASHES[2], kind="network")])
+        assert set(data.known([KNOWN, LATER])) == {KNOWN, LATER} and data.networks == 1
+
+
+def test_a_store_that_does_not_change_is_asked_once(
+    reader: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for name in ("latencies_by_target", "count", "targets"):
+        plain = getattr(Store, name)
+
+        def counted(*given: object, name: str = name, plain: object = plain) -> object:
+            asked.append(name)
+            assert callable(plain)
+            return plain(*given)
+
+        monkeypatch.setattr(Store, name, counted)
+    with reader:
+        reader.add([measured(KNOWN)])
+        data = TargetData(TARGET, reader)
+        for _ in range(3):
+            assert set(data.known([KNOWN, LATER])) == {KNOWN} and data.networks == 0
+    assert asked == ["targets", "latencies_by_target", "count"]
+
+
+def test_a_fresh_write_is_no_moment_to_remember(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "store.db")) as fresh, Store("sqlite://") as in_memory:
+        assert fresh.stamp is not None  # not there yet
+        fresh.add([measured(KNOWN)])
+        assert fresh.stamp is None and in_memory.stamp is None
+
+
+def test_what_another_caches_is_found_after_many_look_ups(reader: Store) -> None:
+    with Store(reader.url) as writer, reader:
+        writer.cache_put("scope/0", "zero")
+        for number in range(2 * store._ASKED_UNTIL_LISTED):
+            assert reader.cache_get(f"scope/{number + 1}") is None
+            assert reader.cache_get("scope/0") == "zero"
+        writer.cache_put("scope/1", "one")
+        assert reader.cache_get("scope/1") == "one"
