@@ -6,9 +6,10 @@
 
 ``trace`` runs the reference network without a pause. ``visits`` visits networks of ``data/nets``
 and some of their cells in a shuffled order, round after round, as measuring does, with the
-reference read for 25 ms on each side. ``show`` prints how far means of windows of the trace differ, and, for
-several readings of the pace, how far single visits of a thing are from the median of its others:
-``short`` is what the protocol reads (11 runs), ``k`` the part of the drift that is divided out.
+reference read for 25 ms on each side. ``show`` prints how far means of windows of the trace differ,
+and, for several readings of the pace, how far single visits of a thing are from the median of its
+others: ``short`` is what the protocol reads (11 runs), ``k`` the part of the drift that is divided
+out.
 """
 
 from __future__ import annotations
