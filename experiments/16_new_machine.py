@@ -220,7 +220,7 @@ def table(target: Target, lender: str, rows: Sequence[Row]) -> str:
 def measure(folder: Path, minutes: float) -> None:
     """Networks whole with their cells, as first estimates measure them, then each in a loop."""
     from hybridlat.api import Predictor
-    from hybridlat.api.predictor import ON_DEMAND
+    from hybridlat.measuring.schedule import ON_DEMAND
 
     end = time.monotonic() + 60 * minutes
     done: list[Path] = []

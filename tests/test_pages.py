@@ -87,7 +87,11 @@ def test_the_demo_predicts() -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     result = subprocess.run(
-        ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "-n", "--no-print-directory", "demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     command = result.stdout.splitlines()[-1].split()
