@@ -1,14 +1,14 @@
-"""What is said of cells far from all that a target's own model was trained on: by it, by the family?
+"""Cells far from all that a target's own model was trained on: who tells them better?
 
-    python experiments/26_strange_cells.py [--data ../shared/data] [--cache DIR] [cells] [networks] [answers]
+    python experiments/26_strange_cells.py [cells] [networks] [answers] [--data DIR] [--cache DIR]
 
 ``cells``: regions of shapes are kept out of the V100's convolutions, the model is fitted to what is
 left and asked about the region. The family, which has learned no convolution alone, is asked about
-the same cells. How far each is off, and both together as `hybridlat/estimate/fallback.py` weighs
-them: its two constants are from the FP32 rows, the FP16 rows did not choose them.
-``networks``: the tables of V100 as sums of cells, the family without their architectures.
-``answers``: what `predict` says of ``data/nets`` on seven GPUs: networks answered, cells without a
-latency or far from training, the tolerance that all intervals meet, latencies below the roofline.
+the same cells: how far each is off.
+``networks``: the tables of V100 as sums of cells, the family without their architectures; cells
+far from training as the model says them, as the family does, or both by inverse variances.
+``answers``: what `predict` says of ``data/nets`` on seven GPUs: networks with all cells told, those
+with a cell far from training, the tolerance that all intervals meet, latencies below the peak's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,8 @@ sys.path.insert(0, str(ROOT))
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate import fallback
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyPrior
-from hybridlat.estimate.near_targets import log_half_width
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel
@@ -52,6 +50,8 @@ outside = importlib.import_module("11_outside_the_range")
 whole_networks = importlib.import_module("13_whole_networks")
 Array = np.ndarray[Any, np.dtype[Any]]
 CONFIDENCE = 0.9
+OWN_FACTOR = 1.8
+"""By which a model's errors of the regions of ``cells`` exceed what it states: their median."""
 MOST_TRAINED, MOST_ASKED = 3000, 300
 NETS = ROOT / "data" / "nets"
 TARGETS = (
@@ -78,11 +78,11 @@ class Opinion:
         return f"{100 * np.median(off):.0f} % / {rms:.2f} / {100 * inside.mean():.0f} %"
 
 
-def opinion(predictions: Sequence[CellPrediction], truth: Array, confidence: float) -> Opinion:
+def opinion(predictions: Sequence[CellPrediction], truth: Array) -> Opinion:
     """What predictions of cells are off by."""
     told = np.array([p.latency_us or math.nan for p in predictions])
-    widths = np.array([log_half_width(p, confidence) for p in predictions])
-    return Opinion(np.log(truth / told), widths / normal_quantile(confidence))
+    widths = np.array([log_half_width(p) for p in predictions])
+    return Opinion(np.log(truth / told), widths / normal_quantile(CONFIDENCE))
 
 
 def by_family(law: FamilyPrior, texts: Sequence[str]) -> list[CellPrediction]:
@@ -103,55 +103,56 @@ def law_of(target: Target) -> FamilyPrior:
     return FamilyPrior.of(model, device, target.precision, shipped.task_of(target, model))
 
 
-def together(own: CellPrediction, level: float, other: CellPrediction) -> CellPrediction:
-    """Both opinions as a network's estimate weighs them."""
-    return fallback._together(own, level, other, CONFIDENCE)
+def log_half_width(guess: CellPrediction) -> float:
+    """Half the width of an interval of the logarithm."""
+    return math.log(guess.interval_us[1] / guess.interval_us[0]) / 2 if guess.interval_us else 1.0
+
+
+def _together(own: CellPrediction, us: float, half: float) -> float:
+    """The mean of two logarithms by inverse variances; the model errs by more than it states."""
+    mine = OWN_FACTOR * log_half_width(own)
+    return us * ((own.latency_us or us) / us) ** (half**2 / (half**2 + mine**2))
+
+
+WAYS: dict[str, Callable[[CellPrediction, float, float], float]] = {
+    "all by the family": lambda own, us, half: us,
+    "far ones by the model": lambda own, us, half: own.latency_us or us,
+    "far ones by the family": lambda own, us, half: (own.trusted and own.latency_us) or us,
+    "far ones by both": lambda own, us, half: (
+        own.latency_us if own.trusted and own.latency_us else _together(own, us, half)
+    ),
+}
+"""What is said of a cell, from the model's word and the family's latency and half-width; cells that
+the model has no latency for are the family's in all of them."""
 
 
 def of_cells(data: Path) -> None:
     """Convolutions of regions that the model was kept out of."""
-    print("| target | region kept out | cells | own | family | together |")
-    print("|---|---|---:|---|---|---|")
-    for name in ("v100/tensorrt/fp32", "v100/tensorrt/fp16"):
-        target = Target.parse(name)
-        texts, latencies = outside.rows_of(data / "v100_tensorrt_conv", target)
-        cells, law = geometry(texts), law_of(target)
-        scores: list[Opinion] = []
-        for case in outside.CASES:
-            draw = np.random.default_rng(0)
-            inside = case.inside(cells.column)
-            train = draw.permutation(np.flatnonzero(~inside))[:MOST_TRAINED]
-            known = [texts[i] for i in train.tolist()]
-            config = FitConfig(device_sheets.load(target.device), target.precision, 0)
-            model = fit_model(known, latencies[train], known, config)
-            asked = draw.permutation(np.flatnonzero(inside))[:MOST_ASKED].tolist()
-            own = model.predict([texts[i] for i in asked])
-            strange = [i for i, guess in enumerate(own) if not guess.trusted]
-            if len(strange) < outside.LEAST:
-                continue
-            truth = latencies[[asked[i] for i in strange]]
-            theirs = by_family(law, [texts[asked[i]] for i in strange])
-            mine = [own[i] for i in strange]
-            both = [
-                together(a, model.confidence, b) for a, b in zip(mine, theirs, strict=True)
-            ]  # fmt: skip
-            three = [
-                opinion(mine, truth, model.confidence),
-                opinion(theirs, truth, CONFIDENCE),
-                opinion(both, truth, CONFIDENCE),
-            ]
-            scores += three
-            told = " | ".join(one.words() for one in three)
-            print(f"| {name} | {case.words} | {len(strange)} | {told} |", flush=True)
-        for i, who in enumerate(("own", "family")):
-            ratios = [math.sqrt(float(np.mean((s.errors / s.spreads) ** 2))) for s in scores[i::3]]
-            rms = [
-                math.sqrt(float(np.mean(s.errors**2 - s.spreads**2).clip(0))) for s in scores[i::3]
-            ]
-            print(
-                f"{name}, {who}: error over what is stated, by region: median {np.median(ratios):.2f}; "
-                f"error beyond it: median {np.median(rms):.2f}"
-            )
+    print("| region kept out | cells | own | family |")
+    print("|---|---:|---|---|")
+    target = Target.parse("v100/tensorrt/fp32")
+    texts, latencies = outside.rows_of(data / "v100_tensorrt_conv", target)
+    cells, law = geometry(texts), law_of(target)
+    scores: list[Opinion] = []
+    for case in outside.CASES:
+        draw = np.random.default_rng(0)
+        inside = case.inside(cells.column)
+        train = draw.permutation(np.flatnonzero(~inside))[:MOST_TRAINED]
+        known = [texts[i] for i in train.tolist()]
+        config = FitConfig(device_sheets.load(target.device), target.precision, 0)
+        model = fit_model(known, latencies[train], known, config)
+        asked = draw.permutation(np.flatnonzero(inside))[:MOST_ASKED].tolist()
+        own = model.predict([texts[i] for i in asked])
+        strange = [i for i, guess in enumerate(own) if not guess.trusted]
+        if len(strange) < outside.LEAST:
+            continue
+        truth = latencies[[asked[i] for i in strange]]
+        mine = opinion([own[i] for i in strange], truth)
+        theirs = opinion(by_family(law, [texts[asked[i]] for i in strange]), truth)
+        scores.append(mine)
+        print(f"| {case.words} | {len(strange)} | {mine.words()} | {theirs.words()} |", flush=True)
+    ratios = [math.sqrt(float(np.mean((s.errors / s.spreads) ** 2))) for s in scores]
+    print(f"own error over what is stated, by region: median {np.median(ratios):.2f}")
 
 
 def cells_of(network: Path, target: Target) -> tuple[list[str], list[int], float]:
@@ -170,7 +171,7 @@ def of_networks(data: Path, cache: Path) -> None:
     fold = world.held_out("unseen").fold
     models = {p: CellModel.load(ROOT / "models" / f"v100_tensorrt_{p}") for p in ("fp32", "fp16")}
     device = device_sheets.load("v100")
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for one in range(5):
         law = world.learn(fold != one)
         for i in np.flatnonzero((fold == one) & world.counted):
@@ -181,38 +182,16 @@ def of_networks(data: Path, cache: Path) -> None:
             prior = FamilyPrior.of(law, device, row.target.precision, row.task)
             answer = prior.predict(texts, counts, copied, CONFIDENCE)
             own = models[row.target.precision].predict(texts)
-            theirs = answer.cells_us
-            factor = math.exp(answer.half_width)
-            ways: dict[str, list[float]] = {"family": theirs.tolist()}
-            for way in (
-                "own, else family",
-                "own near training, else family",
-                "together far from it",
-            ):
-                told = []
-                for guess, us in zip(own, theirs.tolist(), strict=True):
-                    if guess.latency_us is None or (way[4:8] == "near" and not guess.trusted):
-                        told.append(us)
-                    elif way[:3] == "tog" and not guess.trusted:
-                        other = CellPrediction(us, (us / factor, us * factor), True)
-                        told.append(together(guess, 0.9, other).latency_us or us)
-                    else:
-                        told.append(guess.latency_us)
-                ways[way] = told
-            strange = sum(
-                c for g, c in zip(own, counts, strict=True) if g.latency_us and not g.trusted
-            )
-            for way, told in ways.items():
-                us = float(np.dot(told, counts)) + answer.beside_us
-                found.setdefault((str(row.target), way), []).append(
-                    (math.log(row.latency_us / us), strange)
-                )
-    print(
-        "| table | cells | networks with strange cells | median ln(true / told) | its spread | median error % |"
-    )
+            far = any(guess.latency_us and not guess.trusted for guess in own)
+            pairs = list(zip(own, answer.cells_us.tolist(), counts, strict=True))
+            for way, says in WAYS.items():
+                each = [count * says(guess, us, answer.half_width) for guess, us, count in pairs]
+                error = math.log(row.latency_us / (math.fsum(each) + answer.beside_us))
+                found.setdefault((str(row.target), way), []).append((error, far))
+    print("| table | cells | networks | median ln(true / told) | its spread | median error % |")
     print("|---|---|---:|---:|---:|---:|")
     for (table, way), rows in sorted(found.items()):
-        errors = np.array([error for error, strange in rows if strange])
+        errors = np.array([error for error, far in rows if far])
         middle = float(np.median(errors))
         print(
             f"| {table} | {way} | {len(errors)} | {middle:+.2f} | {errors.std():.2f} | "
@@ -223,7 +202,7 @@ def of_networks(data: Path, cache: Path) -> None:
 def of_answers(targets: Iterable[str]) -> None:
     """What the sixty networks come to on GPUs that nobody here has."""
     print(
-        "| target | networks | all cells told | far from training | largest half-width | typical | below the roofline |"
+        "| target | networks | all cells told | far | largest half-width | typical | below peak |"
     )
     print("|---|---:|---:|---:|---:|---:|---|")
     for name in targets:

@@ -1,7 +1,7 @@
-"""What the errors on a device left out are made of: a constant, what varies about it, which networks.
+"""What the errors on a device left out are made of: a constant, the rest, which networks.
 
-A device-wide constant is what a better data sheet could mend. What varies between two versions of an
-engine on one card no law could tell that has seen neither: the least that can be asked of it.
+A device-wide constant is what a better data sheet could mend. What varies between two versions of
+an engine on one card could be told by no law that has seen neither: a floor under its errors.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ def explained(
             middle = float(np.median(told))
             other, apart, about = _nearest_version(rows, labels, label)
             order = np.argsort(-np.abs(told))[:4]
-            far = ", ".join(
-                f"{rows[places[mine[k]]].onnx} ({rows[places[mine[k]]].batch}) {_percent(told[k]):+.0f}"
-                for k in order
-            )
+            worst = [(rows[places[mine[k]]], _percent(float(told[k]))) for k in order]
+            far = ", ".join(f"{row.onnx} ({row.batch}) {off_by:+.0f}" for row, off_by in worst)
             versions = f"{other} | {apart:.0f} | {about:.0f}" if other else " |  | "
             lines.append(
                 f"| {label} | {_median(told):.1f} | {_percent(middle):+.1f} | "

@@ -76,7 +76,7 @@ def cell_priors(
 
 
 def _is_doubtful(guess: CellPrediction | None, request: Request) -> bool:
-    """Whether others are asked beside the target's own model: what can be measured is not."""
+    """Whether others are asked in place of the target's own model: what can be measured is not."""
     if guess is None or guess.latency_us is None:
         return True
     return not guess.trusted and request.measure is None
@@ -128,5 +128,4 @@ def _from_elsewhere(
         copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
     from hybridlat.estimate.fallback import fill_in
 
-    level = data.model.confidence if data.model is not None else request.confidence
-    return fill_in(fallback, uses, own, asked, copied_bytes, request.confidence, level)
+    return fill_in(fallback, uses, own, asked, copied_bytes, request.confidence)

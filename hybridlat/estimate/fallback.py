@@ -4,8 +4,9 @@ A cell without an answer, and one far from all that the target's model was train
 by the same device and engine at another version or precision;
 else by the family of the target's engine, where that has a model and the device a data sheet; else
 by the model of another device under the same engine; else by the device's roofline and launch cost.
-Intervals are as wide as that was seen to be wrong. Nothing is left out of the sum. What the
-target's model says of a cell far from its training counts beside that by its own certainty.
+Intervals are as wide as that was seen to be wrong. Nothing is left out of the sum. In place of a
+cell far from its training because sums of cells come nearer to measured networks that way than with
+the model's own word, or with both weighted by certainty (`experiments/26_strange_cells.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.family_prior import FamilyAnswer, FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.model_folders import user_models_folder
-from hybridlat.estimate.near_targets import LAUNCH_US, NearTarget, log_half_width
+from hybridlat.estimate.near_targets import LAUNCH_US, NearTarget
 from hybridlat.estimate.sibling import SiblingModel, sibling_of
 from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.family import shipped
@@ -43,13 +44,6 @@ MOST_NETWORKS = 300
 ROOFLINE_ERROR = (-1.6, 0.7)
 """Between these lie nine of ten ln(measured / (roofline + launch)) of the 10,713 cells and random
 kernels of the shipped CPU pack."""
-STRANGE_FACTOR = 1.8
-"""By which a model's errors of cells far from its training exceed what it states: median of eleven
-regions of shapes that it was kept out of (V100 convolutions in FP32:
-`experiments/26_strange_cells.py`)."""
-FAMILY_CELL_SPREAD = 0.65
-"""Of ln(latency) of a single cell about what a family says of it, beside what it states of whole
-networks (the same regions)."""
 
 
 @dataclass(frozen=True)
@@ -216,14 +210,13 @@ def fill_in(
     asked: Sequence[str],
     copied_bytes: float,
     confidence: float,
-    own_confidence: float = 0.9,
 ) -> tuple[dict[str, CellPrediction], FamilyAnswer | None]:
     """Predictions for the cells that are asked for.
 
-    ``uses`` are (signature, text, count) of all cells of the network; ``own`` is what the target's
-    model says, intervals at ``own_confidence``: where it says anything it counts beside what stands
-    in, and a roofline alone does not stand in. The answer is the family's, whose composition
-    serves targets that have none of their own; None where none was asked.
+    ``uses`` are (signature, text, count) of all cells of the network. A roofline does not stand in
+    for a cell of which ``own``, the target's model, says anything at all. The answer is the
+    family's, whose composition serves targets that have none of their own; None where none was
+    asked.
     """
     if not asked:
         return {}, None
@@ -232,10 +225,9 @@ def fill_in(
     text_of = {signature: text for signature, text, _ in uses}
     made = fallback.nearest({h: text_of[h] for h in asked}, answer, confidence)
     rest = [h for h in asked if h not in made]
-    spoken = {h: guess for h, guess in own.items() if guess.latency_us is not None}
     if answer is None:
         answer = fallback.as_near(len(uses), confidence) if made else None
-        silent = [h for h in rest if h not in spoken]
+        silent = [h for h in rest if h not in own or own[h].latency_us is None]
         guessed = fallback.by_roofline([text_of[h] for h in silent], confidence)
         made |= dict(zip(silent, guessed, strict=True))
     else:
@@ -245,32 +237,7 @@ def fill_in(
                 interval = (us / factor, us * factor)
                 reason = f"predicted from {answer.kin}"
                 made[signature] = CellPrediction(us, interval, True, reason)
-    for signature in made.keys() & spoken.keys():
-        found = spoken[signature]
-        made[signature] = _together(found, own_confidence, made[signature], confidence)
     return made, answer and _narrowed(answer, uses, made)
-
-
-def _together(
-    own: CellPrediction, own_confidence: float, other: CellPrediction, confidence: float
-) -> CellPrediction:
-    """One latency of two opinions, each weighted by its certainty.
-
-    The mean of the logarithms by inverse variances; where they contradict each other by more than
-    they state, the spread is scaled by that (Birge, "The calculation of errors by the method of
-    least squares", 1932).
-    """
-    if own.latency_us is None or other.latency_us is None:
-        return other
-    z = normal_quantile(confidence)
-    mine = STRANGE_FACTOR * log_half_width(own, own_confidence) / normal_quantile(own_confidence)
-    theirs = math.hypot(log_half_width(other, confidence) / z, FAMILY_CELL_SPREAD)
-    both = math.hypot(mine, theirs)
-    gap = math.log(own.latency_us / other.latency_us)
-    latency_us = other.latency_us * math.exp(gap * (theirs / both) ** 2)
-    factor = math.exp(z * mine * theirs / both * max(1.0, abs(gap) / both))
-    reason = f"{other.reason}, beside what its own model says far from its training"
-    return CellPrediction(latency_us, (latency_us / factor, latency_us * factor), True, reason)
 
 
 def _narrowed(

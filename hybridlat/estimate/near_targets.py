@@ -92,7 +92,7 @@ class NearTarget:
         guesses = model.predict([texts[h] for h in rest]) if model is not None else ()
         for hash_, guess in zip(rest, guesses, strict=True):
             if guess.latency_us is not None and guess.trusted and model is not None:
-                own = log_half_width(guess, model.confidence) / normal_quantile(model.confidence)
+                own = _half_width(guess, model.confidence) / normal_quantile(model.confidence)
                 reason = f"predicted by the model of {self.target}: {self.difference}"
                 half = z * math.hypot(self.spread, own)
                 found[hash_] = _prediction(guess.latency_us * factor[hash_], half, reason)
@@ -159,8 +159,7 @@ def _prediction(latency_us: float, half_width: float, reason: str) -> CellPredic
     return CellPrediction(latency_us, (latency_us / factor, latency_us * factor), True, reason)
 
 
-def log_half_width(guess: CellPrediction, confidence: float) -> float:
-    """Half the width of the interval of a prediction's logarithm, at its own ``confidence``."""
+def _half_width(guess: CellPrediction, confidence: float) -> float:
     if guess.interval_us is None or guess.interval_us[0] <= 0:
         return normal_quantile(confidence) * UNKNOWN_SPREAD
     low, high = guess.interval_us

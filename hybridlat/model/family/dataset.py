@@ -31,8 +31,8 @@ GROUPED = CLASSES.index("conv grouped")
 class KernelSet:
     """The kernels of one network on one device: a row each, host and copy last.
 
-    ``descriptors`` are rows of ``DESCRIPTORS`` and ``PARTS``, ``classes`` index ``CLASSES``, ``base_us`` is the
-    latency that the model corrects.
+    ``descriptors`` are rows of ``DESCRIPTORS`` and ``PARTS``, ``classes`` index ``CLASSES``,
+    ``base_us`` is the latency that the model corrects.
     """
 
     descriptors: NDArray[np.float32]

@@ -10,7 +10,7 @@ and bandwidth as well as it does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,11 @@ ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline"
 """Descriptors that tell devices apart count less where few devices tell of another."""
 
 
+def _steady(hyper: Hyper) -> Hyper:
+    """The same where little of a latency is noise or a network's own."""
+    return replace(hyper, noise=0.05, network=0.02, architecture=0.02)
+
+
 def of_old_versions() -> Hyper:
     """What is assumed where old versions of an engine are known, too.
 
@@ -65,12 +70,15 @@ def of_old_versions() -> Hyper:
     the base has one or a few. What wraps an engine (Paddle, with layers of its own) is common to
     its versions.
     """
-    return Hyper(highest=5.0, sharing=Sharing(runtime=0.3))
+    return Hyper(highest=5.0, sharing=Sharing(runtime=0.3), by_part=0.3, parts=0.6)
 
 
 def of_many_networks() -> Hyper:
-    """What is assumed where hundreds of networks tell kernels apart that dozens do not."""
-    return Hyper(lengths=Hyper().lengths * 1.4)
+    """What is assumed where hundreds of networks tell kernels apart that dozens do not.
+
+    They were timed at large batches, steadily.
+    """
+    return _steady(Hyper(lengths=Hyper().lengths * 1.4))
 
 
 def across_devices() -> Hyper:
@@ -79,7 +87,7 @@ def across_devices() -> Hyper:
     for name, factor in ACROSS_DEVICES.items():
         lengths[DESCRIPTORS.index(name)] *= factor
     sharing = Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05)
-    return Hyper(lengths=lengths, sharing=sharing)
+    return _steady(Hyper(lengths=lengths, sharing=sharing, by_part=0.3, parts=0.3))
 
 
 class Embedding:
