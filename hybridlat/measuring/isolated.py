@@ -104,12 +104,11 @@ class _Run:
 
     def visit(self) -> None:
         """Make the visits, by one process after the other."""
-        for process in range(self._settings.most_processes("network")):
+        for process in range(self._settings.max_processes):
             wanted = [
                 job
                 for key, job in self.jobs.items()
-                if key not in self.failures
-                and is_wanted(self._settings, process, self._found(key), job.kind)
+                if key not in self.failures and is_wanted(self._settings, process, self._found(key))
             ]
             if not wanted or self._is_late():
                 break

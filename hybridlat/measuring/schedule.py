@@ -51,9 +51,8 @@ class MeasurementConfig:
     Replicas: ``rounds`` visits of every job in each of ``processes`` processes. A whole network is
     one session and varies more from one to the next than a sum of many cells: it is visited
     ``network_visits`` times a round. A job whose spread is still above ``spread_share`` is visited
-    by up to ``max_processes``, a whole network by up to ``network_max_processes`` where that is
-    more: the errors of cells average out in their sum, its own do not. Differential, in a process
-    or by a plan: every pair is visited in ``differential_rounds``.
+    by up to ``max_processes``. Differential, in a process or by a plan: every pair is visited in
+    ``differential_rounds``.
     ``budget_s`` ends the run early; what has been visited by then is kept.
     """
 
@@ -64,22 +63,13 @@ class MeasurementConfig:
     visit_ms: float = 25.0
     network_visit_ms: float = 200.0
     network_visits: int = 2
-    network_max_processes: int = 0
     budget_s: float | None = None
     seed: int = 0
     differential_rounds: int = 3
 
-    def most_processes(self, kind: Kind) -> int:
-        """How many processes may visit a job of this kind."""
-        more = self.network_max_processes if kind == "network" else 0
-        return max(self.max_processes, more)
 
-
-ON_DEMAND = MeasurementConfig(
-    rounds=1, processes=2, max_processes=2, network_max_processes=5, differential_rounds=1
-)
-"""Somebody waits for the answer: one visit in each of two processes. A whole network is an answer
-by itself; where the machine is unsteady it is looked at for as long as it takes to trust it."""
+ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
+"""Somebody waits for the answer: one visit in each of two processes."""
 
 
 def replicas_for(network: Network) -> int:
@@ -133,12 +123,8 @@ def _task(settings: MeasurementConfig, job: Job, seed: int) -> VisitTask:
     return VisitTask(job.key, job.network, job.lowered, settings.visit_ms, replicas, seed)
 
 
-def is_wanted(
-    settings: MeasurementConfig, process: int, visits: Sequence[Visit], kind: Kind = "cell"
-) -> bool:
-    """Whether a job with these visits is to be visited by process number ``process`` as well."""
+def is_wanted(settings: MeasurementConfig, process: int, visits: Sequence[Visit]) -> bool:
+    """Whether a job with these visits is to be visited by one more process."""
     if process < settings.processes:
         return True
-    if process >= settings.most_processes(kind):
-        return False
     return bool(visits) and combine(visits).spread_share > settings.spread_share

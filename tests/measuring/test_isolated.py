@@ -110,24 +110,6 @@ def test_progress_ends_at_its_total_and_a_budget_ends_early(store: Store) -> Non
     assert len(measure(FakeBackend(), {}, jobs, store, none_left)) < len(jobs)
 
 
-def test_a_whole_network_that_spreads_is_visited_by_more_processes_than_a_cell(
-    store: Store,
-) -> None:
-    network = conv(16)
-    hash_ = sign(network).hash
-    jobs = [Job(hash_, network), Job(hash_, network, "network")]
-    for enough, most in ((9.0, 2), (0.0, 4)):
-        settings = MeasurementConfig(
-            rounds=1, processes=2, max_processes=2, network_max_processes=4, visit_ms=1.0,
-            network_visit_ms=1.0, spread_share=enough,
-        )  # fmt: skip
-        seen: list[Progress] = []
-        cell, whole = measure(FakeBackend(), {}, jobs, store, settings, seen.append)
-        assert {visit.process for visit in cell.visits} == {0, 1}
-        assert {visit.process for visit in whole.visits} == set(range(most))
-        assert seen[-1].done == seen[-1].total
-
-
 def test_progress_never_goes_back_in_a_process_with_fewer_visits(store: Store) -> None:
     twice = MeasurementConfig(rounds=2, processes=2, max_processes=2, visit_ms=1.0)
     seen: list[Progress] = []
