@@ -15,9 +15,10 @@ to loggers below ``hybridlat``, and nowhere until a program sends them somewhere
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import TYPE_CHECKING
+
+from hybridlat.schema.lazy import loader
 
 if TYPE_CHECKING:
     from hybridlat.api import Predictor, predict
@@ -39,23 +40,17 @@ __all__ = [
     "predict",
 ]
 
-_HOMES = {
-    "CellEstimate": "schema.estimate",
-    "Estimate": "schema.estimate",
-    "HybridlatError": "errors",
-    "Predictor": "api",
-    "Target": "schema.target",
-    "predict": "api",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from where it lives, once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hybridlat' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"hybridlat.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = loader(
+    __name__,
+    {
+        "CellEstimate": "hybridlat.schema.estimate",
+        "Estimate": "hybridlat.schema.estimate",
+        "HybridlatError": "hybridlat.errors",
+        "Predictor": "hybridlat.api.predictor",
+        "Target": "hybridlat.schema.target",
+        "predict": "hybridlat.api.one_call",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -9,8 +9,9 @@ Each is loaded when it is first used: a prediction has no use for what lists tar
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from hybridlat.schema.lazy import loader
 
 if TYPE_CHECKING:
     from hybridlat.api.one_call import predict
@@ -24,23 +25,17 @@ __all__ = [
     "list_families", "list_targets", "predict",
 ]  # fmt: skip
 
-_HOMES = {
-    "FamilyInfo": "estimate.target_list",
-    "MeasureMode": "api.predictor",
-    "MeasureReport": "measuring.report",
-    "Predictor": "api.predictor",
-    "Progress": "schema.progress",
-    "TargetInfo": "estimate.target_list",
-    "list_families": "estimate.target_list",
-    "list_targets": "estimate.target_list",
-    "predict": "api.one_call",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from where it lives, once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hybridlat.api' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"hybridlat.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = loader(
+    __name__,
+    {
+        "FamilyInfo": "hybridlat.estimate.target_list",
+        "MeasureMode": "hybridlat.api.predictor",
+        "MeasureReport": "hybridlat.measuring.report",
+        "Predictor": "hybridlat.api.predictor",
+        "Progress": "hybridlat.schema.progress",
+        "TargetInfo": "hybridlat.estimate.target_list",
+        "list_families": "hybridlat.estimate.target_list",
+        "list_targets": "hybridlat.estimate.target_list",
+        "predict": "hybridlat.api.one_call",
+    },
+)
