@@ -93,7 +93,9 @@ class TargetData:
         targets = (self.target, *self.kin) if missing else ()
         stored: Mapping[Target, Mapping[str, LatencyStats]] = {}
         if missing and view.holds_any is None:
-            view.holds_any = not set(targets).isdisjoint(self.store.targets())
+            # Asked first only where the answer can be kept: else the look-up itself tells as much.
+            held = None if view.stamp is None else self.store.targets()
+            view.holds_any = held is None or not set(targets).isdisjoint(held)
         if missing and view.holds_any:
             stored = self.store.latencies_by_target(targets, missing)
         for target in targets:
