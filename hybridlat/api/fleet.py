@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
-from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph.signature import read
 from hybridlat.measuring.fleet import DeviceReport, Fleet

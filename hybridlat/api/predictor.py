@@ -30,7 +30,8 @@ from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolv
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate import known_files
 from hybridlat.estimate.network_estimate import Request, estimate_network
-from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from hybridlat.engines.base import Backend
+from hybridlat.engines.base import Backend, StretchLowering
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
@@ -159,6 +159,15 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
         return lower(network, target)
     lowered: Lowered = quick(network, target)
     return lowered
+
+
+def by_stretches(target: Target) -> StretchLowering | None:
+    """The way of :func:`lower_quickly` stretch by stretch, where the target's engine has one."""
+    found = entry(target.engine)
+    if found is None or found.lowering is None:
+        return None
+    way = getattr(_lowering(target), "by_stretches", None)
+    return cast(StretchLowering, way(target)) if way is not None else None
 
 
 def about_left_out(network: Network) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hybridlat.estimate.fallback import Fallback
     from hybridlat.estimate.near_targets import NearTarget
     from hybridlat.estimate.partition import Partition
-    from hybridlat.graph.network import Network
     from hybridlat.model.cell_model import CellModel
     from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
@@ -71,7 +70,7 @@ class TargetData:
         self._seen_store = _StoreView()
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
-        self._outlines: tuple[int, frozenset[str] | None] | None = None
+        self._outlines: tuple[int, Mapping[int, set[str]] | None] | None = None
         self._seen = 0
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
@@ -154,10 +153,11 @@ class TargetData:
         packs = [pack for pack in self._packs if pack.target == self.target]
         return sum(pack.counts()["network"] for pack in packs)
 
-    def may_be_measured(self, network: Network, known: int) -> bool:
+    def may_be_measured(self, weight_bytes: int, outlined: Callable[[], str], known: int) -> bool:
         """Whether a network may have been measured whole: False only where that is certain.
 
-        ``known`` is the present count of ``networks``.
+        ``known`` is the present count of ``networks``; the outline is only asked for where one
+        with weights of that size has been measured.
         """
         if self.near:
             return True  # on another version of the engine, perhaps
@@ -169,11 +169,14 @@ class TargetData:
                 return True  # to sign so few takes less than to read what was measured
             self._seen, self._outlines = 0, (known, self._measured_outlines())
         outlines = self._outlines[1]
-        return outlines is None or outline(network) in outlines
+        if outlines is None:
+            return True
+        alike = outlines.get(weight_bytes)
+        return alike is not None and outlined() in alike
 
-    def _measured_outlines(self) -> frozenset[str] | None:
-        """Outlines of the networks on record; None where one cannot be known."""
-        found: set[str] = set()
+    def _measured_outlines(self) -> Mapping[int, set[str]] | None:
+        """Outlines of the networks on record, by bytes of weights; None where one is unknown."""
+        found: dict[int, set[str]] = {}
         sources: list[tuple[Store | PackLookup, list[str]]] = [
             (self.store, self.store.signatures(self.target, "network"))
         ]
@@ -184,10 +187,11 @@ class TargetData:
             if len(texts) < len(set(hashes)):
                 return None
             try:
-                found.update(outline(signature.read(text)) for text in texts.values())
+                for network in map(signature.read, texts.values()):
+                    found.setdefault(network.weight_bytes, set()).add(outline(network))
             except ValueError:  # of a later format
                 return None
-        return frozenset(found)
+        return found
 
     def own_whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network on this very target; None where nothing is."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hybridlat.schema.measurement import Measurement
 from hybridlat.store.latencies import aggregate
@@ -68,13 +68,32 @@ def whole_latency(
 def outline(network: Network) -> str:
     """What two networks have in common that are the same: found in a tenth of a signature's time.
 
-    How often each operator reads from which others, and the bytes of the weights.
+    How often each operator reads from which others; the bytes of the weights are for others to
+    compare.
     """
-    ops = {out: node.op for node in network.nodes for out in node.outputs}
-    links = Counter(
+    return outline_of([links_of(network)])
+
+
+Links: TypeAlias = "Mapping[tuple[str, ...], int]"
+"""How often an operator (first) reads from others (in the order of its inputs)."""
+
+
+def links_of(network: Network, before: str = "") -> Links:
+    """The links of a network, or of a part of one whose inputs the operator ``before`` makes."""
+    ops = dict.fromkeys(network.inputs, before)
+    ops.update((out, node.op) for node in network.nodes for out in node.outputs)
+    return Counter([
         (node.op, *[ops.get(name, "") for name in node.inputs]) for node in network.nodes
-    )
-    return repr((network.weight_bytes, sorted(links.items())))
+    ])  # fmt: skip
+
+
+def outline_of(parts: Iterable[Links]) -> str:
+    """The outline of a network of these parts."""
+    links: dict[tuple[str, ...], int] = {}
+    for part in parts:
+        for link, count in part.items():
+            links[link] = links.get(link, 0) + count
+    return repr(sorted(links.items()))
 
 
 def tells_latency(record: Measurement) -> bool:

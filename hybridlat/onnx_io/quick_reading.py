@@ -9,7 +9,7 @@ constants, or which is odd in any way, is left to the careful way.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -38,26 +38,30 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED = 100_000
 LARGEST_REMEMBERED_HEAD = 16_384  # bytes: those of a search space take some hundred
-_MAKERS = ("ConstantOfShape", "Constant")
-_OF_SIZES = ("Shape", "Size")
+MAKERS = ("ConstantOfShape", "Constant")
+OF_SIZES = ("Shape", "Size")
 Key: TypeAlias = tuple[object, ...]
 _inferred: dict[Key, tuple[TensorType, ...] | None] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
     """A constant: its tensor without a name, as bytes, and as networks have it.
 
-    ``value`` is how an operator sees it for which its numbers decide what is computed.
+    ``value`` is how an operator sees it for which its numbers decide what is computed; the bytes
+    are what either adds to a network's weights. Equal ones are mostly one object, so they are told
+    apart as objects, which is quicker.
     """
 
     type: TensorType
     data: bytes
     weight: Constant
     value: Constant
+    weight_bytes: int
+    value_bytes: int
 
 
-class _Odd(Exception):
+class Odd(Exception):
     """The file is none for this way."""
 
 
@@ -65,12 +69,12 @@ def quick_network(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network 
     """The network with every size bound; None for a file that has to be read the careful way."""
     try:
         return _read(file, batch, shapes)
-    except (_Odd, NetworkError, TypeError, ValueError):  # the careful way says what is wrong
+    except (Odd, NetworkError, TypeError, ValueError):  # the careful way says what is wrong
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class Head:
     """What a file says besides its operators: types of inputs, constants, outputs with types.
 
     The type of an output is empty where the file does not state it.
@@ -78,11 +82,11 @@ class _Head:
 
     opset: int
     types: Mapping[str, TensorType]
-    known: Mapping[str, _Known]
+    known: Mapping[str, Known]
     outputs: tuple[tuple[str, str], ...]
 
 
-def _head_of(file: OnnxFile, batch: int | None, shapes: Shapes) -> _Head:
+def head_of(file: OnnxFile, batch: int | None, shapes: Shapes) -> Head:
     """The head with every size bound, read once for the files of a space that share it."""
     data = file.head_bytes
     read = _read_head if len(data) <= LARGEST_REMEMBERED_HEAD else _read_head.__wrapped__
@@ -93,41 +97,41 @@ def _head_of(file: OnnxFile, batch: int | None, shapes: Shapes) -> _Head:
 @functools.lru_cache(maxsize=256)
 def _read_head(
     data: bytes, batch: int | None, sizes: tuple[tuple[str, tuple[int, ...]], ...]
-) -> _Head:
+) -> Head:
     head = ModelProto.FromString(data)
     opset = next((o.version for o in head.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is None or head.graph.sparse_initializer:
-        raise _Odd
+        raise Odd
     bind(head, "", batch, dict(sizes))
     types = types_of(head.graph.input)
     known = {tensor.name: _held(tensor) for tensor in head.graph.initializer}
     names = [info.name for info in head.graph.input]
     if len(types) < len(names) or any(name in known for name in names):
-        raise _Odd
+        raise Odd
     outputs = []
     for info in head.graph.output:
         if info.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise _Odd
+            raise Odd
         stated = info.type.tensor_type.elem_type
         outputs.append((info.name, dtype_name(stated) if stated else ""))
-    return _Head(opset, types, known, tuple(outputs))
+    return Head(opset, types, known, tuple(outputs))
 
 
 def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
-    head = _head_of(file, batch, shapes)
+    head = head_of(file, batch, shapes)
     opset, types, known = head.opset, dict(head.types), dict(head.known)
     inputs = tuple(types)
     nodes: list[Node] = []
     folded: list[str] = []
     uses: dict[str, bool] = {}
     for read, name in zip(file.nodes, file.node_names, strict=True):
-        if read.has_graph or read.domain not in ("", "ai.onnx") or read.op in _OF_SIZES:
-            raise _Odd
-        if read.op in _MAKERS:
-            _make(read, known, types)
+        if read.has_graph or read.domain not in ("", "ai.onnx") or read.op in OF_SIZES:
+            raise Odd
+        if read.op in MAKERS:
+            make_constant(read, known, types)
             folded.append(name)
             continue
-        _infer(read, opset, known, types)
+        infer_types(read, opset, known, types)
         for source in read.inputs:
             constant = known.get(source)
             if constant is not None and uses.get(source) is not False:
@@ -137,19 +141,19 @@ def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     for name, stated in head.outputs:
         made = types.get(name)
         if made is None or name in inputs or (stated and stated != made.dtype):
-            raise _Odd
+            raise Odd
     if not nodes or not outputs:
-        raise _Odd
+        raise Odd
     constants = {n: known[n].value if keep else known[n].weight for n, keep in uses.items()}
     network = Network(
         file.name, tuple(nodes), inputs, outputs, types, constants, tuple(folded)
     )  # fmt: skip
     if network.weight_bytes > MAX_WEIGHT_BYTES:
-        raise _Odd
+        raise Odd
     return network
 
 
-def _held(tensor: TensorProto) -> _Known:
+def _held(tensor: TensorProto) -> Known:
     name = tensor.name
     tensor.ClearField("name")
     data = tensor.SerializeToString()
@@ -158,28 +162,32 @@ def _held(tensor: TensorProto) -> _Known:
 
 
 @functools.lru_cache(maxsize=8192)
-def _known(data: bytes) -> _Known:
+def _known(data: bytes) -> Known:
     tensor = TensorProto.FromString(data)
     weight, value = constant_of(tensor, False), constant_of(tensor, True)
-    return _Known(weight.type, data, weight, value)
+    weights = [c.type.bytes if c.values is None else 0 for c in (weight, value)]
+    return Known(weight.type, data, weight, value, *weights)
 
 
-def _make(read: FileNode, known: dict[str, _Known], types: Mapping[str, TensorType]) -> None:
-    """The weight or value that an operator without activations stands for."""
+def make_constant(read: FileNode, known: dict[str, Known], made: Container[str]) -> None:
+    """Add the weight or value that an operator without activations stands for.
+
+    ``made`` are the activations so far. Raises Odd where it stands for none.
+    """
     (out,) = read.outputs
-    if out in known or out in types or not out:
-        raise _Odd
+    if out in known or out in made or not out:
+        raise Odd
     if read.op == "Constant":
         known[out] = _held(constant_node(read.proto(), "").to_tensor(""))
         return
     shape = known.get(read.inputs[0]) if len(read.inputs) == 1 else None
     if shape is None:
-        raise _Odd
+        raise Odd
     known[out] = _filled(read.data, shape.data)
 
 
 @functools.lru_cache(maxsize=8192)
-def _filled(data: bytes, shape: bytes) -> _Known:
+def _filled(data: bytes, shape: bytes) -> Known:
     """What a ConstantOfShape makes."""
     sizes = tuple(onnx.numpy_helper.to_array(TensorProto.FromString(shape)).reshape(-1).tolist())
     fill = np.zeros(1, np.float32)
@@ -187,17 +195,17 @@ def _filled(data: bytes, shape: bytes) -> _Known:
         if attribute.name == "value":
             fill = onnx.numpy_helper.to_array(attribute.t)
     if any(not isinstance(d, int) or d <= 0 for d in sizes) or fill.dtype != np.float32:
-        raise _Odd
+        raise Odd
     type_ = TensorType("float32", sizes)
     small = type_.elements <= SMALL_ELEMENTS
     made = Value(type_, np.full(sizes, fill.reshape(-1)[0]) if small else None)
     return _known(made.to_tensor("").SerializeToString())
 
 
-def _infer(
-    read: FileNode, opset: int, known: Mapping[str, _Known], types: dict[str, TensorType]
+def infer_types(
+    read: FileNode, opset: int, known: Mapping[str, Known], types: dict[str, TensorType]
 ) -> None:
-    """Add the types of an operator's results."""
+    """Add the types of an operator's results; Odd where they cannot be told from it alone."""
     key: list[object] = [read.structure, opset]
     live = False
     for name in read.inputs:
@@ -211,11 +219,11 @@ def _infer(
             key.append(constant.type)
             key.append(constant.data)
         elif name:
-            raise _Odd  # made further down, or nowhere
+            raise Odd  # made further down, or nowhere
         else:
             key.append("")
     if not live:
-        raise _Odd
+        raise Odd
     told = tuple(key)
     if told in _inferred:
         made = _inferred[told]
@@ -224,15 +232,15 @@ def _infer(
             _inferred.clear()
         made = _inferred[told] = _ask(read, opset, known, types)
     if made is None:
-        raise _Odd
+        raise Odd
     for out, type_ in zip(read.outputs, made, strict=True):
         if out in types or out in known:
-            raise _Odd
+            raise Odd
         types[out] = type_
 
 
 def _ask(
-    read: FileNode, opset: int, known: Mapping[str, _Known], types: Mapping[str, TensorType]
+    read: FileNode, opset: int, known: Mapping[str, Known], types: Mapping[str, TensorType]
 ) -> tuple[TensorType, ...] | None:
     """What onnx, asked strictly, says of one operator; None where it objects, or is not sure."""
     if not all(read.outputs):

@@ -21,7 +21,7 @@ from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.model_folders import read_target
 from hybridlat.estimate.network_estimate import Request, estimate_network
-from hybridlat.estimate.partition import Partitioner
+from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.store import Store
 

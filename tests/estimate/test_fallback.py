@@ -11,7 +11,7 @@ from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.fallback import Fallback, fallback_for, fill_in
 from hybridlat.estimate.family_prior import FamilyPrior, MeasuredNetwork
-from hybridlat.estimate.partition import Partitioner
+from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped

@@ -52,10 +52,14 @@ class DraftGraph:
     ``blocked`` are the kernels whose results are in blocks, by the tensor's name in the file,
     ``made`` the makers of all tensors; ``readers`` the operators that read each tensor of the file,
     ``same`` the results of operators that equal an earlier one, ``twins`` those operators.
+    Where the network is a part of another, ``entry`` is the kernel that makes its input, and
+    ``beyond`` counts the operators that read its output.
     """
 
     network: Network
     block: int
+    entry: Kernel | None = None
+    beyond: int = 0
     kernels: list[Kernel] = field(default_factory=list)
     blocked: dict[str, Kernel] = field(default_factory=dict)
     made: dict[str, Kernel] = field(default_factory=dict)
@@ -66,8 +70,7 @@ class DraftGraph:
 
     def __post_init__(self) -> None:
         network = self.network
-        self.types.update((name, network.types[name]) for name in network.inputs)
-        self.outputs = set(network.outputs)
+        self.outputs = set() if self.beyond else set(network.outputs)
         self.same = equal_results(network)
         if not self.outputs.isdisjoint(self.same.keys() | set(self.same.values())):
             raise UncoveredError
@@ -82,6 +85,11 @@ class DraftGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
+        if self.entry is None:
+            self.types.update((name, network.types[name]) for name in network.inputs)
+        else:
+            self._name_result(self.entry)
+            self.count_uses(self.entry)
 
     def finish(self) -> None:
         """Put in the reorders behind blocks, and all kernels in order."""
@@ -102,10 +110,19 @@ class DraftGraph:
         claimed = {i for origin in origins for i in origin}
         removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
         lowered = Network(
-            network.name, nodes, network.inputs, network.outputs, self.types, self.constants,
-            network.folded, context,
+            network.name, nodes, self._held_as(network.inputs), self._held_as(network.outputs),
+            self.types, self.constants, network.folded, context,
         )  # fmt: skip
         return Lowered(lowered, origins, removed, by, is_quick=True)
+
+    def _held_as(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Tensors of the file by the names that they have here at the ends of the network."""
+        if self.entry is None and not self.beyond:
+            return names
+        return tuple([
+            name + BLOCKS if name in self.blocked and name not in self.outputs else name
+            for name in names
+        ])  # fmt: skip
 
     def input(self, node: Node, index: int) -> str:
         name = node.inputs[index]
@@ -171,6 +188,8 @@ class DraftGraph:
     def count_uses(self, kernel: Kernel) -> None:
         out = kernel.output.removesuffix(BLOCKS)
         kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
+        if self.beyond and out in self.network.outputs:
+            kernel.uses += self.beyond
         kernel.left = kernel.uses
 
     def as_blocks(self, name: str) -> str:
@@ -196,8 +215,8 @@ class DraftGraph:
     def reorder_outputs(self) -> None:
         """What holds blocks and is read in the layout of the file is brought back to it."""
         for name, held in self.blocked.items():
-            if held.left <= 0:
-                continue
+            if held.left <= 0 or (self.beyond and name in self.network.outputs):
+                continue  # or it is brought back where it is read
             attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
             reorder = Kernel(
                 "ReorderOutput", BLOCKED_DOMAIN, 1, [held.output], name, attributes, [],

@@ -25,6 +25,7 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     import onnxruntime
 
+    from hybridlat.engines.base import StretchLowering
     from hybridlat.engines.onnxruntime.quick import QuickLowering
 
 ACTIVATIONS = (
@@ -62,6 +63,13 @@ def lower(network: Network, target: Target) -> Lowered:
 def lower_quickly(network: Network, target: Target) -> Lowered:
     """The same answer, without asking the engine where it has confirmed the rules before."""
     return quick_lowering(target.threads or 1).lower(network)
+
+
+def by_stretches(target: Target) -> StretchLowering:
+    """The way of ``lower_quickly`` for stretches of a network, sharing what it has learned."""
+    from hybridlat.engines.onnxruntime.stretches import StretchRules
+
+    return StretchRules(quick_lowering(target.threads or 1), context_for)
 
 
 @functools.cache
@@ -117,9 +125,14 @@ def context_of(network: Network) -> str:
     a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
     is another cell for the store.
     """
-    if network.weight_bytes < SMALL_BYTES:
+    return context_for(network.weight_bytes)
+
+
+def context_for(weight_bytes: int) -> str:
+    """The context of a network with so many bytes of weights."""
+    if weight_bytes < SMALL_BYTES:
         return "small"
-    return "medium" if network.weight_bytes < MEDIUM_BYTES else ""
+    return "medium" if weight_bytes < MEDIUM_BYTES else ""
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:

@@ -46,7 +46,8 @@ class QuickLowering:
     """Lowers networks by rules where the engine that ``ask`` reaches has confirmed them.
 
     ``context`` and ``by`` are what the answers carry (see ``Network.context``, ``Lowered.by``);
-    ``block`` is how many channels the engine's blocks are taken to have, until it says otherwise.
+    ``block`` is how many channels the engine's blocks are taken to have, until it says otherwise;
+    ``generation`` counts how often that, or what it had confirmed, was taken back.
     """
 
     ask: Ask
@@ -57,6 +58,7 @@ class QuickLowering:
     confirmed: set[Pattern] = field(default_factory=set)
     banned: set[Pattern] = field(default_factory=set)
     block: int = BLOCKS[0]
+    generation: int = 0
     _in_a_row: int = 0
 
     def lower(self, network: Network) -> Lowered:
@@ -80,9 +82,22 @@ class QuickLowering:
             self._object(network, told, found, new)
         return told
 
+    def has_confirmed(self, patterns: frozenset[Pattern]) -> bool:
+        """Whether all these may be relied on."""
+        return patterns <= self.confirmed
+
+    def may_skip_asking(self) -> bool:
+        """Count a network whose patterns are all confirmed; no if ``lower`` is to ask for it."""
+        if self._in_a_row + 1 >= self.check_every:
+            return False
+        self._in_a_row += 1
+        self._count(foretold=1)
+        return True
+
     def _confirm(self, patterns: frozenset[Pattern]) -> None:
         if len(self.confirmed) > MOST_PATTERNS:
             self.confirmed.clear()
+            self.generation += 1
         self.confirmed.update(patterns - self.banned)
 
     def _object(
@@ -93,6 +108,7 @@ class QuickLowering:
             other = draft(network, block, self.context(network), self.by)
             if block != self.block and other is not None and agree(other.lowered, told):
                 self.block = block
+                self.generation += 1
                 self.confirmed = set(other.patterns - self.banned)
                 return
         self._count(disagreed=1)
@@ -104,6 +120,7 @@ class QuickLowering:
             "for every network like it from now on",
             network.name,
         )
+        self.generation += 1
         self.confirmed -= found.patterns
         self.banned |= found.patterns
 

@@ -1,0 +1,181 @@
+"""From a file to the cells it falls into on one target, with the engine asked once per structure.
+
+Asking an engine to lower a network costs tens of milliseconds; reading what it answered last time
+costs less than one. The answer is kept in memory and in the store under a key of the file's
+structure, so networks that differ in names and weights alone share it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from hybridlat.engines import registry
+from hybridlat.errors import HybridlatError, StoreError, TargetError
+from hybridlat.estimate import known_files
+from hybridlat.estimate.partition import PARTITION_FORMAT, Partition, partition_network
+from hybridlat.estimate.stretches import NeedsWhole, StretchMemory
+from hybridlat.estimate.whole_networks import outline
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.store import Store
+
+MAX_REMEMBERED = 2048
+_log = logging.getLogger(__name__)
+
+
+class Partitioner:
+    """Splits files into cells for one target, as its engine fuses them.
+
+    ``lower`` asks the engine or applies its rules; ``identity`` names what its answers depend on,
+    so that nothing remembered outlives an engine's version or a change of its rules.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        store: Store | None,
+        lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
+        identity: Callable[[Target], str] = registry.lowering_identity,
+    ) -> None:
+        self._target, self._store = target, store
+        self._lower, self._identity = lower, identity
+        self._remembered: OrderedDict[str, Partition] = OrderedDict()
+        self._keys: OrderedDict[tuple[object, ...], str] = OrderedDict()
+
+    def partition(
+        self,
+        file: OnnxFile,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+        *,
+        needs_whole: NeedsWhole | None = None,
+    ) -> Partition:
+        """The cells of ``file``; NetworkError or MeasurementError where it has none.
+
+        Where ``needs_whole`` says no the network itself need not be signed, which costs as much as
+        all its cells. What is remembered unsigned is not asked about again: see ``drop_unsigned``.
+        """
+        asked = (file.written, batch, tuple((shapes or {}).items()))
+        key = self._keys.get(asked)
+        partition = self._remembered.get(key) if key is not None else None
+        if partition is not None and key is not None:
+            self._remembered.move_to_end(key)
+            return partition
+        if needs_whole is not None and file.known is None and self._stretches is not None:
+            partition = self._stretches.partition(file, batch, shapes or {}, needs_whole)
+        if partition is not None:
+            key = f"written/{file.written.hex()}/{asked[1:]}"  # quicker than the structure's
+        else:
+            key = file.key(batch, shapes)
+            partition = self._remembered.get(key) or self._recall(key, file)
+            partition = partition or self._ask(file, batch, shapes, key, needs_whole)
+        self._keys[asked] = key
+        if len(self._keys) > MAX_REMEMBERED:
+            self._keys.popitem(last=False)
+        self._remember(key, partition)
+        return partition
+
+    @cached_property
+    def _stretches(self) -> StretchMemory | None:
+        """The way by stretches, where the engine has one and nobody put another in its place."""
+        if self._lower is not registry.lower_quickly:
+            return None
+        lowering = registry.by_stretches(self._target)
+        return StretchMemory(lowering) if lowering is not None else None
+
+    def drop_unsigned(self) -> None:
+        """Forget the networks that nobody needed signed: that may have changed."""
+        for key in [k for k, partition in self._remembered.items() if not partition.whole]:
+            del self._remembered[key]
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over what another process was answered for the structure ``key``."""
+        if key not in self._remembered:
+            self._keep(key, partition)
+            self._remember(key, partition)
+
+    def _remember(self, key: str, partition: Partition) -> None:
+        self._remembered[key] = partition
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def _cache_key(self, key: str) -> str:
+        return f"{_scope(self._identity(self._target), self._target)}/{key}"
+
+    def _recall(self, key: str, file: OnnxFile) -> Partition | None:
+        if self._store is None:
+            return None
+        try:
+            text = self._store.cache_get(self._cache_key(key))
+        except StoreError as error:
+            _log.warning("a cached partition is not used: %s", error)
+            return None  # a cache that cannot be read is no reason not to answer
+        partition = Partition.from_text(text) if text is not None else None
+        if partition is not None:
+            known_files.keep(self._store, file)
+        return partition
+
+    def _ask(
+        self,
+        file: OnnxFile,
+        batch: int | None,
+        shapes: Shapes | None,
+        key: str,
+        needs_whole: NeedsWhole | None,
+    ) -> Partition:
+        network = file.network(batch, shapes)
+        lowered = self._lower(network, self._target)
+        whole = (
+            not lowered.is_quick
+            or needs_whole is None
+            or needs_whole(network.weight_bytes, partial(outline, network))
+        )
+        partition = partition_network(network, lowered, file.node_names, whole=whole)
+        _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
+        if not lowered.is_quick:  # else it is made again as quickly as it is found again
+            self._keep(key, partition)
+            if self._store is not None:
+                known_files.keep(self._store, file)
+        return partition
+
+    def _keep(self, key: str, partition: Partition) -> None:
+        """For the next process, with the texts of its cells where they are at hand."""
+        if self._store is None or not partition.texts:
+            return
+        try:
+            self._store.add_signatures(partition.texts)
+            self._store.cache_put(self._cache_key(key), partition.to_text())
+        except StoreError as error:  # the next process asks the engine again
+            _log.warning("a partition is not kept: %s", error)
+
+
+def _scope(identity: str, target: Target) -> str:
+    return f"split/{PARTITION_FORMAT}/{identity}/{target}"
+
+
+def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
+    """Whether what the store caches under ``scope`` will never be asked for again.
+
+    So it is with partitions when the format, the engine or its rules have changed since, and with
+    files when their format has; where the engine cannot tell because it is not here, and for
+    everything else, the answer is no.
+    """
+    word, *parts = scope.split("/")
+    if word == known_files.SCOPE.partition("/")[0]:
+        return scope != known_files.SCOPE
+    for count in (4, 3):  # a target has three or four parts, and stands last
+        try:
+            target = Target.parse("/".join(parts[-count:]))
+            return word == "split" and scope != _scope(identity(target), target)
+        except TargetError:
+            continue
+        except HybridlatError:
+            return False
+    return word == "split"
