@@ -142,7 +142,8 @@ def sets() -> Iterator[tuple[str, Iterator[OnnxFile]]]:
 
 def rates(space: str, count: int, target: str | None) -> list[Row]:
     """Networks a second: never-seen from the first one on, the second half of them, and again."""
-    models = list(candidates(space, count, 25))
+    drawn = candidates(space, count, 25)
+    models = list({model.SerializeToString(): model for model in drawn}.values())
     lowering.quick_lowering.cache_clear()
     rows = []
     with (

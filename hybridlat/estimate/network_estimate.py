@@ -188,6 +188,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     something = posterior.sum_us > 0
     tight = interval.half_width_share <= request.tolerance and not state.contradicted
     within = tight and (exact is not None or (supported and not posterior.required))
+    names, constants = request.file.node_names, _constants(request)  # which are told last
     wanted: tuple[str, ...] = ()
     if not within and exact is None and request.measure is None:
         plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
@@ -205,8 +206,8 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
         cells=rows,
-        removed=tuple([request.file.node_names[i] for i in _removed(request)]),
-        constants=len(request.file.constant_nodes.intersection(partition.removed)),
+        removed=tuple([names[i] for i in sorted(partition.removed, key=constants.__contains__)]),
+        constants=len(constants),
         to_measure=() if registry.refuses(data.target) else wanted,
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
@@ -219,9 +220,12 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     )
 
 
-def _removed(request: Request) -> list[int]:
-    """Operators that the engine does not run, those that only make constants last."""
-    return sorted(request.partition.removed, key=request.file.constant_nodes.__contains__)
+def _constants(request: Request) -> frozenset[int]:
+    """Operators that only make constants, of those that the engine does not run."""
+    told = request.partition.constants
+    if told is not None:
+        return told
+    return request.file.constant_nodes.intersection(request.partition.removed)
 
 
 def _structure(request: Request, data: TargetData) -> Structure | None:

@@ -55,6 +55,7 @@ class Partition:
 
     ``texts`` are the signature texts of the cells, where they are at hand; ``whole`` is the hash of
     the network itself, under which its whole-network records lie, empty where nobody needed it.
+    ``constants`` are those of ``removed`` that only make constants; None: the file has to tell.
     """
 
     uses: tuple[CellUse, ...]
@@ -64,6 +65,7 @@ class Partition:
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     whole: str = ""
+    constants: frozenset[int] | None = None
 
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""

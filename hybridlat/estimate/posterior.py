@@ -249,7 +249,7 @@ class ErrorPosterior:
         counts = np.array([f.count for f in self.priors], dtype=float)
         return np.asarray(np.nan_to_num(self.latencies_us * counts, nan=0.0))
 
-    @property
+    @cached_property
     def sum_us(self) -> float:
         """The raw sum of all uses of all cells."""
         return float(self.uses_us.sum())
@@ -262,12 +262,12 @@ class ErrorPosterior:
     def is_measured(self, position: int) -> bool:
         return position in self.measured or self.priors[position].source == "measured"
 
-    @property
+    @cached_property
     def unmeasured(self) -> tuple[int, ...]:
         """Positions of the cells that rest on a prediction, or on nothing."""
         return tuple(i for i in range(len(self.priors)) if not self.is_measured(i))
 
-    @property
+    @cached_property
     def required(self) -> tuple[int, ...]:
         """Positions that must be measured or refused: unknown, or outside the training range."""
         return tuple(i for i in self.unmeasured if self.priors[i].must_be_measured)

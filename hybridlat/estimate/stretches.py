@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hybridlat.engines.base import LoweredStretch, StretchLowering
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition, partition_network
 from hybridlat.estimate.whole_networks import Links, links_of, outline_of
 from hybridlat.graph.network import TensorType
+from hybridlat.graph.signature import sign
 from hybridlat.onnx_io.stretches import Chain, Stretch, chain_of
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class StretchMemory:
     def partition(
         self, file: OnnxFile, batch: int | None, shapes: Shapes, needs_whole: NeedsWhole
     ) -> Partition | None:
-        """The cells of ``file``, its own signature left out; None where this way has no answer."""
+        """The cells of ``file``, itself signed only if needed; None if this way has no answer."""
         if not self._lowering.is_ready:
             return None
         chain = chain_of(file, batch, shapes, self._lowering.joining)
@@ -73,9 +75,14 @@ class StretchMemory:
         parts = self._parts_of(chain)
         if parts is None:
             return None
-        if needs_whole(chain.weight_bytes, lambda: outline_of([part.links for part in parts])):
+        makers = ["", *[part.op for part in parts]]
+        links = [(part.links, maker) for part, maker in zip(parts, makers, strict=False)]
+        if not self._lowering.may_skip_asking():
             return None
-        return _assemble(chain, parts) if self._lowering.may_skip_asking() else None
+        partition = _assemble(chain, parts)
+        if needs_whole(chain.weight_bytes, partial(outline_of, links)):
+            return replace(partition, whole=sign(file.network(batch, shapes)).hash)
+        return partition
 
     def _parts_of(self, chain: Chain) -> list[_Part] | None:
         lowering = self._lowering
@@ -83,16 +90,16 @@ class StretchMemory:
             self._parts.clear()
             self._generation = lowering.generation
         context = lowering.context(chain.weight_bytes)
-        type_, op, before = chain.type, "", lowering.start
+        type_, before = chain.type, lowering.start
         parts: list[_Part] = []
         for stretch in chain.stretches:
             readers = min(stretch.readers, 2)  # more than one is all that anything hangs on
-            key = (stretch.key, chain.opset, type_, op, lowering.form(before), readers, context)
+            key = (stretch.key, chain.opset, type_, lowering.form(before), readers, context)
             if key in self._parts:
                 part = self._parts[key]
                 self._parts.move_to_end(key)
             else:
-                part = self._lower(chain, stretch, type_, op, before, readers, context)
+                part = self._lower(chain, stretch, type_, before, readers, context)
                 self._parts[key] = part
                 if len(self._parts) > MOST_REMEMBERED:
                     self._parts.popitem(last=False)
@@ -105,7 +112,7 @@ class StretchMemory:
                     return None
                 part.behind[before] = behind
             parts.append(part)
-            type_, op, before = part.type, part.op, behind
+            type_, before = part.type, behind
         return parts
 
     def _lower(
@@ -113,7 +120,6 @@ class StretchMemory:
         chain: Chain,
         stretch: Stretch,
         type_: TensorType,
-        op: str,
         before: object,
         readers: int,
         context: str,
@@ -136,7 +142,7 @@ class StretchMemory:
         last = network.nodes[network.producers()[stretch.exit]]
         return _Part(
             found, tuple([cell for _, cell in cells]), partition.removed,
-            network.types[stretch.exit], last.op, links_of(network, op), {},
+            network.types[stretch.exit], last.op, links_of(network), {},
         )  # fmt: skip
 
 
@@ -163,5 +169,5 @@ def _assemble(chain: Chain, parts: list[_Part]) -> Partition:
     uses = tuple([CellUse(name, ops[name], tuple(found)) for name, found in places.items()])
     return Partition(
         uses, tuple(sorted(removed)), chain.type.shape[0] if chain.type.shape else 1,
-        parts[-1].found.lowered.by, (), texts,
+        parts[-1].found.lowered.by, (), texts, constants=frozenset(chain.removed),
     )  # fmt: skip

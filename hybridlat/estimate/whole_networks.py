@@ -71,27 +71,30 @@ def outline(network: Network) -> str:
     How often each operator reads from which others; the bytes of the weights are for others to
     compare.
     """
-    return outline_of([links_of(network)])
+    return outline_of([(links_of(network), "")])
 
 
 Links: TypeAlias = "Mapping[tuple[str, ...], int]"
 """How often an operator (first) reads from others (in the order of its inputs)."""
+_INPUT = "input"  # in place of what makes it
 
 
-def links_of(network: Network, before: str = "") -> Links:
-    """The links of a network, or of a part of one whose inputs the operator ``before`` makes."""
-    ops = dict.fromkeys(network.inputs, before)
+def links_of(network: Network) -> Links:
+    """The links of a network, or of a part of one."""
+    ops = dict.fromkeys(network.inputs, _INPUT)
     ops.update((out, node.op) for node in network.nodes for out in node.outputs)
     return Counter([
         (node.op, *[ops.get(name, "") for name in node.inputs]) for node in network.nodes
     ])  # fmt: skip
 
 
-def outline_of(parts: Iterable[Links]) -> str:
-    """The outline of a network of these parts."""
+def outline_of(parts: Iterable[tuple[Links, str]]) -> str:
+    """The outline of a network of these parts, each with the operator that makes its input."""
     links: dict[tuple[str, ...], int] = {}
-    for part in parts:
+    for part, maker in parts:
         for link, count in part.items():
+            if _INPUT in link:
+                link = tuple([maker if op == _INPUT else op for op in link])
             links[link] = links.get(link, 0) + count
     return repr(sorted(links.items()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -11,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
 from hybridlat.onnx_io.inference import DATA_DEPENDENT, behind_data, settle
-from hybridlat.onnx_io.nodes import FileNode, file_node, file_nodes
+from hybridlat.onnx_io.nodes import FileNode, file_node, file_nodes, split_nodes
 from hybridlat.onnx_io.values import (
     attributes_of,
     constant_of,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 _SMALL_ELEMENTS = 16
+_LIGHT_ELEMENTS = 65_536
 _FLOATS = ("float", "bfloat", "double")
 
 
@@ -63,14 +65,23 @@ def validate(model: ModelProto, nodes: Sequence[FileNode], label: str) -> None:
 
 def lean_nodes(model: ModelProto) -> tuple[FileNode, ...]:
     """The operators of a model, without weights."""
+    written = _written_nodes(model.graph)
     return tuple([
-        file_node(
-            _lean_constant(node.SerializeToString())
-            if node.op_type == "Constant"
-            else node.SerializeToString()
-        )
-        for node in model.graph.node
+        file_node(_lean_constant(data)) if node.op == "Constant" else node
+        for data, node in zip(written, map(file_node, written), strict=True)
     ])  # fmt: skip
+
+
+def _written_nodes(graph: GraphProto) -> list[bytes]:
+    """Every operator of a graph as it is written."""
+    elements = 0
+    for tensor in graph.initializer:
+        elements += math.prod(tensor.dims)
+    if elements <= _LIGHT_ELEMENTS:  # else weights would be written too, and thrown away
+        nodes = split_nodes(graph.SerializeToString())
+        if len(nodes) == len(graph.node):
+            return nodes
+    return [node.SerializeToString() for node in graph.node]
 
 
 def strip(

@@ -22,7 +22,8 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 
 CHECK_EVERY = 256
-"""Of so many networks in a row that were not asked for, the last is."""
+"""Of so many networks in a row that were not asked for, the last is; of twice as many next time."""
+SELDOMEST = 4096
 BLOCKS = (16, 8)
 """Channels of a block of the engine's layout: with AVX-512 (or NEON), and without."""
 MOST_PATTERNS = 100_000
@@ -74,6 +75,7 @@ class QuickLowering:
                 self._count(foretold=1)
                 return found.lowered
             self._in_a_row = 0
+            self.check_every = min(2 * self.check_every, max(SELDOMEST, self.check_every))
         self._count(**{"unconfirmed" if new else "sampled": 1})
         told = self.ask(network)
         if agree(found.lowered, told):
@@ -121,6 +123,7 @@ class QuickLowering:
             network.name,
         )
         self.generation += 1
+        self.check_every = min(self.check_every, CHECK_EVERY)
         self.confirmed -= found.patterns
         self.banned |= found.patterns
 
