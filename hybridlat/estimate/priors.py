@@ -24,6 +24,7 @@ _NETWORK_VISIT_S = 0.2
 _NETWORK_BUILD_S = 0.5
 
 Description = tuple[tuple[tuple[str, float], ...], tuple[float, ...]]
+MOST_REMEMBERED = 16_384
 
 
 def measuring_cost_s(latency_us: float | None) -> float:
@@ -46,7 +47,7 @@ def work_bytes(text: str) -> float:
     return float(np.maximum(np.maximum(cells.column("flop") / _FLOP_PER_BYTE, moved), 1.0).sum())
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=65_536)
 def describe(text: str) -> Description:
     """(kinds, place) of a cell: shares of its work by kind of kernel, and its shape in octaves.
 
@@ -98,6 +99,7 @@ def _kind(op: str, row: _Row) -> str:
     return f"{op} 1x1" if row.k_h * row.k_w == 1 else f"{op} kxk"
 
 
+@lru_cache(maxsize=MOST_REMEMBERED)
 def predicted(
     signature: str,
     text: str,
@@ -126,6 +128,7 @@ def predicted(
     )
 
 
+@lru_cache(maxsize=MOST_REMEMBERED)
 def measured(
     signature: str, text: str, count: int, latency_us: float, spread_share: float
 ) -> CellPrior:

@@ -193,7 +193,7 @@ class OnnxFile:
         data: bytes = self.head.SerializeToString()
         return data
 
-    @property
+    @cached_property
     def written(self) -> bytes:
         """Digest of the file as it is written, names and all: much quicker than ``key``."""
         if self.known is not None:

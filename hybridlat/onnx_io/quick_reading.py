@@ -30,6 +30,7 @@ from hybridlat.onnx_io.values import (
     constant_of,
     data_type,
     dtype_name,
+    is_small,
     keeps_float_values,
 )
 
@@ -49,8 +50,9 @@ class Known:
     """A constant: its tensor without a name, as bytes, and as networks have it.
 
     ``value`` is how an operator sees it for which its numbers decide what is computed; the bytes
-    are what either adds to a network's weights. Equal ones are mostly one object, so they are told
-    apart as objects, which is quicker.
+    are what either adds to a network's weights. No operator looks at the numbers of one that is not
+    ``is_small``. Equal ones are mostly one object, so they are told apart as objects, which is
+    quicker.
     """
 
     type: TensorType
@@ -59,6 +61,7 @@ class Known:
     value: Constant
     weight_bytes: int
     value_bytes: int
+    is_small: bool
 
 
 class Odd(Exception):
@@ -165,8 +168,11 @@ def _held(tensor: TensorProto) -> Known:
 def _known(data: bytes) -> Known:
     tensor = TensorProto.FromString(data)
     weight, value = constant_of(tensor, False), constant_of(tensor, True)
-    weights = [c.type.bytes if c.values is None else 0 for c in (weight, value)]
-    return Known(weight.type, data, weight, value, *weights)
+    weight_bytes, value_bytes = [
+        c.type.bytes if c.values is None else 0 for c in (weight, value)
+    ]  # fmt: skip
+    small = is_small(weight.type.shape)
+    return Known(weight.type, data, weight, value, weight_bytes, value_bytes, small)
 
 
 def make_constant(read: FileNode, known: dict[str, Known], made: Container[str]) -> None:

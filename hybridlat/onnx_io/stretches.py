@@ -37,8 +37,8 @@ class Stretch:
     """Operators of a file, at ``positions``, that read ``entry`` and make ``exit``.
 
     ``inputs`` are the tensors that each reads, the results of equal operators under one name.
-    ``key`` is the same for stretches of the same operators, linked alike. ``readers`` counts the
-    operators behind it that read its result; 0 at the end of the network.
+    ``key`` is the same for stretches of the same operators, linked alike. ``readers`` counts how
+    often operators behind it read its result; 0 at the end of the network.
     """
 
     key: Key
@@ -112,7 +112,7 @@ class _Steps:
     An operator reads by their numbers what others make: the input of the network is 0, the result
     of the first operator 1. ``codes`` are alike for operators that are, and read what stands as far
     before them. ``readers`` and ``last`` are of what each makes, from the input on: the numbers of
-    all that read it, and the greatest of these.
+    all that read it, once for each time they do, and the greatest of these.
     An operator that computes the same as an earlier one is that one's twin and has no number.
     """
 
@@ -189,8 +189,7 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
             maker = made.get(name)
             if maker is not None:
                 code.append(here - maker)
-                if maker not in reads:
-                    reads.append(maker)
+                reads.append(maker)
                 continue
             constant = known.get(name)
             if constant is None:
@@ -199,7 +198,7 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
                 code.append("")
                 continue
             code.append(constant)
-            keep = keeps_float_values(node.op, constant.type.shape)
+            keep = constant.is_small and keeps_float_values(node.op, constant.type.shape)
             if keeps.setdefault(name, keep) is not keep:
                 raise Odd
         if not reads:
@@ -232,16 +231,17 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
 
 def _cut(steps: _Steps, entry: str, joining: Collection[str]) -> tuple[Stretch, ...]:
     """Cut where one tensor alone is still to be read, and nothing behind joins its maker."""
-    nodes, last = steps.nodes, steps.last
+    nodes = steps.nodes
     stretches: list[Stretch] = []
-    start, reach = 0, last[0]
-    for number in range(1, len(last)):
+    start, reach = 0, steps.last[0]
+    for number, last in enumerate(steps.last[1:], start=1):
         if reach <= number:
             behind = {nodes[reader - 1].op for reader in steps.readers[number]}
             if len(behind) != 1 or not behind.issubset(joining):
                 stretches.append(steps.part(start, number, entry))
                 start, entry = number, nodes[number - 1].outputs[0]
-        reach = max(reach, last[number])
+        if last > reach:
+            reach = last
     return tuple(stretches)
 
 
