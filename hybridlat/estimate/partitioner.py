@@ -132,14 +132,17 @@ class Partitioner:
     ) -> Partition:
         network = file.network(batch, shapes)
         lowered = self._lower(network, self._target)
+        # What rules make of a network is found again sooner than made again, which pays for files;
+        # a search's candidates, which are none, would fill the store.
+        keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
         whole = (
-            not lowered.is_quick
+            keeps
             or needs_whole is None
             or needs_whole(network.weight_bytes, partial(outline, network))
         )
         partition = partition_network(network, lowered, file.node_names, whole=whole)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        if not lowered.is_quick:  # else it is made again as quickly as it is found again
+        if keeps:
             self._keep(key, partition)
             if self._store is not None:
                 known_files.keep(self._store, file)

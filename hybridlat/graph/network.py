@@ -217,3 +217,8 @@ class Lowered:
     by: str
     warnings: tuple[str, ...] = ()
     is_quick: bool = False
+
+    @property
+    def is_by_rules(self) -> bool:
+        """Whether a table of rules says so and no engine was asked."""
+        return self.by.startswith("rules ")

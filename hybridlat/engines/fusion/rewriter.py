@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from hybridlat.engines.fusion.groups import Groups, is_stored_weight, lowered_of
@@ -77,6 +78,7 @@ def eliminate(
     return Rule(name, frozenset(ops.split()), None, reason, when, since=since, until=until)
 
 
+@lru_cache(maxsize=1024)
 def version_key(version: str) -> tuple[int, ...]:
     """``8.6.1`` as numbers, so that 10 is above 8."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
@@ -99,6 +101,7 @@ class FusionState:
         self.group = list(range(len(network.nodes)))
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}
         self.kind: dict[int, str] = {i: node.op for i, node in enumerate(network.nodes)}
+        self._sources: dict[int, list[int]] = {}
         for position, node in enumerate(network.nodes):
             if is_stored_weight(network, node):
                 self.remove(position)
@@ -119,21 +122,25 @@ class FusionState:
         """Type of what the last operator of a group makes."""
         return self.network.types[next(o for o in self.nodes(group)[-1].outputs if o)]
 
-    def makers(self, tensor: str) -> list[int]:
-        """Groups that make a tensor, looking through operators that are eliminated."""
-        position = self.producers.get(tensor)
-        if position is None:
-            return []
-        if position not in self.removed:
-            return [self.group[position]]
-        sources = self.network.nodes[position].inputs
-        return list(dict.fromkeys(g for name in sources for g in self.makers(name)))
-
     def producers_of(self, group: int) -> list[int]:
         """Other groups that a group reads from, in the order in which it names them."""
-        names = (name for node in self.nodes(group) for name in node.inputs)
-        groups = dict.fromkeys(g for name in names for g in self.makers(name))
-        return [g for g in groups if g != group]
+        group_of = self.group
+        groups = dict.fromkeys([
+            group_of[source] for member in self.members[group] for source in self._read_by(member)
+        ])  # fmt: skip
+        groups.pop(group, None)
+        return list(groups)
+
+    def _read_by(self, position: int) -> list[int]:
+        """Operators that one reads from, looking through those that are eliminated."""
+        found = self._sources.get(position)
+        if found is None:
+            found = self._sources[position] = []
+            for name in self.network.nodes[position].inputs:
+                source = self.producers.get(name)
+                if source is not None:
+                    found += self._read_by(source) if source in self.removed else [source]
+        return found
 
     def consumers_of(self, group: int) -> list[int]:
         """Other groups that read from a group, looking through operators that are eliminated."""
@@ -203,6 +210,7 @@ class FusionState:
         """Take a group out: it costs nothing."""
         self.removed.update(self.members.pop(group))
         del self.kind[group]
+        self._sources.clear()
 
 
 def apply(network: Network, rules: Sequence[Rule], version: str = "") -> Groups:
@@ -217,6 +225,9 @@ def apply(network: Network, rules: Sequence[Rule], version: str = "") -> Groups:
 
 def _apply_rule(state: FusionState, rule: Rule) -> None:
     kinds = rule.producer if rule.consumer is None else rule.consumer
+    present = set(state.kind.values())
+    if present.isdisjoint(kinds) or present.isdisjoint(rule.producer):
+        return
     for group in [g for g, kind in state.kind.items() if kind in kinds]:
         if state.kind.get(group) not in kinds:
             continue

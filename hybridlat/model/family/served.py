@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,15 @@ class FamilyModel:
         """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""
         between = self._between(tasks)
         own = np.array([self.embedding.hyper.sharing.between([t], [t])[0, 0] for t in tasks])
-        half = ((equations @ self.anchors.T) * between) @ self.anchor_factor.T
+        half = ((equations @ self.anchors.T) * between) @ self._factor.T
         prior = (equations.astype(np.float64) ** 2).sum(axis=1) * own
         left = prior - (half.astype(np.float64) ** 2).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
+
+    @cached_property
+    def _factor(self) -> Array:
+        """``anchor_factor`` in double precision, which it is multiplied in."""
+        return self.anchor_factor.astype(np.float64)
 
     def _between(self, tasks: Sequence[Task]) -> Array:
         """What tasks share with those of the anchors."""
@@ -152,7 +158,7 @@ class FamilyModel:
         sharing = self.embedding.hyper.sharing
         prior = (equations @ equations.T) * sharing.between(tasks, tasks)
         cross = (equations @ self.anchors.T) * self._between(tasks)
-        half = cross @ self.anchor_factor.T.astype(np.float64)
+        half = cross @ self._factor.T
         left = prior - half @ half.T
         left[np.diag_indices(len(left))] = np.maximum(np.diag(left), 1e-6)
         return np.asarray(left, np.float64)
