@@ -199,9 +199,10 @@ def page(rows: Sequence[Row]) -> str:
 INTRODUCTION = """# What people really bring
 
 Files written by others' exporters from others' models, with random weights: read, lowered by ONNX
-Runtime {engine} and measured, one thread, on `{device}`. *Whole* and *sum of cells* are of one run
-of `python experiments/18_models_people_bring.py` on a shared virtual machine, in two rounds,
-so single rows carry its noise; a dash is for what was not measured. Nothing is fitted.
+Runtime {engine} and measured, one thread, on `{device}`. *Whole* and *sum of cells* of a network
+were measured together by `python experiments/18_models_people_bring.py`, on a shared virtual
+machine, in two rounds, so single rows carry its noise; a dash is for what was not measured. Nothing
+is fitted.
 
 """
 
