@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hybridlat.api.sources import Opened
     from hybridlat.schema.estimate import Estimate
 
-MOST_REMEMBERED = 1024
+MOST_REMEMBERED = 4096
 Asked: TypeAlias = tuple[object, ...]
 
 

@@ -166,8 +166,8 @@ class StretchLowering(Protocol):
         None where the engine has to be asked for the network.
         """
 
-    def behind(self, found: LoweredStretch, before: object) -> object | None:
-        """The border behind a stretch that stands behind a border.
+    def behind(self, inside: object, before: object) -> object | None:
+        """The border behind a stretch (``LoweredStretch.inside``) that stands behind a border.
 
         None where the engine has to be asked for the network.
         """

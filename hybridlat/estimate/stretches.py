@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hybridlat.engines.base import LoweredStretch, StretchLowering
+from hybridlat.engines.base import StretchLowering
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition, partition_network
 from hybridlat.estimate.whole_networks import Links, links_of, outline_of
 from hybridlat.graph.network import TensorType
@@ -23,7 +23,7 @@ from hybridlat.onnx_io.stretches import Chain, Stretch, chain_of
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
-MOST_REMEMBERED = 4096
+MOST_REMEMBERED = 8192
 NeedsWhole = Callable[[int, Callable[[], str]], bool]
 """Whether a network with so many bytes of weights and that outline has to be signed itself."""
 
@@ -43,10 +43,12 @@ class _Cell:
 class _Part:
     """What a stretch falls into; ``type`` and ``op`` are of what it makes, ``links`` its outline.
 
-    ``behind`` are the borders behind it, by those before it.
+    ``inside`` is what its engine's lowering knows of it, ``behind`` are the borders behind it, by
+    those before it.
     """
 
-    found: LoweredStretch
+    inside: object
+    by: str
     cells: tuple[_Cell, ...]
     removed: tuple[int, ...]
     type: TensorType
@@ -107,7 +109,7 @@ class StretchMemory:
                 return None
             behind = part.behind.get(before)
             if behind is None:
-                behind = lowering.behind(part.found, before)
+                behind = lowering.behind(part.inside, before)
                 if behind is None:
                     return None
                 part.behind[before] = behind
@@ -141,7 +143,7 @@ class StretchMemory:
         cells.sort(key=lambda pair: pair[0])
         last = network.nodes[network.producers()[stretch.exit]]
         return _Part(
-            found, tuple([cell for _, cell in cells]), partition.removed,
+            found.inside, found.lowered.by, tuple([cell for _, cell in cells]), partition.removed,
             network.types[stretch.exit], last.op, links_of(network), {},
         )  # fmt: skip
 
@@ -169,5 +171,5 @@ def _assemble(chain: Chain, parts: list[_Part]) -> Partition:
     uses = tuple([CellUse(name, ops[name], tuple(found)) for name, found in places.items()])
     return Partition(
         uses, tuple(sorted(removed)), chain.type.shape[0] if chain.type.shape else 1,
-        parts[-1].found.lowered.by, (), texts, constants=frozenset(chain.removed),
+        parts[-1].by, (), texts, constants=frozenset(chain.removed),
     )  # fmt: skip

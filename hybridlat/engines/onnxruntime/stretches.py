@@ -99,9 +99,9 @@ class StretchRules:
         )
         return LoweredStretch(graph.lowered(context, self.quick.by), inside)
 
-    def behind(self, found: LoweredStretch, before: object) -> object | None:
+    def behind(self, inside: object, before: object) -> object | None:
         """The border behind a stretch; None where the engine has not confirmed all up to it."""
-        inside, border = found.inside, _known(before)
+        border = _known(before)
         assert isinstance(inside, _Inside)
         patterns = inside.patterns.of(border.maker)
         patterns |= border.left if inside.patterns.is_left else border.taken
