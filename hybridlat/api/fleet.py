@@ -99,7 +99,7 @@ def measure_on_fleet(request: FleetRequest, fleet: Fleet, store: Store) -> Fleet
                 known=task.known,
                 sum_of_cells_us=sum_of_cells_us(store, task.target, uses),
                 elapsed_s=time.perf_counter() - began,
-                warnings=registry.about_left_out(task.network),
+                warnings=registry.about(task.network),
             )
         )
     return FleetReport(tuple(reports), tuple(fleet.reports), tuple(problems))

@@ -396,7 +396,7 @@ class Predictor:
                 self.store, self.target, [(use.signature, use.count) for use in partition.uses]
             ),
             elapsed_s=time.perf_counter() - started,
-            warnings=registry.about_left_out(network),
+            warnings=registry.about(network),
             shown_ratio=self._data.composition.shown_ratio,
         )
 

@@ -148,7 +148,7 @@ def lower(network: Network, target: Target) -> Lowered:
     MeasurementError as the engine's own lowering does.
     """
     lowered = _lowering(target).lower(network, target)
-    return replace(lowered, warnings=(*lowered.warnings, *about_left_out(network)))
+    return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 
 def lower_quickly(network: Network, target: Target) -> Lowered:
@@ -158,7 +158,8 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
     if quick is None or network.left_out:
         return lower(network, target)
     lowered: Lowered = quick(network, target)
-    return lowered
+    told = about(network)
+    return replace(lowered, warnings=(*lowered.warnings, *told)) if told else lowered
 
 
 def by_stretches(target: Target) -> StretchLowering | None:
@@ -170,8 +171,32 @@ def by_stretches(target: Target) -> StretchLowering | None:
     return cast(StretchLowering, way(target)) if way is not None else None
 
 
-def about_left_out(network: Network) -> tuple[str, ...]:
-    """What people are told of operators behind a size that only data tell; nothing without any."""
+def about(network: Network) -> tuple[str, ...]:
+    """What people are told of a network whatever the engine: nothing of most."""
+    return (*_about_left_out(network), *_about_fed_weights(network))
+
+
+def _about_fed_weights(network: Network) -> tuple[str, ...]:
+    """Of weights that come with each inference, which is hardly ever what was meant."""
+    if len(network.inputs) < 2:
+        return ()
+    fed = {
+        node.inputs[1]
+        for node in network.nodes
+        if node.op in ("Conv", "ConvTranspose") and node.inputs[1] in network.inputs
+    }
+    if not fed:
+        return ()
+    names = ", ".join(sorted(fed)[:3]) + (", …" if len(fed) > 3 else "")
+    return (
+        f"the weights of convolutions are inputs of the network ({names}) and no constants: it is "
+        "answered for as it is, and would be quicker with constants; give weights as initializers "
+        "(a TensorProto with name, dims and data_type will do)",
+    )
+
+
+def _about_left_out(network: Network) -> tuple[str, ...]:
+    """Of operators behind a size that only data tell."""
     if not network.left_out:
         return ()
     (name, op), *others = network.left_out

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hybridlat.engines.registry import about_left_out, lower
+from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
@@ -73,7 +73,7 @@ def measure_on_host(
                 known=len(cells.keys() - measured) if what != "network" else 0,
                 sum_of_cells_us=sum_of_cells_us(store, there, list(cells.items())),
                 elapsed_s=time.perf_counter() - began,
-                warnings=about_left_out(network),
+                warnings=registry.about(network),
             )
         )
     return reports
@@ -92,4 +92,6 @@ def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False
 
 def _cells_of(network: Network, target: Target) -> Counter[str]:
     """How often the network uses each of its cells, as the plan cuts it."""
-    return Counter(sign(cell.network).hash for cell in cut(lower(network, target), network))
+    return Counter(
+        sign(cell.network).hash for cell in cut(registry.lower(network, target), network)
+    )

@@ -101,3 +101,19 @@ def test_what_only_looks_dependent_is_kept() -> None:
 
 def test_onnx_itself_accepts_the_detector() -> None:
     onnx.checker.check_model(model(DETECTOR))
+
+
+@pytest.mark.parametrize("target", ["epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt-8.6/fp16"])
+def test_weights_that_are_fed_are_named(tmp_path: Path, target: str) -> None:
+    text = """g (float[1,4,8,8] x, float[4,4,3,3] w, float[1,4,1,1] gate) => (float[1,4,8,8] y)
+      { c = Conv<pads=[1,1,1,1]>(x, w)  r = Relu(c)  y = Mul(r, gate) }"""
+    fed = model(text)
+    constant = model(text)
+    del constant.graph.input[1]
+    constant.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=(4, 4, 3, 3))
+    )
+    with Predictor(target, store=str(tmp_path / "store.db"), measure="never") as predictor:
+        told = [w for w in predictor.predict(fed).warnings if "initializers" in w]
+        assert len(told) == 1 and "(w)" in told[0]
+        assert not [w for w in predictor.predict(constant).warnings if "initializers" in w]
