@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.onnx_io.checks import MAX_WEIGHT_BYTES
 from hybridlat.onnx_io.nodes import FileNode, file_node, node_of
 from hybridlat.onnx_io.quick_reading import (
     MAKERS,
@@ -225,6 +226,8 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
     weight_bytes = sum([
         known[n].value_bytes if keep else known[n].weight_bytes for n, keep in keeps.items()
     ])  # fmt: skip
+    if weight_bytes > MAX_WEIGHT_BYTES:
+        raise Odd
     stretches = _cut(steps, entry, joining)
     return Chain(stretches, type_, tuple(removed), weight_bytes, head.opset, known, keeps)
 

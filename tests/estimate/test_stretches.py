@@ -187,6 +187,11 @@ def test_what_is_no_chain_is_left_to_the_careful_way(change: tuple[str, str]) ->
     assert chain_of(load(model), None, {}, frozenset()) is None
 
 
+def test_weights_that_no_machine_holds_are_left_to_the_careful_way() -> None:
+    huge = TWINS.replace("{16, 16, 1, 1}", "{16, 16, 100000, 100000}")
+    assert chain_of(load(parser.parse_model(huge)), None, {}, frozenset()) is None
+
+
 def test_it_says_nothing_that_the_engine_has_not_confirmed() -> None:
     quick = QuickLowering(never, lowering.context_of, "rules", check_every=3)
     found, file = memory(quick), onnx_text(TWINS)
