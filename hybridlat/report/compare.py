@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
@@ -86,6 +86,26 @@ def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...
     return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
 
 
+def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
+    """What people are shown: cells that read the same are one row.
+
+    A cell in a small network and the same in a large one are two, for caches are colder there; whom
+    the row tells of the cell sees one that is there and one that is gone.
+    """
+    merged: dict[object, CellDifference] = {}
+    for row in cell_differences(estimates):
+        key = (row.what, row.ops) if row.what else row.signature
+        other = merged.get(key)
+        if other is not None:
+            pairs = zip(other.total_us, row.total_us, strict=True)
+            totals = tuple(None if a is None or b is None else a + b for a, b in pairs)
+            counts = tuple(map(sum, zip(other.count, row.count, strict=True)))
+            row = replace(other, total_us=totals, count=counts)
+        merged[key] = row
+    rows = [row for row in merged.values() if row.shows]
+    return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
+
+
 def speed_up(first: Estimate, other: Estimate) -> float | None:
     """How many times faster ``other`` is than ``first``; None where either has no latency."""
     if not first.latency_us or not other.latency_us:
@@ -143,7 +163,7 @@ def print_comparison(
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
     console.print(_networks_table(estimates))
-    rows = [row for row in cell_differences(estimates) if row.shows or every_cell]
+    rows = cell_differences(estimates) if every_cell else shown_differences(estimates)
     if rows:
         console.print()
         console.print(_cells_table(estimates, rows, console.width, every_cell))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from hybridlat.report.compare import CellDifference, against_text, cell_differences, letter_of
+from hybridlat.report.compare import CellDifference, against_text, letter_of, shown_differences
 from hybridlat.report.labels import chain
 from hybridlat.report.units import (
     half_width_share,
@@ -65,7 +65,7 @@ _LINE = "\n"
 
 
 def _differences(estimates: Sequence[Estimate]) -> str:
-    rows = [row for row in cell_differences(estimates) if row.shows]
+    rows = shown_differences(estimates)
     if not rows or len({(e.target, e.batch) for e in estimates}) > 1:
         return ""  # cells of other targets or batches are other cells: nothing to hold side by side
     scale = scale_for(total for row in rows for total in row.total_us)

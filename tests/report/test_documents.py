@@ -10,8 +10,16 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hybridlat.report import compare
 from hybridlat.report.batch_curve import curves_of, throughput_text
-from hybridlat.report.compare import cell_differences, comparison, distinguishable, speed_up
+from hybridlat.report.compare import (
+    CellDifference,
+    cell_differences,
+    comparison,
+    distinguishable,
+    shown_differences,
+    speed_up,
+)
 from hybridlat.report.html import page
 from hybridlat.report.json import document, estimates_document
 from hybridlat.report.page_data import headings
@@ -166,6 +174,25 @@ def test_differences_hold_every_cell_once_the_largest_first() -> None:
     assert known[0].total_us == (4500.0, 0.0) and known[0].count == (3, 0)
     apart = [row.difference_us for row in known]
     assert apart == sorted(apart, reverse=True)
+
+
+def test_cells_that_read_the_same_are_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gemm = ("Gemm",)
+    told = (
+        CellDifference("a" * 32, gemm, (1, 0), (60.0, 0.0), "Gemm 512→1000"),
+        CellDifference("b" * 32, gemm, (0, 2), (0.0, 75.0), "Gemm 512→1000"),
+        CellDifference("c" * 32, gemm, (0, 1), (0.0, 50.0), "Gemm 2048→1000"),
+        CellDifference("d" * 32, gemm, (1, 0), (9.0, 0.0)),
+        CellDifference("e" * 32, gemm, (0, 1), (0.0, 9.0)),
+    )
+    monkeypatch.setattr(compare, "cell_differences", lambda _: told)
+    shown = {row.signature[0]: (row.count, row.total_us) for row in shown_differences([])}
+    assert shown == {
+        "a": ((1, 2), (60.0, 75.0)),
+        "c": ((0, 1), (0.0, 50.0)),
+        "d": ((1, 0), (9.0, 0.0)),
+        "e": ((0, 1), (0.0, 9.0)),
+    }
 
 
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
