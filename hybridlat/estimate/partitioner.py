@@ -17,12 +17,12 @@ from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.estimate import known_files
 from hybridlat.estimate.partition import PARTITION_FORMAT, Partition, partition_network
-from hybridlat.estimate.stretches import NeedsWhole, StretchMemory
 from hybridlat.estimate.whole_networks import outline
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.stretches import NeedsWhole, StretchMemory
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
@@ -87,6 +87,8 @@ class Partitioner:
         """The way by stretches, where the engine has one and nobody put another in its place."""
         if self._lower is not registry.lower_quickly:
             return None
+        from hybridlat.estimate.stretches import StretchMemory
+
         lowering = registry.by_stretches(self._target)
         return StretchMemory(lowering) if lowering is not None else None
 
