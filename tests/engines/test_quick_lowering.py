@@ -116,6 +116,16 @@ def test_a_sample_that_disagrees_bans_what_was_relied_on(caplog: pytest.LogCaptu
     assert lowered.tally.foretold == 1 and not lowered.confirmed & lowered.banned
 
 
+def test_a_sample_that_agrees_is_not_kept_and_the_next_comes_later() -> None:
+    network = nas(1)[0].network()
+    lowered = new(check_every=2)
+    told = [lowered.lower(network) for _ in range(8)]
+    assert lowered.tally.sampled == 2 and not lowered.tally.disagreed
+    assert lowered.check_every == 8
+    assert [one.is_quick for one in told] == [False] + 7 * [True]
+    assert all(agree(one, told[0]) for one in told)
+
+
 def _otherwise(network: Network) -> Lowered:
     """An engine of another version: it gives its first kernel another attribute."""
     told = ask(network)

@@ -80,8 +80,9 @@ class QuickLowering:
         told = self.ask(network)
         if agree(found.lowered, told):
             self._confirm(new)
-        else:
-            self._object(network, told, found, new)
+            # A sample need not be kept: the rules find it again.
+            return told if new else replace(told, is_quick=True)
+        self._object(network, told, found, new)
         return told
 
     def has_confirmed(self, patterns: frozenset[Pattern]) -> bool:
