@@ -112,8 +112,8 @@ class _Steps:
 
     An operator reads by their numbers what others make: the input of the network is 0, the result
     of the first operator 1. ``codes`` are alike for operators that are, and read what stands as far
-    before them. ``readers`` and ``last`` are of what each makes, from the input on: the numbers of
-    all that read it, once for each time they do, and the greatest of these.
+    before them. ``readers`` are the numbers of all that read what each makes, from the input on,
+    rising, once for each time they do.
     An operator that computes the same as an earlier one is that one's twin and has no number.
     """
 
@@ -122,7 +122,6 @@ class _Steps:
     inputs: list[tuple[str, ...]] = field(default_factory=list)
     codes: list[Key] = field(default_factory=list)
     readers: list[list[int]] = field(default_factory=lambda: [[]])
-    last: list[int] = field(default_factory=lambda: [0])
     twins: dict[int, list[tuple[int, FileNode, tuple[str, ...]]]] = field(default_factory=dict)
 
     def twin_of(self, node: FileNode, inputs: tuple[str, ...], reads: Sequence[int]) -> int:
@@ -171,7 +170,7 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
     same: dict[str, str] = {}
     keeps: dict[str, bool] = {}
     steps = _Steps()
-    readers, last = steps.readers, steps.last
+    readers = steps.readers
     for position, node in enumerate(file.nodes):
         if node.op in MAKERS:
             make_constant(node, known, made)
@@ -183,7 +182,7 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
         if not out or out in made or out in known:
             raise Odd
         inputs = tuple([same.get(n, n) for n in node.inputs]) if same else node.inputs
-        here = len(last)
+        here = len(readers)
         code: list[object] = [node.structure]
         reads: list[int] = []
         for name in inputs:
@@ -212,16 +211,15 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
             continue
         for maker in reads:
             readers[maker].append(here)
-            last[maker] = here
         made[out] = here
         readers.append([])
-        last.append(0)
         steps.positions.append(position)
         steps.nodes.append(node)
         steps.inputs.append(inputs)
         steps.codes.append(tuple(code))
-    end = len(last) - 1
-    if made.get(output) != end or output in same or end in steps.twins or 0 in last[:end]:
+    end = len(readers) - 1
+    unread = not all(readers[:end])
+    if made.get(output) != end or output in same or end in steps.twins or unread:
         raise Odd  # the output stands elsewhere, or nobody reads what an operator makes
     weight_bytes = sum([
         known[n].value_bytes if keep else known[n].weight_bytes for n, keep in keeps.items()
@@ -236,15 +234,15 @@ def _cut(steps: _Steps, entry: str, joining: Collection[str]) -> tuple[Stretch, 
     """Cut where one tensor alone is still to be read, and nothing behind joins its maker."""
     nodes = steps.nodes
     stretches: list[Stretch] = []
-    start, reach = 0, steps.last[0]
-    for number, last in enumerate(steps.last[1:], start=1):
+    start, reach = 0, steps.readers[0][-1]
+    for number, readers in enumerate(steps.readers[1:], start=1):
         if reach <= number:
-            behind = {nodes[reader - 1].op for reader in steps.readers[number]}
+            behind = {nodes[reader - 1].op for reader in readers}
             if len(behind) != 1 or not behind.issubset(joining):
                 stretches.append(steps.part(start, number, entry))
                 start, entry = number, nodes[number - 1].outputs[0]
-        if last > reach:
-            reach = last
+        if readers and readers[-1] > reach:
+            reach = readers[-1]
     return tuple(stretches)
 
 

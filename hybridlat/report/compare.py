@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -83,14 +83,14 @@ def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...
         counts = tuple(0 if cell is None else cell.count for cell in cells)
         what = whats.get(signature, "")
         rows.append(CellDifference(signature, labels, counts, totals, what))
-    return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
+    return _largest_first(rows)
 
 
 def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
     """What people are shown: cells that read the same are one row.
 
-    A cell in a small network and the same in a large one are two, for caches are colder there; whom
-    the row tells of the cell sees one that is there and one that is gone.
+    A cell of a small network and the same of a large one are two, for caches are colder there, but
+    shown as two one would seem to be gone and another to be new.
     """
     merged: dict[object, CellDifference] = {}
     for row in cell_differences(estimates):
@@ -102,7 +102,11 @@ def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ..
             counts = tuple(map(sum, zip(other.count, row.count, strict=True)))
             row = replace(other, total_us=totals, count=counts)
         merged[key] = row
-    rows = [row for row in merged.values() if row.shows]
+    return _largest_first(row for row in merged.values() if row.shows)
+
+
+def _largest_first(rows: Iterable[CellDifference]) -> tuple[CellDifference, ...]:
+    """The unknown ones, then what tells networks apart most."""
     return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
 
 

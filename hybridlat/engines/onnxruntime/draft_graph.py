@@ -110,19 +110,15 @@ class DraftGraph:
         claimed = {i for origin in origins for i in origin}
         removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
         lowered = Network(
-            network.name, nodes, self._held_as(network.inputs), self._held_as(network.outputs),
-            self.types, self.constants, network.folded, context,
+            network.name, nodes, tuple(map(self.held_as, network.inputs)),
+            tuple(map(self.held_as, network.outputs)), self.types, self.constants, network.folded,
+            context,
         )  # fmt: skip
         return Lowered(lowered, origins, removed, by, is_quick=True)
 
-    def _held_as(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Tensors of the file by the names that they have here at the ends of the network."""
-        if self.entry is None and not self.beyond:
-            return names
-        return tuple([
-            name + BLOCKS if name in self.blocked and name not in self.outputs else name
-            for name in names
-        ])  # fmt: skip
+    def held_as(self, name: str) -> str:
+        """A tensor at an end of the network by the name that it has here."""
+        return name + BLOCKS if name in self.blocked and name not in self.outputs else name
 
     def input(self, node: Node, index: int) -> str:
         name = node.inputs[index]

@@ -70,9 +70,7 @@ class QuickLowering:
             return self.ask(network)
         new = found.patterns - self.confirmed
         if not new:
-            self._in_a_row += 1
-            if self._in_a_row < self.check_every:
-                self._count(foretold=1)
+            if self.may_skip_asking():
                 return found.lowered
             self._in_a_row = 0
             self.check_every = min(2 * self.check_every, max(SELDOMEST, self.check_every))

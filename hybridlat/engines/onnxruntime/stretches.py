@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hybridlat.engines.base import LoweredStretch
-from hybridlat.engines.onnxruntime.draft_graph import BLOCKS, DraftGraph, Kernel
+from hybridlat.engines.onnxruntime.draft_graph import Kernel
 from hybridlat.engines.onnxruntime.patterns import Maker, OpenPatterns, Pattern, maker_of
 from hybridlat.engines.onnxruntime.quick import QuickLowering
 from hybridlat.engines.onnxruntime.rules import JOINING, drawn
@@ -89,7 +89,7 @@ class StretchRules:
         graph = drawn(stretch, self.quick.block, entry, readers)
         if graph is None or (entry is not None and (entry.origins or entry.attributes)):
             return None
-        last = graph.made[_held_as(graph, stretch.outputs[0])] if readers else None
+        last = graph.made[graph.held_as(stretch.outputs[0])] if readers else None
         if last is not None and last is entry:
             return None
         inside = _Inside(
@@ -118,7 +118,3 @@ class StretchRules:
 def _known(border: object) -> _Border:
     assert isinstance(border, _Border)
     return border
-
-
-def _held_as(graph: DraftGraph, name: str) -> str:
-    return name + BLOCKS if name in graph.blocked else name
