@@ -143,7 +143,7 @@ def _let_the_gate_measure(
             record = stats.get(hashes[i])
             if record is None or record.latency_us is None:
                 reason = record.failure if record else None
-                state.failures[i] = reason or "it was not measured in time"
+                state.failures[i] = reason or "no undisturbed run of it was made in time"
             else:
                 news[i] = (record.latency_us, record.spread_share)
         state.posterior = state.posterior.observe(news)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Sequence
 
 from hybridlat.engines.base import Backend, Session
 from hybridlat.errors import HybridlatError, MeasurementError
@@ -81,17 +82,22 @@ def visit(backend: Backend, references: References, task: VisitTask) -> VisitRes
 def _rotate(sessions: list[Session], visit_ms: float) -> list[float]:
     samples: list[float] = []
     timed = sessions[1:] or sessions
-    deadline = None
+    began = time.perf_counter()
     passes = 0
     enough = max(2, math.ceil(MIN_SAMPLES / len(timed)) + 1)
-    while passes < enough or (deadline is not None and time.perf_counter() < deadline):
+    while passes < enough or _goes_on(samples, (time.perf_counter() - began) * 1e3, visit_ms):
         for index, session in enumerate(sessions):
             times_us = session.run_us(1)
             if passes and (index or len(timed) == len(sessions)):
                 samples.extend(times_us)
+        if not passes:
+            began = time.perf_counter()
         passes += 1
-        if deadline is None:
-            deadline = time.perf_counter() + visit_ms / 1e3
-        if passes >= enough and len(samples) >= MAX_SAMPLES:
-            break
     return samples
+
+
+def _goes_on(samples: Sequence[float], passed_ms: float, visit_ms: float) -> bool:
+    """Until the visit's time has passed; longer where hardly a run was left undisturbed."""
+    if len(samples) < MIN_SAMPLES:
+        return passed_ms < max(visit_ms, PATIENCE_S * 1e3)
+    return passed_ms < visit_ms and len(samples) < MAX_SAMPLES

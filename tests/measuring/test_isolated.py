@@ -167,6 +167,40 @@ def test_a_machine_that_is_never_calm_is_said_to_be(monkeypatch: pytest.MonkeyPa
         References(Busy()).run_us()
 
 
+class DisturbedAtFirst(Session):
+    """One whose first runs are all disturbed."""
+
+    def __init__(self, disturbed: int) -> None:
+        self.disturbed = disturbed
+
+    def run_us(self, count: int) -> list[float]:
+        self.disturbed -= count
+        return [] if self.disturbed >= 0 else [7.0] * count
+
+    def close(self) -> None:
+        pass
+
+
+class Gives(FakeBackend):
+    """Sessions of other networks than the reference are of one kind."""
+
+    def build_replicas(self, network: Network, count: int, **_: object) -> list[Session]:
+        return [DisturbedAtFirst(50) for _ in range(count)]
+
+
+def test_a_visit_goes_on_until_some_runs_were_left_undisturbed() -> None:
+    task = VisitTask("k", conv(8), True, 1e-6, 4, 1)
+    report = visit(Gives(), References(Gives()), task)
+    assert report.failure is None and len(report.samples_us) == visiting.MIN_SAMPLES
+
+
+def test_a_visit_that_stays_disturbed_ends_without_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visiting, "PATIENCE_S", 0.0)
+    task = VisitTask("k", conv(8), True, 1e-6, 4, 1)
+    report = visit(Gives(), References(Gives()), task)
+    assert report.failure is None and not report.samples_us
+
+
 def test_levels_and_the_dispatch_overhead() -> None:
     assert level_us([5.0]) == 5.0
     assert level_us([4.0, 1.0, 2.0, 3.0, 5.0, 6.0], 0.2) == 2.0
