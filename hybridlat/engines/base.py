@@ -132,6 +132,21 @@ class LoweredStretch:
     inside: object
 
 
+class LearnedRules(Protocol):
+    """What a process has learned of its engine's lowering, for other processes.
+
+    It holds under ``scope`` alone.
+    """
+
+    scope: str
+
+    def news(self) -> str:
+        """All that was learned since this was asked last, or taken over; empty for nothing."""
+
+    def learn(self, text: str) -> None:
+        """Take over what another process said is new; ValueError for what is none."""
+
+
 class StretchLowering(Protocol):
     """An engine's lowering that knows what becomes of a stretch without the rest of the network.
 

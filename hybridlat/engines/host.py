@@ -41,6 +41,11 @@ def cpu_device() -> str:
     return name or "cpu"
 
 
+def has_avx512() -> bool:
+    """Whether this machine offers AVX-512: a virtual one may leave out what its processor has."""
+    return "avx512f" in _cpuinfo().get("flags", "").split()
+
+
 def cpu_environment() -> Mapping[str, str]:
     """CPU, cores seen, clock now, caches, system: what a record must know of this machine."""
     info = _cpuinfo()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from hybridlat.engines.base import Backend, StretchLowering
+from hybridlat.engines.base import Backend, LearnedRules, StretchLowering
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
@@ -169,6 +169,15 @@ def by_stretches(target: Target) -> StretchLowering | None:
         return None
     way = getattr(_lowering(target), "by_stretches", None)
     return cast(StretchLowering, way(target)) if way is not None else None
+
+
+def learned_rules(target: Target) -> LearnedRules | None:
+    """What :func:`lower_quickly` learns as it goes, where the target's engine has such a way."""
+    found = entry(target.engine)
+    if found is None or found.lowering is None:
+        return None
+    way = getattr(_lowering(target), "learned_rules", None)
+    return cast(LearnedRules, way(target)) if way is not None else None
 
 
 def about(network: Network) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.shared_learning import SharedLearning
     from hybridlat.estimate.stretches import NeedsWhole, StretchMemory
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
@@ -70,12 +71,11 @@ class Partitioner:
             return partition
         if needs_whole is not None and file.known is None and self._stretches is not None:
             partition = self._stretches.partition(file, batch, shapes or {}, needs_whole)
-        if partition is not None:
-            key = f"written/{file.written.hex()}/{asked[1:]}"  # quicker than the structure's
-        else:
-            key = file.key(batch, shapes)
-            partition = self._remembered.get(key) or self._recall(key, file)
-            partition = partition or self._ask(file, batch, shapes, key, needs_whole)
+            if partition is not None:  # put together again as soon as found, and large to keep
+                return partition
+        key = file.key(batch, shapes)
+        partition = self._remembered.get(key) or self._recall(key, file)
+        partition = partition or self._ask(file, batch, shapes, key, needs_whole)
         self._keys[asked] = key
         if len(self._keys) > MAX_REMEMBERED:
             self._keys.popitem(last=False)
@@ -91,6 +91,16 @@ class Partitioner:
 
         lowering = registry.by_stretches(self._target)
         return StretchMemory(lowering) if lowering is not None else None
+
+    @cached_property
+    def _learning(self) -> SharedLearning | None:
+        """What the engine has confirmed of its rules, as this and other processes know it."""
+        if self._lower is not registry.lower_quickly or self._store is None:
+            return None
+        from hybridlat.estimate.shared_learning import SharedLearning
+
+        rules = registry.learned_rules(self._target)
+        return SharedLearning(rules, self._store) if rules is not None else None
 
     def drop_unsigned(self) -> None:
         """Forget the networks that nobody needed signed: that may have changed."""
@@ -133,7 +143,11 @@ class Partitioner:
         needs_whole: NeedsWhole | None,
     ) -> Partition:
         network = file.network(batch, shapes)
+        if self._learning is not None:
+            self._learning.take_over()
         lowered = self._lower(network, self._target)
+        if self._learning is not None:
+            self._learning.pass_on()
         # What rules make of a network is found again sooner than made again, which pays for files;
         # a search's candidates, which are none, would fill the store.
         keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)

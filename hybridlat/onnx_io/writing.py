@@ -130,11 +130,9 @@ def random_array(type_: TensorType, seed: int, positive: bool = False) -> NDArra
         item = np.dtype("bool" if type_.dtype == "bool" else type_.dtype)
         drawn: NDArray[Any] = rng.integers(0, high, size=type_.shape).astype(item)
         return drawn * 0 if high == 2 else drawn
-    pool = _pool()
-    start = (seed * 7919) % _POOL_ELEMENTS
-    values: NDArray[Any] = np.resize(np.roll(pool, -start) if count > 4096 else pool[start:], count)
+    values = _drawn(seed, count)
     if positive:
-        values = 0.5 + np.abs(values)
+        values = np.float32(0.5) + np.abs(values)
     elif len(type_.shape) >= 2:
         fan_in = math.prod(type_.shape[1:]) if len(type_.shape) > 2 else type_.shape[0]
         values = values * np.float32(math.sqrt(2.0 / max(1, fan_in)))
@@ -147,9 +145,19 @@ def random_input(type_: TensorType, seed: int) -> NDArray[Any]:
     """Seeded values of unit scale for an input: what comes out of a normalised layer."""
     if type_.dtype in INTEGERS:
         return random_array(type_, seed)
-    start = (seed * 7919) % _POOL_ELEMENTS
-    values = np.resize(np.roll(_pool(), -start), type_.elements)
-    return _cast(values, type_.dtype).reshape(type_.shape)
+    return _cast(_drawn(seed, type_.elements), type_.dtype).reshape(type_.shape)
+
+
+def _drawn(seed: int, count: int) -> NDArray[np.float32]:
+    """So many of the pool's numbers, round and round, from where the seed says."""
+    pool, start = _pool(), (seed * 7919) % _POOL_ELEMENTS
+    values = np.empty(count, np.float32)
+    done = 0
+    while done < count:
+        length = min(count - done, _POOL_ELEMENTS - start)
+        values[done : done + length] = pool[start : start + length]
+        done, start = done + length, 0
+    return values
 
 
 def _cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -63,6 +63,20 @@ def test_networks_of_block_spaces_are_lowered_as_the_engine_does(space: BlockSpa
     assert lowered.confirmed and not lowered.tally.disagreed
 
 
+SUM = "|skip_connect~0|skip_connect~1|"
+TWICE = f"|nor_conv_1x1~0|+{SUM}+{SUM}avg_pool_3x3~2|"
+
+
+def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() -> None:
+    """The engine takes it into the convolution; both of the file's additions are that one's."""
+    network = load(nasbench201.build(TWICE, cells_per_stage=1)).network()
+    told = ask(network)
+    made = [tuple(network.nodes[i].op for i in origin) for origin in told.origins]
+    assert ("Conv", "Add", "Add") in made
+    found = draft(network, lowering.usual_block(), lowering.context_of(network), "")
+    assert found is not None and agree(found.lowered, told)
+
+
 def smallest(space: BlockSpace, architecture: Architecture) -> Architecture:
     """The same blocks on the smallest image, as few and as narrow as there are: the engine reads
     weights."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import platform
 import re
 import tempfile
 from dataclasses import replace
@@ -17,32 +18,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
+from hybridlat.engines.host import cpu_device, has_avx512
 from hybridlat.errors import BackendUnavailable, MeasurementError
-from hybridlat.graph.network import Lowered, Network, Node, TensorType
-from hybridlat.graph.operators import is_quantised
+from hybridlat.graph.network import Lowered, Network, TensorType
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     import onnxruntime
 
-    from hybridlat.engines.base import StretchLowering
+    from hybridlat.engines.base import LearnedRules, StretchLowering
     from hybridlat.engines.onnxruntime.quick import QuickLowering
 
-ACTIVATIONS = (
-    "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
-)  # fmt: skip
-ADDITIONS = ("Add", "Sum")
 SMALL_BYTES = 4_000_000
 MEDIUM_BYTES = 13_000_000
-_NCHWC_NAME = re.compile(r"(t\d+)(?:_bn)?_nchwc")
-# What the engine makes of an operator often keeps its name in front: n12_token_43.
-_DERIVED_NAME = re.compile(r"n(\d+)(?:[_/].*)?")
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 
 
 def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
     import onnxruntime
+
+    from hybridlat.engines.onnxruntime.tracing import trace
 
     threads = target.threads or 1
     plain = _rename(network)
@@ -53,7 +49,7 @@ def lower(network: Network, target: Target) -> Lowered:
         types = _engine_types(path, engine_model, threads)
     raw = onnx_io.assemble(engine_model, network.name, types)
     lowered = replace(raw, folded=network.folded, context=context_of(network))
-    origins = _trace(plain, lowered)
+    origins = trace(plain, lowered)
     claimed = {i for origin in origins for i in origin}
     removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
     by = f"onnxruntime {onnxruntime.__version__}"
@@ -72,6 +68,15 @@ def by_stretches(target: Target) -> StretchLowering:
     return StretchRules(quick_lowering(target.threads or 1), context_for)
 
 
+def learned_rules(target: Target) -> LearnedRules:
+    """What ``lower_quickly`` has learned, for other processes of this machine."""
+    from hybridlat.engines.onnxruntime.confirmations import Confirmations
+
+    quick = quick_lowering(target.threads or 1)
+    machine = f"{cpu_device()}-{usual_block()}"  # a virtual one may have more or less than others
+    return Confirmations(quick, identity(target), machine)
+
+
 @functools.cache
 def quick_lowering(threads: int) -> QuickLowering:
     """What this process has learned of the installed engine's lowering, with so many threads."""
@@ -79,7 +84,15 @@ def quick_lowering(threads: int) -> QuickLowering:
 
     here = Target("here", "onnxruntime", "fp32", threads)
     by = f"onnxruntime {installed_version()}"
-    return QuickLowering(lambda network: lower(network, here), context_of, by)
+    return QuickLowering(lambda network: lower(network, here), context_of, by, block=usual_block())
+
+
+def usual_block() -> int:
+    """How many channels the engine's blocks are taken to have on this machine."""
+    from hybridlat.engines.onnxruntime.quick import BLOCKS
+
+    is_narrow = platform.machine().lower() in ("x86_64", "amd64") and not has_avx512()
+    return BLOCKS[is_narrow]
 
 
 def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
@@ -234,121 +247,3 @@ def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]
         dtype = _ORT_DTYPES.get(match[1], match[1])
         types[info.name] = TensorType(dtype, tuple(info.shape))
     return types
-
-
-def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
-    """For every kernel the positions of the file's nodes that it computes; each at most once.
-
-    A kernel's result is found in the file by its tensor's name, or by the kernel's name, which the
-    engine derives from it; from there the file is walked back to what other kernels have computed.
-    An addition or activation that the engine put into a convolution is found by walking forward.
-    Operators that compute the same are one kernel's.
-    """
-    producer = file.producers()
-    consumers = file.consumers()
-    by_name = {node.name: i for i, node in enumerate(file.nodes)}
-    claimed: set[int] = set()
-    anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
-    anchored = {position for group in anchors for position in group}
-    _add_equals(anchors, anchored, file, producer)
-    origins: list[tuple[int, ...]] = []
-    for node, starts in zip(lowered.nodes, anchors, strict=True):
-        mine: set[int] = set()
-        stack = [s for s in starts if s not in claimed]
-        while stack:
-            position = stack.pop()
-            if position in claimed or position in mine:
-                continue
-            mine.add(position)
-            for name in file.nodes[position].inputs:
-                source = producer.get(name)
-                if source is not None and source not in anchored:
-                    stack.append(source)
-        mine |= _absorbed(node, starts, mine, file, consumers, claimed | anchored)
-        claimed |= mine
-        origins.append(tuple(sorted(mine)))
-    return tuple(origins)
-
-
-def _add_equals(
-    anchors: list[list[int]], anchored: set[int], file: Network, producer: dict[str, int]
-) -> None:
-    """Give each operator that the engine has merged into an equal one to the kernel of that."""
-    from hybridlat.engines.onnxruntime.draft_graph import equal_results
-
-    same = equal_results(file)
-    classes: dict[str, list[int]] = {}
-    for later, first in same.items():
-        classes.setdefault(first, [producer[first]]).append(producer[later])
-    members = {position: group for group in classes.values() for position in group}
-    for group in anchors:
-        for position in [p for p in group if p in members]:
-            merged = [p for p in members[position] if p not in anchored]
-            group.extend(merged)
-            anchored.update(merged)
-
-
-def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
-    if node.op == "ReorderOutput" and not node.attribute("channels_last", 0):
-        return []  # the same values in another layout, under the name that they have in the file
-    anchors = [producer[out] for out in node.outputs if out in producer]
-    if not anchors:
-        match = _NCHWC_NAME.match(node.name)
-        if match and match[1] in producer:
-            anchors = [producer[match[1]]]
-        elif derived := _DERIVED_NAME.fullmatch(node.name):
-            place = by_name.get(f"n{derived[1]}")
-            anchors = [place] if place is not None else []
-    return anchors
-
-
-def _absorbed(
-    node: Node,
-    starts: list[int],
-    mine: set[int],
-    file: Network,
-    consumers: dict[str, list[int]],
-    taken: set[int],
-) -> set[int]:
-    """Additions and activations behind the anchor that the kernel's own attributes speak of."""
-    wanted: list[tuple[str, ...]] = []
-    ops = {file.nodes[i].op for i in mine}
-    adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
-    if adds and not ops & set(ADDITIONS):
-        wanted.append(ADDITIONS)
-    activation = node.attribute("activation")
-    if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
-        wanted.append(ACTIVATIONS)
-    absorbed: set[int] = set()
-    here = starts[0] if starts else None
-    for kinds in wanted:
-        here = _only_reader(here, kinds, file, consumers, taken)
-        if here is None:
-            return absorbed
-        absorbed.add(here)
-    if is_quantised(node.op):
-        # It gives out whole numbers: what rounds them in the file, and a bound that rounding keeps.
-        behind = []
-        for kinds in (ACTIVATIONS, ("QuantizeLinear",)):
-            reader = _only_reader(here, kinds, file, consumers, taken)
-            if reader is not None:
-                behind.append(reader)
-                here = reader
-        if behind and file.nodes[behind[-1]].op == "QuantizeLinear":
-            absorbed.update(behind)
-    return absorbed
-
-
-def _only_reader(
-    here: int | None,
-    kinds: tuple[str, ...],
-    file: Network,
-    consumers: dict[str, list[int]],
-    taken: set[int],
-) -> int | None:
-    """The one reader of these kinds that no kernel has computed yet."""
-    if here is None:
-        return None
-    readers = [r for out in file.nodes[here].outputs for r in consumers.get(out, ())]
-    fitting = [r for r in readers if file.nodes[r].op in kinds and r not in taken]
-    return fitting[0] if len(fitting) == 1 else None

@@ -95,6 +95,19 @@ class QuickLowering:
         self._count(foretold=1)
         return True
 
+    def learn(self, block: int, confirmed: set[Pattern], banned: set[Pattern]) -> None:
+        """Take over what another process of this machine was told by the same engine."""
+        if block != self.block:
+            if self.confirmed:
+                return  # what is known here speaks of other blocks
+            self.block = block
+            self.generation += 1
+        if banned & self.confirmed:
+            self.generation += 1
+        self.banned |= banned
+        self.confirmed -= banned
+        self._confirm(frozenset(confirmed))
+
     def _confirm(self, patterns: frozenset[Pattern]) -> None:
         if len(self.confirmed) > MOST_PATTERNS:
             self.confirmed.clear()
