@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     from hybridlat.onnx_io.facts import FileFacts, FilePrecision
     from hybridlat.onnx_io.nodes import FileNode
+    from hybridlat.onnx_io.reading import Parsed
+    from hybridlat.onnx_io.tensors import FileTensor
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Shapes = Mapping[str, tuple[int, ...]]
 Recall: TypeAlias = "Callable[[str], FileFacts | None]"
 """What is known of the file whose bytes have this hash."""
-_Parsed: TypeAlias = "tuple[onnx.ModelProto, tuple[FileNode, ...]]"
 
 MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 
@@ -45,23 +46,33 @@ class OnnxFile:
     """
 
     name: str
-    parse: Callable[[], _Parsed]
+    parse: Callable[[], Parsed]
     digest: str = ""
     known: FileFacts | None = None
 
     @cached_property
-    def _parsed(self) -> _Parsed:
+    def _parsed(self) -> Parsed:
         return self.parse()
 
-    @property
+    @cached_property
     def head(self) -> onnx.ModelProto:
         """The model without weights and operators."""
-        return self._parsed[0]
+        return self._parsed.head()
+
+    @property
+    def frame(self) -> bytes:
+        """The model without constants and operators, as it is written."""
+        return self._parsed.frame
+
+    @property
+    def tensors(self) -> tuple[FileTensor, ...]:
+        """The constants, in file order."""
+        return self._parsed.tensors
 
     @property
     def nodes(self) -> tuple[FileNode, ...]:
         """The operators, in file order."""
-        return self._parsed[1]
+        return self._parsed.nodes
 
     @property
     def facts(self) -> FileFacts:
@@ -121,8 +132,7 @@ class OnnxFile:
         """
         if self.known is not None:
             return self.known.constant_nodes
-        fixed = {tensor.name for tensor in self.head.graph.initializer}
-        fixed.update(tensor.values.name for tensor in self.head.graph.sparse_initializer)
+        fixed = {tensor.name for tensor in self.tensors}
         fixed.add("")
         positions = set()
         for position, node in enumerate(self.nodes):
@@ -149,7 +159,7 @@ class OnnxFile:
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
         """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""
-        weights = {tensor.name for tensor in self.head.graph.initializer}
+        weights = {tensor.name for tensor in self.tensors}
         return {
             info.name: tuple(
                 size.dim_value if size.HasField("dim_value") else None
@@ -188,17 +198,13 @@ class OnnxFile:
         return tuple([info.name for info in self.head.graph.input])
 
     @cached_property
-    def head_bytes(self) -> bytes:
-        """``head`` as it is written."""
-        data: bytes = self.head.SerializeToString()
-        return data
-
-    @cached_property
     def written(self) -> bytes:
         """Digest of the file as it is written, names and all: much quicker than ``key``."""
         if self.known is not None:
             return self.known.written
-        digest = hashlib.blake2b(self.head_bytes, digest_size=16)
+        digest = hashlib.blake2b(self.frame, digest_size=16)
+        digest.update(len(self.tensors).to_bytes(4, "little"))
+        digest.update(b"".join([tensor.data for tensor in self.tensors]))
         digest.update(b"".join([node.data for node in self.nodes]))
         return digest.digest()
 
@@ -243,7 +249,7 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
     return OnnxFile(label, lambda: parsed, digest)
 
 
-def _parse(data: bytes, label: str) -> _Parsed:
+def _parse(data: bytes, label: str) -> Parsed:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -260,13 +266,11 @@ def _parse(data: bytes, label: str) -> _Parsed:
     return _without_weights(model, label)
 
 
-def _without_weights(model: onnx.ModelProto, label: str) -> _Parsed:
-    from hybridlat.onnx_io.reading import lean_nodes, strip, validate
+def _without_weights(model: onnx.ModelProto, label: str) -> Parsed:
+    from hybridlat.onnx_io.reading import parsed
 
     with _text_of(label):
-        nodes = lean_nodes(model)
-        validate(model, nodes, label)
-        return strip(model, nodes)
+        return parsed(model, label)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-FACTS_FORMAT = 1
+FACTS_FORMAT = 2
 """To be raised with every change of how a fact is found: what is remembered is then found anew."""
 
 

@@ -21,7 +21,6 @@ from hybridlat.onnx_io.values import attributes_of, since_version
 MOST_REMEMBERED = 32_768
 LARGEST_REMEMBERED = 2048
 """Bytes of an operator; names, links and attributes of a convolution take 150."""
-_NODE_FIELD = 1 << 3 | 2
 _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
 NARROW = frozenset({
     TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
@@ -60,31 +59,6 @@ class FileNode:
 def file_nodes(protos: Iterable[NodeProto]) -> tuple[FileNode, ...]:
     """The operators of a graph that holds no weights any more, in order."""
     return tuple([file_node(proto.SerializeToString()) for proto in protos])
-
-
-def split_nodes(graph: bytes) -> list[bytes]:
-    """The operators of a graph that is written, each as it is written.
-
-    They are the first field of a GraphProto, so they stand before all else: a byte for the field,
-    the length in groups of seven bits, the operator. Asking protobuf for each takes twice as long.
-    """
-    found = []
-    place, end = 0, len(graph)
-    while place < end and graph[place] == _NODE_FIELD:
-        length = graph[place + 1]
-        place += 2
-        if length > 127:
-            length &= 127
-            shift = 7
-            while (more := graph[place]) > 127:
-                length |= (more & 127) << shift
-                shift += 7
-                place += 1
-            length |= more << shift
-            place += 1
-        found.append(graph[place : place + length])
-        place += length
-    return found
 
 
 def file_node(data: bytes) -> FileNode:

@@ -6,11 +6,12 @@ beside them. Nothing here needs shapes or weights, so that it costs next to noth
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from onnx import NodeProto
+from onnx import ModelProto, NodeProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
@@ -53,12 +54,18 @@ def precision_of(file: OnnxFile) -> FilePrecision:
 
 
 def _holds_anything_narrow(file: OnnxFile) -> bool:
-    graph = file.head.graph
-    if any(tensor.data_type in NARROW for tensor in graph.initializer):
+    if any(tensor.data_type in NARROW for tensor in file.tensors):
         return True
-    if any(info.type.tensor_type.elem_type in NARROW for info in graph.input):
+    if not NARROW.isdisjoint(_input_types(file.frame)):
         return True
     return any(node.is_narrow for node in file.nodes)
+
+
+@functools.lru_cache(maxsize=256)
+def _input_types(frame: bytes) -> frozenset[int]:
+    """Element types of the inputs, read once for the files of a space."""
+    inputs = ModelProto.FromString(frame).graph.input
+    return frozenset([info.type.tensor_type.elem_type for info in inputs])
 
 
 def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:

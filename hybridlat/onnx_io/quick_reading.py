@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from hybridlat.onnx_io.folding import constant_node
 from hybridlat.onnx_io.inference import INFERENCE_ERRORS, static_types, types_of
 from hybridlat.onnx_io.nodes import LARGEST_REMEMBERED, FileNode, node_of
 from hybridlat.onnx_io.reading import bind
+from hybridlat.onnx_io.tensors import FileTensor
 from hybridlat.onnx_io.values import (
     SMALL_ELEMENTS,
     Value,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 MOST_REMEMBERED = 100_000
-LARGEST_REMEMBERED_HEAD = 16_384  # bytes: those of a search space take some hundred
-MAKERS = ("ConstantOfShape", "Constant")
+LARGEST_REMEMBERED_FRAME = 16_384  # bytes: those of a search space take some hundred
+_MAKERS = frozenset({"ConstantOfShape", "Constant", "Identity"})
 OF_SIZES = ("Shape", "Size")
 Key: TypeAlias = tuple[object, ...]
 _inferred: dict[Key, tuple[TensorType, ...] | None] = {}
@@ -90,34 +91,35 @@ class Head:
 
 
 def head_of(file: OnnxFile, batch: int | None, shapes: Shapes) -> Head:
-    """The head with every size bound, read once for the files of a space that share it."""
-    data = file.head_bytes
-    read = _read_head if len(data) <= LARGEST_REMEMBERED_HEAD else _read_head.__wrapped__
+    """The head with every size bound; all but the constants is read once for a search space."""
+    data = file.frame
+    read = _read_frame if len(data) <= LARGEST_REMEMBERED_FRAME else _read_frame.__wrapped__
     sizes = tuple((name, tuple(shape)) for name, shape in shapes.items())
-    return read(data, batch, sizes)
+    head = read(data, batch, sizes)
+    known = {tensor.name: _held(tensor) for tensor in file.tensors}
+    types = {name: type_ for name, type_ in head.types.items() if name not in known}
+    return replace(head, types=types, known=known)
 
 
 @functools.lru_cache(maxsize=256)
-def _read_head(
+def _read_frame(
     data: bytes, batch: int | None, sizes: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> Head:
-    head = ModelProto.FromString(data)
-    opset = next((o.version for o in head.opset_import if o.domain in ("", "ai.onnx")), None)
-    if opset is None or head.graph.sparse_initializer:
+    frame = ModelProto.FromString(data)
+    opset = next((o.version for o in frame.opset_import if o.domain in ("", "ai.onnx")), None)
+    if opset is None:
         raise Odd
-    bind(head, "", batch, dict(sizes))
-    types = types_of(head.graph.input)
-    known = {tensor.name: _held(tensor) for tensor in head.graph.initializer}
-    names = [info.name for info in head.graph.input]
-    if len(types) < len(names) or any(name in known for name in names):
+    bind(frame, "", batch, dict(sizes))
+    types = types_of(frame.graph.input)
+    if len(types) < len(frame.graph.input):
         raise Odd
     outputs = []
-    for info in head.graph.output:
+    for info in frame.graph.output:
         if info.type.WhichOneof("value") not in (None, "tensor_type"):
             raise Odd
         stated = info.type.tensor_type.elem_type
         outputs.append((info.name, dtype_name(stated) if stated else ""))
-    return Head(opset, types, known, tuple(outputs))
+    return Head(opset, types, {}, tuple(outputs))
 
 
 def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
@@ -130,7 +132,7 @@ def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     for read, name in zip(file.nodes, file.node_names, strict=True):
         if read.has_graph or read.domain not in ("", "ai.onnx") or read.op in OF_SIZES:
             raise Odd
-        if read.op in MAKERS:
+        if makes_constant(read, known):
             make_constant(read, known, types)
             folded.append(name)
             continue
@@ -156,11 +158,20 @@ def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     return network
 
 
-def _held(tensor: TensorProto) -> Known:
-    name = tensor.name
+def _held(tensor: FileTensor) -> Known:
+    data = tensor.data
+    return _known_of(data) if len(data) <= LARGEST_REMEMBERED else _known_of.__wrapped__(data)
+
+
+@functools.lru_cache(maxsize=8192)
+def _known_of(data: bytes) -> Known:
+    """The constant of a tensor that has a name."""
+    return _nameless(TensorProto.FromString(data))
+
+
+def _nameless(tensor: TensorProto) -> Known:
     tensor.ClearField("name")
     data = tensor.SerializeToString()
-    tensor.name = name
     return _known(data) if len(data) <= LARGEST_REMEMBERED else _known.__wrapped__(data)
 
 
@@ -175,6 +186,12 @@ def _known(data: bytes) -> Known:
     return Known(weight.type, data, weight, value, weight_bytes, value_bytes, small)
 
 
+def makes_constant(read: FileNode, known: Mapping[str, Known]) -> bool:
+    """Whether an operator stands for a constant, which some exporters pass on by Identity."""
+    op, inputs = read.op, read.inputs
+    return op in _MAKERS and (op != "Identity" or (len(inputs) == 1 and inputs[0] in known))
+
+
 def make_constant(read: FileNode, known: dict[str, Known], made: Container[str]) -> None:
     """Add the weight or value that an operator without activations stands for.
 
@@ -184,7 +201,10 @@ def make_constant(read: FileNode, known: dict[str, Known], made: Container[str])
     if out in known or out in made or not out:
         raise Odd
     if read.op == "Constant":
-        known[out] = _held(constant_node(read.proto(), "").to_tensor(""))
+        known[out] = _nameless(constant_node(read.proto(), "").to_tensor(""))
+        return
+    if read.op == "Identity":
+        known[out] = known[read.inputs[0]]
         return
     shape = known.get(read.inputs[0]) if len(read.inputs) == 1 else None
     if shape is None:

@@ -8,17 +8,19 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import check_network
 from hybridlat.onnx_io.inference import DATA_DEPENDENT, behind_data, settle
-from hybridlat.onnx_io.nodes import FileNode, file_node, file_nodes, split_nodes
+from hybridlat.onnx_io.nodes import FileNode, file_node, file_nodes
+from hybridlat.onnx_io.splitting import framed_graph, split_graph
+from hybridlat.onnx_io.tensors import FileTensor, file_tensor, lean_file_tensor, lean_tensor
 from hybridlat.onnx_io.values import (
     attributes_of,
     constant_of,
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
-_SMALL_ELEMENTS = 16
 _LIGHT_ELEMENTS = 65_536
+_STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 _FLOATS = ("float", "bfloat", "double")
 
 
@@ -63,34 +65,63 @@ def validate(model: ModelProto, nodes: Sequence[FileNode], label: str) -> None:
             )
 
 
-def lean_nodes(model: ModelProto) -> tuple[FileNode, ...]:
-    """The operators of a model, without weights."""
-    written = _written_nodes(model.graph)
-    return tuple([
-        file_node(_lean_constant(data)) if node.op == "Constant" else node
-        for data, node in zip(written, map(file_node, written), strict=True)
-    ])  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A model without weights: its operators, its constants, and the rest of it as protobuf."""
+
+    frame: bytes
+    tensors: tuple[FileTensor, ...]
+    nodes: tuple[FileNode, ...]
+
+    def head(self) -> ModelProto:
+        """The model with its constants, but without operators."""
+        model: ModelProto = ModelProto.FromString(self.frame)
+        model.graph.initializer.extend([tensor.proto() for tensor in self.tensors])
+        return model
 
 
-def _written_nodes(graph: GraphProto) -> list[bytes]:
-    """Every operator of a graph as it is written."""
-    elements = 0
+def parsed(model: ModelProto, label: str) -> Parsed:
+    """The model without weights, its functions inlined; NetworkError if it is no whole one."""
+    read = _at_a_glance(model)
+    if read is None:
+        nodes = tuple([file_node(_lean(node)) for node in model.graph.node])
+        validate(model, nodes, label)
+        return _strip(model, nodes)
+    validate(model, read.nodes, label)
+    return read
+
+
+def _at_a_glance(model: ModelProto) -> Parsed | None:
+    """The parts of a light and usual model, as they stand in its protobuf; None for any other."""
+    graph, elements = model.graph, 0
+    if model.functions or not graph.name:
+        return None
     for tensor in graph.initializer:
         elements += math.prod(tensor.dims)
-    if elements <= _LIGHT_ELEMENTS:  # else weights would be written too, and thrown away
-        nodes = split_nodes(graph.SerializeToString())
-        if len(nodes) == len(graph.node):
-            return nodes
-    return [node.SerializeToString() for node in graph.node]
+        if elements > _LIGHT_ELEMENTS:  # weights would be written, only to be thrown away
+            return None
+    parts = split_graph(graph.SerializeToString())
+    if parts is None:
+        return None
+    nodes = tuple([
+        file_node(_lean_constant(data)) if node.op == "Constant" else node
+        for data, node in zip(parts.nodes, map(file_node, parts.nodes), strict=True)
+    ])  # fmt: skip
+    if any(node.domain not in _STANDARD for node in nodes):
+        return None
+    before, behind = ModelProto(ir_version=model.ir_version), ModelProto()
+    behind.opset_import.extend(model.opset_import)
+    around = before.SerializeToString(), behind.SerializeToString()
+    frame = framed_graph(parts.rest).join(around)  # in the order in which protobuf writes them
+    return Parsed(frame, tuple(map(file_tensor, parts.tensors)), nodes)
 
 
-def strip(
-    model: ModelProto, nodes: tuple[FileNode, ...]
-) -> tuple[ModelProto, tuple[FileNode, ...]]:
-    """A copy without weights and operators, and the operators with the model's functions inlined.
+def _lean(node: NodeProto) -> bytes:
+    written: bytes = node.SerializeToString()
+    return _lean_constant(written) if node.op_type == "Constant" else written
 
-    Only small tensors and integers keep their values.
-    """
+
+def _strip(model: ModelProto, nodes: tuple[FileNode, ...]) -> Parsed:
     lean = ModelProto()
     lean.ir_version = model.ir_version
     lean.opset_import.extend(model.opset_import)
@@ -99,7 +130,7 @@ def strip(
     graph.input.extend(model.graph.input)
     graph.output.extend(model.graph.output)
     for tensor in model.graph.initializer:
-        graph.initializer.append(_lean_tensor(tensor))
+        graph.initializer.append(lean_tensor(tensor))
     for sparse in model.graph.sparse_initializer:
         graph.initializer.append(
             TensorProto(
@@ -114,38 +145,31 @@ def strip(
         lean = inliner.inline_local_functions(lean)
         nodes = file_nodes(lean.graph.node)
         del lean.graph.node[:]
-    known = {d.domain for d in lean.opset_import} & {"", "ai.onnx", "ai.onnx.ml"}
+    known = {d.domain for d in lean.opset_import} & _STANDARD
     foreign = {o for n in nodes if n.domain not in known for o in n.outputs}
     if foreign:
         lean.graph.value_info.extend(v for v in model.graph.value_info if v.name in foreign)
-    return lean, nodes
+    tensors = tuple(map(lean_file_tensor, lean.graph.initializer))
+    del lean.graph.initializer[:]
+    return Parsed(lean.SerializeToString(), tensors, nodes)
 
 
 def _lean_constant(data: bytes) -> bytes:
     lean = NodeProto.FromString(data)
     for attribute in lean.attribute:
         if attribute.HasField("t"):
-            attribute.t.CopyFrom(_lean_tensor(attribute.t))
+            attribute.t.CopyFrom(lean_tensor(attribute.t))
     written: bytes = lean.SerializeToString()
     return written
 
 
-def _lean_tensor(tensor: TensorProto) -> TensorProto:
-    elements = 1
-    for dim in tensor.dims:
-        elements *= dim
-    is_integer = tensor.data_type in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
-    external = tensor.data_location == TensorProto.EXTERNAL
-    if not external and (elements <= _SMALL_ELEMENTS or (is_integer and elements <= 65_536)):
-        return tensor
-    return TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
-
-
 def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
     """Names of the nodes in file order; missing and repeated ones get a number."""
-    counts = Counter([node.name for node in nodes])
-    if len(counts) == len(nodes) and "" not in counts:
-        return tuple(counts)
+    given = [node.name for node in nodes]
+    distinct = set(given)
+    if len(distinct) == len(given) and "" not in distinct:
+        return tuple(given)
+    counts = Counter(given)
     taken = {name for name, count in counts.items() if count == 1 and name}
     names = []
     for position, node in enumerate(nodes):

@@ -18,7 +18,6 @@ from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.onnx_io.checks import MAX_WEIGHT_BYTES
 from hybridlat.onnx_io.nodes import FileNode, file_node, node_of
 from hybridlat.onnx_io.quick_reading import (
-    MAKERS,
     OF_SIZES,
     Key,
     Known,
@@ -26,6 +25,7 @@ from hybridlat.onnx_io.quick_reading import (
     head_of,
     infer_types,
     make_constant,
+    makes_constant,
 )
 from hybridlat.onnx_io.values import keeps_float_values
 
@@ -172,7 +172,7 @@ def _chain(file: OnnxFile, batch: int | None, shapes: Shapes, joining: Collectio
     steps = _Steps()
     readers = steps.readers
     for position, node in enumerate(file.nodes):
-        if node.op in MAKERS:
+        if makes_constant(node, known):
             make_constant(node, known, made)
             removed.append(position)
             continue

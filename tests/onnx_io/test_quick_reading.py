@@ -58,6 +58,26 @@ def test_any_network_comes_back(network: Network) -> None:
     assert quick is not None and alike(quick, to_network(file, None, {}))
 
 
+def test_constants_that_are_passed_on_are_read_this_way() -> None:
+    """PyTorch's older exporter writes a weight that two modules share once, behind Identity."""
+    model = nasbench201.build(ARCH, cells_per_stage=1)
+    convs = [node for node in model.graph.node if node.op_type == "Conv"]
+    shared = "shared"
+    for conv in convs[:2]:
+        conv.input[2], bias = shared, conv.input[2]
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["b"], [shared]))
+    made = [node for node in model.graph.node if bias in node.output]
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", [bias], ["b"]))
+    for node in made:
+        copy = onnx.NodeProto.FromString(node.SerializeToString())
+        model.graph.node.remove(node)
+        model.graph.node.insert(0, copy)
+    file = load(model)
+    quick = quick_network(file, None, {})
+    assert quick is not None and alike(quick, to_network(file, None, {}))
+    assert len(quick.folded) > 2 and not any(node.op == "Identity" for node in quick.nodes)
+
+
 def _backwards(model: onnx.ModelProto) -> None:
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
     del model.graph.node[:]
