@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hybridlat.api.answers import AnswerMemory
+from hybridlat.api.collector import collector_paused
 from hybridlat.api.sources import (
     Opened,
     Query,
@@ -207,7 +208,9 @@ class Predictor:
     def _estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
         """The estimate of a network that is open; the call began at ``started``."""
         file = opened.file
-        estimate = self._for(file)._estimate(opened, started, describe)
+        right = self._for(file)
+        with nullcontext() if right._may_measure else collector_paused():
+            estimate = right._estimate(opened, started, describe)
         answered = Target.parse(estimate.target)
         notes = precision_notes(self.asked or answered, file.precision.name, str(file.precision))
         return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate
@@ -237,7 +240,7 @@ class Predictor:
             estimate = estimate_network(request, self._data)
         _log.info(
             "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
-            estimate.network, estimate.target, _rounded(estimate.latency_us), len(estimate.cells),
+            estimate.network, estimate.target, _rounded(estimate.latency_us), len(partition.uses),
             100 * estimate.measured_share, estimate.measured_now, estimate.elapsed_s,
         )  # fmt: skip
         self._answers.keep(asked, estimate)

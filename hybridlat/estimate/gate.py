@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -86,20 +86,49 @@ def plan(
     nine candidates the set is the cheapest of all; with more, the best of two greedy orders, each
     ended by the single cell that suffices cheapest. A wider tolerance never costs more.
     """
-    required = tuple(i for i in posterior.required if i not in refused)
-    candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
+    required, candidates = _choices(posterior, refused)
     state = _State(posterior, composition).after(required)
-    everything = state.after(tuple(candidates)).half_width
-    aim = max(tolerance, everything * _CLOSE_ENOUGH)
+    now, everything, aim = _aim(state, candidates, tolerance)
     chosen: tuple[int, ...] = ()
-    if state.half_width > aim:
+    if now > aim:
         if len(candidates) <= _EXACT_CELLS:
             chosen = _by_worth(state, _exact(state, candidates, aim))
         else:
             chosen = _greedy(state, candidates, aim)
     positions = (*required, *chosen)
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
-    return MeasurementPlan(positions, cost, state.after(chosen).half_width, everything <= tolerance)
+    reached = state.width_of(state.variance_after(chosen)) if chosen else now
+    return MeasurementPlan(positions, cost, reached, everything <= tolerance)
+
+
+def would_measure(
+    posterior: ErrorPosterior,
+    composition: Composition,
+    tolerance: float,
+    refused: Collection[int] = (),
+) -> bool:
+    """Whether ``plan`` holds any cell, which is told in a fraction of the time."""
+    required, candidates = _choices(posterior, refused)
+    if required or not candidates:
+        return bool(required)
+    now, _, aim = _aim(_State(posterior, composition), candidates, tolerance)
+    return now > aim
+
+
+def _choices(
+    posterior: ErrorPosterior, refused: Collection[int]
+) -> tuple[tuple[int, ...], list[int]]:
+    """The cells that must be measured, and the others that may be."""
+    required = tuple([i for i in posterior.required if i not in refused])
+    open_ = [i for i in posterior.unmeasured if i not in refused and i not in required]
+    return required, open_
+
+
+def _aim(state: _State, candidates: Sequence[int], tolerance: float) -> tuple[float, float, float]:
+    """The half-width now, with all candidates measured, and the one that is worth aiming at."""
+    variances = np.array([state.variance, state.variance_after(candidates)])
+    now, everything = state.widths_of(variances).tolist()
+    return now, everything, max(tolerance, everything * _CLOSE_ENOUGH)
 
 
 def choose(
@@ -176,7 +205,10 @@ def ranking(posterior: ErrorPosterior, per_cost: bool = False) -> Iterator[int]:
 
 
 class _State:
-    """Covariance of a network's cells with some of them taken as measured."""
+    """Covariance of a network's cells with some of them taken as measured.
+
+    ``reach`` is the covariance of each cell's error with that of the sum.
+    """
 
     def __init__(
         self, posterior: ErrorPosterior, composition: Composition, covariance: Matrix | None = None
@@ -186,17 +218,11 @@ class _State:
         self.covariance = posterior.covariance if covariance is None else covariance
         total = posterior.sum_us
         self.weights = posterior.uses_us / total if total > 0 else posterior.uses_us
-
-    @property
-    def variance(self) -> float:
-        return max(float(self.weights @ self.covariance @ self.weights), 0.0)
-
-    @property
-    def half_width(self) -> float:
-        return self.width_of(self.variance)
+        self.reach: Matrix = self.covariance @ self.weights
+        self.variance = max(float(self.weights @ self.reach), 0.0)
 
     def width_of(self, variance: float) -> float:
-        return self.composition.half_width_share(max(variance, 0.0), self.posterior.sum_us)
+        return self.composition.half_width_share(variance, self.posterior.sum_us)
 
     def widths_of(self, variances: Matrix) -> Matrix:
         sum_us = self.posterior.sum_us
@@ -207,18 +233,28 @@ class _State:
         if not positions:
             return self
         seen = list(positions)
-        noise = EXPECTED_NOISE_SHARE**2
-        block = self.covariance[np.ix_(seen, seen)] + np.eye(len(seen)) * noise
         covariance = self.covariance - self.covariance[:, seen] @ np.linalg.solve(
-            block, self.covariance[seen]
+            self._observed(seen), self.covariance[seen]
         )
         return _State(self.posterior, self.composition, covariance)
 
+    def variance_after(self, positions: Sequence[int]) -> float:
+        """The variance once these cells are measured: quicker than the whole state."""
+        if not positions:
+            return self.variance
+        seen = list(positions)
+        reach = self.reach[seen]
+        known = float(reach @ np.linalg.solve(self._observed(seen), reach))
+        return max(self.variance - known, 0.0)
+
+    def _observed(self, seen: list[int]) -> Matrix:
+        block = self.covariance[np.ix_(seen, seen)]
+        return block + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
+
     def gains(self, positions: list[int]) -> Matrix:
         """By how much measuring each alone would lower the variance."""
-        covariance = (self.covariance @ self.weights)[positions] ** 2
         own = np.diag(self.covariance)[positions] + EXPECTED_NOISE_SHARE**2
-        return np.asarray(covariance / own)
+        return np.asarray(self.reach[positions] ** 2 / own)
 
 
 def _exact(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]:
@@ -256,7 +292,7 @@ def _variances(state: _State, candidates: list[int]) -> Matrix:
     """Variance once each set of candidates is measured with the usual noise, by bit mask."""
     block = state.covariance[np.ix_(candidates, candidates)]
     block = block + EXPECTED_NOISE_SHARE**2 * np.eye(len(candidates))
-    reach = (state.covariance @ state.weights)[candidates]
+    reach = state.reach[candidates]
     variances = np.full(1 << len(candidates), state.variance)
     for chosen, masks in _sets_by_size(len(candidates)):
         pulls = reach[chosen]
@@ -268,14 +304,14 @@ def _variances(state: _State, candidates: list[int]) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Pick:
-    """One step of a greedy order: the cells still ``left``, in the order of the candidates.
+    """One step of a greedy order; every array has a place for each candidate.
 
-    ``variances`` are what would be left of the variance if the step took each of them; it takes
-    the one at ``index``, which is the most worthwhile of them if ``is_most``.
+    ``left`` says which are still to be taken, ``variances`` are what would be left of the variance
+    if the step took each of them; it takes the one at ``index``, which is the most worthwhile of
+    them if ``is_most``.
     """
 
-    left: tuple[int, ...]
-    costs: Matrix
+    left: NDArray[np.bool_]
     variances: Matrix
     index: int
     is_most: bool
@@ -285,22 +321,23 @@ def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]
     """The better of two greedy orders, per cost and not, the most worthwhile cells first."""
     # Every set looked at (a prefix of an order and one cell more) is independent of the aim: that
     # is what makes the cost fall, never rise, with a wider tolerance.
+    costs = np.array([state.posterior.priors[i].cost_s for i in candidates])
+    by_cost = np.argsort(costs, kind="stable")
     cheapest: tuple[float, tuple[int, ...]] | None = None
     by_worth = True
-    for per_cost in (True, False):
+    for weights in (costs, None):
         taken: tuple[int, ...] = ()
         spent, alike = 0.0, True
-        for pick, enough in _judged(state, _picks(state, candidates, per_cost), aim):
-            if enough.any():
-                order = np.argsort(pick.costs, kind="stable")
-                index = int(order[int(np.argmax(enough[order]))])
-                cost = spent + float(pick.costs[index])
+        for pick, enough in _judged(state, _picks(state, candidates, weights), aim):
+            found = by_cost[enough[by_cost]]
+            if found.size:
+                cost = spent + float(costs[found[0]])
                 if cheapest is None or cost < cheapest[0]:
-                    cheapest, by_worth = (cost, (*taken, pick.left[index])), alike
+                    cheapest, by_worth = (cost, (*taken, candidates[found[0]])), alike
             if cheapest is not None and spent >= cheapest[0]:
                 break
-            taken = (*taken, pick.left[pick.index])
-            spent += float(pick.costs[pick.index])
+            taken = (*taken, candidates[pick.index])
+            spent += float(costs[pick.index])
             alike &= pick.is_most
         if alike:  # the other order is the same
             break
@@ -308,24 +345,28 @@ def _greedy(state: _State, candidates: list[int], aim: float) -> tuple[int, ...]
     return chosen if cheapest is not None and by_worth else _by_worth(state, chosen)
 
 
-def _picks(state: _State, candidates: list[int], per_cost: bool) -> Iterator[_Pick]:
-    """All candidates in a greedy order: what each is worth once those before it are measured."""
-    weights, covariance = state.weights, state.covariance
-    all_costs = np.array([prior.cost_s for prior in state.posterior.priors])
-    left = tuple(candidates)
-    while left:
-        costs = all_costs.take(left)
-        reach = covariance @ weights
-        worth = reach.take(left)
-        worth *= worth
-        worth /= covariance.diagonal().take(left) + EXPECTED_NOISE_SHARE**2
-        variance = max(float(weights @ covariance @ weights), 0.0)
+def _picks(state: _State, candidates: Sequence[int], costs: Matrix | None) -> Iterator[_Pick]:
+    """All candidates in a greedy order: what each is worth once those before it are measured.
+
+    With ``costs`` what it is worth for its cost.
+    """
+    seen = list(candidates)
+    covariance = state.covariance[np.ix_(seen, seen)]
+    reach, variance = state.reach[seen], state.variance
+    left = np.ones(len(seen), np.bool_)
+    for _ in seen:
+        own = covariance.diagonal() + EXPECTED_NOISE_SHARE**2
+        worth = reach * reach / own
+        worth[~left] = -1.0
         most = int(worth.argmax())
-        index = int((worth / costs).argmax()) if per_cost else most
-        yield _Pick(left, costs, variance - worth, index, index == most)
-        if len(left) > 1:
-            covariance = _measured(covariance, left[index])
-        left = (*left[:index], *left[index + 1 :])
+        index = most if costs is None else int((worth / costs).argmax())
+        yield _Pick(left.copy(), variance - worth, index, index == most)
+        row = covariance[index]
+        gain = row / own[index]
+        variance = max(variance - float(worth[index]), 0.0)
+        reach = reach - reach[index] * gain
+        covariance = covariance - row[:, None] * gain
+        left[index] = False
 
 
 def _judged(
@@ -333,23 +374,12 @@ def _judged(
 ) -> Iterator[tuple[_Pick, NDArray[np.bool_]]]:
     """Each step with which of its cells would bring the interval within ``aim``."""
     while some := list(itertools.islice(picks, _PICKS_AT_ONCE)):
-        enough = state.widths_of(np.concatenate([pick.variances for pick in some])) <= aim
-        start = 0
-        for pick in some:
-            end = start + len(pick.left)
-            yield pick, enough[start:end]
-            start = end
-
-
-def _measured(covariance: Matrix, position: int) -> Matrix:
-    """The covariance once one cell is measured with the usual noise."""
-    row = covariance[position]
-    gain = row * (1.0 / (row[position] + EXPECTED_NOISE_SHARE**2))  # rounded as LAPACK does it
-    return np.asarray(covariance - covariance[:, position, None] * gain)
+        widths = state.widths_of(np.concatenate([pick.variances for pick in some]))
+        for pick, enough in zip(some, (widths <= aim).reshape(len(some), -1), strict=True):
+            yield pick, enough & pick.left
 
 
 def _by_worth(state: _State, chosen: tuple[int, ...]) -> tuple[int, ...]:
     if len(chosen) < 2:
         return chosen
-    picks = list(_picks(state, list(chosen), per_cost=False))
-    return tuple(pick.left[pick.index] for pick in picks)
+    return tuple(chosen[pick.index] for pick in _picks(state, chosen, None))

@@ -9,15 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate, priors, remarks
 from hybridlat.estimate.agreement import Disagreement, disagreement
 from hybridlat.estimate.cell_priors import cell_priors
-from hybridlat.estimate.composition import Composition, NetworkInterval, normal_quantile
+from hybridlat.estimate.composition import Composition, NetworkInterval
+from hybridlat.estimate.estimate_details import MEASURED, PREDICTED, Basis, EstimateDetails
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.whole_networks import WholeLatency
-from hybridlat.schema.estimate import CellEstimate, CellPrediction, Estimate, LatencySource
+from hybridlat.schema.deferred import Deferred
+from hybridlat.schema.estimate import CellPrediction, Estimate
 from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
@@ -183,16 +187,18 @@ def composition_of(request: Request, data: TargetData, kin: FamilyAnswer | None)
 def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     posterior, partition, exact = state.posterior, request.partition, state.exact
     interval = _interval(state)
-    rows = _rows(request, state)
-    supported = all(row.source != "unsupported" for row in rows)
+    bases = _bases(request, state)
+    supported = posterior.complete
     something = posterior.sum_us > 0
     tight = interval.half_width_share <= request.tolerance and not state.contradicted
     within = tight and (exact is not None or (supported and not posterior.required))
-    names, constants = request.file.node_names, _constants(request)  # which are told last
-    wanted: tuple[str, ...] = ()
-    if not within and exact is None and request.measure is None:
-        plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
-        wanted = tuple(partition.uses[i].signature for i in plan.positions)
+    constants = _constants(request)
+    asks = not within and exact is None and request.measure is None
+    would_help = asks and gate.would_measure(
+        posterior, state.composition, request.tolerance, state.failures.keys()
+    )
+    asks = would_help and not registry.refuses(data.target)
+    details = _details(request, state, bases, constants, asks)
     return Estimate(
         network=request.file.name,
         target=str(data.target),
@@ -205,18 +211,44 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_share=posterior.measured_share if exact is None else 1.0,
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
-        cells=rows,
-        removed=tuple([names[i] for i in sorted(partition.removed, key=constants.__contains__)]),
+        cells=Deferred(details.rows),
+        removed=Deferred(details.not_run),
         constants=len(constants),
-        to_measure=() if registry.refuses(data.target) else wanted,
+        to_measure=Deferred(details.to_measure),
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
-        warnings=_warnings(request, data, state, rows, interval, within, bool(wanted)),
+        warnings=_warnings(request, data, state, bases, interval, within, would_help),
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"measured whole {exact.basis}",
         network_measured_now=state.network_runs > 0,
         pace_share=state.composition.measured_half_width_share(0.0),
         contradicted=state.contradicted,
+    )
+
+
+def _details(
+    request: Request, state: _State, bases: tuple[Basis, ...], constants: frozenset[int], asks: bool
+) -> EstimateDetails:
+    posterior, uses = state.posterior, request.partition.uses
+    return EstimateDetails(
+        names=request.file.node_names,
+        signatures=tuple([use.signature for use in uses]),
+        ops=tuple([use.ops for use in uses]),
+        nodes=tuple([use.nodes for use in uses]),
+        counts=tuple([use.count for use in uses]),
+        bases=bases,
+        latencies_us=tuple(posterior.latencies_us.tolist()),
+        uses_us=tuple(posterior.uses_us.tolist()),
+        costs_s=tuple([prior.cost_s for prior in posterior.priors]),
+        covariance=posterior.covariance.tobytes(),
+        required=posterior.required,
+        refused=tuple(state.failures),
+        removed=request.partition.removed,
+        constants=constants,
+        composition=state.composition,
+        tolerance=request.tolerance,
+        confidence=request.confidence,
+        asks=asks,
     )
 
 
@@ -250,7 +282,7 @@ def _warnings(
     request: Request,
     data: TargetData,
     state: _State,
-    rows: Sequence[CellEstimate],
+    bases: Sequence[Basis],
     interval: NetworkInterval,
     within: bool,
     would_help: bool,
@@ -258,12 +290,12 @@ def _warnings(
     found = [*data.warnings, *request.partition.warnings]
     if state.exact is None:
         unmeasured = data.target if would_help else None
-        found += remarks.about_cells(request, rows, interval, within, unmeasured)
+        found += remarks.about_cells(request, bases, interval, within, unmeasured)
         found += remarks.about_evidence(state.whole)
     else:
         found += remarks.about_disagreement(state.disagreement, request, data.target)
-    found += remarks.about_device(data.target.device, rows)
-    found += remarks.about_origins(rows)
+    found += remarks.about_device(data.target.device, bases)
+    found += remarks.about_origins(bases)
     if state.exact is None and (state.kin is None or data.has_composition):
         found += remarks.about_interval(data)  # a family is named as the cells' origin
     found += remarks.about_wandering(data)
@@ -285,42 +317,22 @@ def _interval(state: _State) -> NetworkInterval:
     return own
 
 
-def _rows(request: Request, state: _State) -> tuple[CellEstimate, ...]:
-    posterior, names, why_not = state.posterior, request.file.node_names, request.why_not
-    total = posterior.sum_us
-    z = normal_quantile(request.confidence)
-    latencies_us, uses_us = posterior.latencies_us.tolist(), posterior.uses_us.tolist()
-    variances = posterior.covariance.diagonal().tolist()
-    rows = []
+def _bases(request: Request, state: _State) -> tuple[Basis, ...]:
+    """What the latency of each cell rests on, or why it has none."""
+    posterior, why_not = state.posterior, request.why_not
+    unknown = np.isnan(posterior.latencies_us).tolist()
+    bases = []
     for i, use in enumerate(request.partition.uses):
-        latency: float | None = latencies_us[i]
-        source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
-        reason, trusted = "", True
-        interval = None
         guess = state.predicted.get(use.signature)
-        if latency is None or math.isnan(latency):
-            latency, source = None, "unsupported"
+        if unknown[i]:
             reason = state.failures.get(i) or (guess.reason if guess else "") or (
                 f"it was never measured, and {why_not}" if why_not else "it was never measured"
             )  # fmt: skip
+            bases.append(Basis("unsupported", reason))
+        elif posterior.is_measured(i):
+            bases.append(MEASURED)
+        elif guess is None or (guess.trusted and not guess.reason):
+            bases.append(PREDICTED)
         else:
-            spread = math.sqrt(max(variances[i], 0.0))
-            factor = math.exp(min(z * spread, 20.0))
-            interval = (latency / factor, latency * factor)
-            if source == "predicted" and guess is not None:
-                reason, trusted = guess.reason, guess.trusted
-        rows.append(
-            CellEstimate(
-                signature=use.signature,
-                ops=use.ops,
-                nodes=tuple([names[n] for n in use.nodes]),
-                count=use.count,
-                latency_us=latency,
-                interval_us=interval,
-                share=uses_us[i] / total if total > 0 else 0.0,
-                source=source,
-                reason=reason,
-                trusted=trusted,
-            )
-        )
-    return tuple(rows)
+            bases.append(Basis("predicted", guess.reason, guess.trusted))
+    return tuple(bases)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.composition import NetworkInterval
-from hybridlat.schema.estimate import CellEstimate
+from hybridlat.estimate.estimate_details import Basis
 
 if TYPE_CHECKING:
     from hybridlat.estimate.agreement import Disagreement
@@ -24,7 +24,7 @@ ENOUGH_NETWORKS = 10
 
 def about_cells(
     request: Request,
-    rows: Sequence[CellEstimate],
+    bases: Sequence[Basis],
     interval: NetworkInterval,
     within: bool,
     unmeasured: Target | None,
@@ -33,14 +33,14 @@ def about_cells(
 
     ``unmeasured`` is the target where measuring cells would help, None where it would not.
     """
-    missing = sum(row.source == "unsupported" for row in rows)
+    missing = sum(basis.source == "unsupported" for basis in bases)
     found = []
     if unmeasured is not None:
         found.append(f"nothing was measured: {request.why_not}")
         if registry.can_measure(unmeasured):
             plan = ", or hybridlat plan here" if unmeasured.precision in registry.PLANNED else ""
             found.append(f"to measure what is needed: --measure auto on that machine{plan}")
-    everything = all(row.source == "measured" for row in rows)
+    everything = all(basis.source == "measured" for basis in bases)
     if not within and request.measure is not None and not missing:
         found.append(
             f"the interval stays at ±{100 * interval.half_width_share:.1f} % "
@@ -49,7 +49,7 @@ def about_cells(
         )
     if missing:
         have = "cell has" if missing == 1 else "cells have"
-        rest = "" if missing == len(rows) else ": the latency given is that of the others"
+        rest = "" if missing == len(bases) else ": the latency given is that of the others"
         found.append(f"{missing} {have} no latency{rest}")
     return found
 
@@ -80,9 +80,9 @@ def about_disagreement(found: Disagreement | None, request: Request, target: Tar
     ]
 
 
-def about_device(device: str, rows: Sequence[CellEstimate]) -> list[str]:
+def about_device(device: str, bases: Sequence[Basis]) -> list[str]:
     """That nobody described the device, where that leaves cells without a latency."""
-    if all(row.source != "unsupported" for row in rows):
+    if all(basis.source != "unsupported" for basis in bases):
         return []
     known = device_sheets.names()
     if device in known:
@@ -113,9 +113,9 @@ def about_interval(data: TargetData) -> list[str]:
     return ["the interval is not calibrated on whole networks of this target yet"]
 
 
-def about_origins(rows: Sequence[CellEstimate]) -> list[str]:
+def about_origins(bases: Sequence[Basis]) -> list[str]:
     """What predictions rest on that are not the target's own model's, and how many they are."""
-    others = Counter(r.reason for r in rows if r.source == "predicted" and r.trusted and r.reason)
+    others = Counter(b.reason for b in bases if b.source == "predicted" and b.trusted and b.reason)
     return [
         f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
         for reason, count in others.items()

@@ -1,0 +1,149 @@
+"""The long parts of an estimate: its rows, what the engine leaves out, what to measure next.
+
+A search looks at the latencies of thousands of networks and at the details of a few. So an estimate
+carries what its details follow from, as plain values that are cheap to keep and to send.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from hybridlat.estimate import gate
+from hybridlat.estimate.composition import Composition, normal_quantile
+from hybridlat.estimate.posterior import CellPrior, ErrorPosterior, Matrix
+from hybridlat.schema.deferred import Deferred
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
+
+
+class Basis(NamedTuple):
+    """What the latency of a cell rests on; see ``CellEstimate``."""
+
+    source: LatencySource
+    reason: str = ""
+    trusted: bool = True
+
+
+MEASURED = Basis("measured")
+PREDICTED = Basis("predicted")
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateDetails:
+    """What the details follow from; every tuple but ``names`` has an item for each distinct cell.
+
+    ``names`` are those of the file's operators; ``nodes``, ``removed`` and ``constants``
+    count in them. ``latencies_us`` are of one use of a cell, NaN where unknown, ``uses_us`` of all.
+    ``covariance`` holds that of the cells' errors, as float64, row by row. ``required`` and
+    ``refused`` are positions of cells that must be measured, and that cannot be; ``asks`` says
+    whether anybody should measure.
+    """
+
+    names: tuple[str, ...]
+    signatures: tuple[str, ...]
+    ops: tuple[tuple[str, ...], ...]
+    nodes: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
+    bases: tuple[Basis, ...]
+    latencies_us: tuple[float, ...]
+    uses_us: tuple[float, ...]
+    costs_s: tuple[float, ...]
+    covariance: bytes
+    required: tuple[int, ...]
+    refused: tuple[int, ...]
+    removed: tuple[int, ...]
+    constants: frozenset[int]
+    composition: Composition
+    tolerance: float
+    confidence: float
+    asks: bool
+
+    def rows(self) -> tuple[CellEstimate, ...]:
+        """What is known of each distinct cell, in order."""
+        names, total = self.names, float(np.array(self.uses_us).sum())
+        z = normal_quantile(self.confidence)
+        variances = self._covariance.diagonal().tolist()
+        rows = []
+        for i, basis in enumerate(self.bases):
+            latency: float | None = None
+            interval = None
+            if basis.source != "unsupported":
+                latency = self.latencies_us[i]
+                factor = math.exp(min(z * math.sqrt(max(variances[i], 0.0)), 20.0))
+                interval = (latency / factor, latency * factor)
+            rows.append(
+                CellEstimate(
+                    signature=self.signatures[i],
+                    ops=self.ops[i],
+                    nodes=tuple([names[n] for n in self.nodes[i]]),
+                    count=self.counts[i],
+                    latency_us=latency,
+                    interval_us=interval,
+                    share=self.uses_us[i] / total if total > 0 else 0.0,
+                    source=basis.source,
+                    reason=basis.reason,
+                    trusted=basis.trusted,
+                )
+            )
+        return tuple(rows)
+
+    def not_run(self) -> tuple[str, ...]:
+        """Names of the operators that the engine does not run; those of constants stand last."""
+        return tuple([self.names[i] for i in sorted(self.removed, key=self.constants.__contains__)])
+
+    def to_measure(self) -> tuple[str, ...]:
+        """Signatures of the cells that the gate would measure next."""
+        if not self.asks:
+            return ()
+        plan = gate.plan(self._posterior, self.composition, self.tolerance, self.refused)
+        return tuple([self.signatures[i] for i in plan.positions])
+
+    @property
+    def _covariance(self) -> Matrix:
+        count = len(self.bases)
+        return np.frombuffer(self.covariance).reshape(count, count)
+
+    @property
+    def _posterior(self) -> ErrorPosterior:
+        """What is believed of the cells, as far as the gate asks for it."""
+        priors = [
+            CellPrior(
+                signature, count, None if math.isnan(latency_us) else latency_us, 0.0,
+                trusted=i not in self.required, source=basis.source, cost_s=cost_s,
+            )
+            for i, (signature, count, latency_us, basis, cost_s) in enumerate(zip(
+                self.signatures, self.counts, self.latencies_us, self.bases, self.costs_s,
+                strict=True,
+            ))
+        ]  # fmt: skip
+        covariance, mean = self._covariance, np.zeros(len(priors))
+        correlation = self.composition.correlation
+        return ErrorPosterior(tuple(priors), correlation, {}, covariance, mean, covariance)
+
+
+class Details(Protocol):
+    """The details themselves, or what they are read from."""
+
+    def rows(self) -> tuple[CellEstimate, ...]: ...
+
+    def not_run(self) -> tuple[str, ...]: ...
+
+    def to_measure(self) -> tuple[str, ...]: ...
+
+
+def with_details(estimate: Estimate, details: Details) -> Estimate:
+    """The estimate with its long parts, to be made when somebody looks at them."""
+    return replace(
+        estimate, cells=Deferred(details.rows), removed=Deferred(details.not_run),
+        to_measure=Deferred(details.to_measure),
+    )  # fmt: skip
+
+
+def details_of(estimate: Estimate) -> EstimateDetails | None:
+    """What the long parts of an estimate follow from; None where they came from elsewhere."""
+    cells = estimate.cells
+    origin = cells.origin if isinstance(cells, Deferred) else None
+    return origin if isinstance(origin, EstimateDetails) else None
