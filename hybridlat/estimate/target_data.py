@@ -15,6 +15,7 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, wandering
 from hybridlat.estimate.agreement import undisturbed
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.measured_outlines import MeasuredOutlines
 from hybridlat.estimate.model_folders import (
     model_folders,
     read_composition,
@@ -23,8 +24,7 @@ from hybridlat.estimate.model_folders import (
     readable,
 )
 from hybridlat.estimate.wandering import Wandering
-from hybridlat.estimate.whole_networks import WholeLatency, outline, whole_latency
-from hybridlat.graph import signature
+from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
-FEW_NETWORKS = 64
+FEW_NETWORKS = 8
 _MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no usual pace
 _MOST_NETWORKS = 200
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class TargetData:
         self._seen_store = _StoreView()
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
-        self._outlines: tuple[int, Mapping[int, set[str]] | None] | None = None
+        self._outlines: tuple[int, MeasuredOutlines | None] | None = None
         self._seen = 0
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
@@ -169,14 +169,11 @@ class TargetData:
                 return True  # to sign so few takes less than to read what was measured
             self._seen, self._outlines = 0, (known, self._measured_outlines())
         outlines = self._outlines[1]
-        if outlines is None:
-            return True
-        alike = outlines.get(weight_bytes)
-        return alike is not None and outlined() in alike
+        return outlines is None or outlines.may_hold(weight_bytes, outlined)
 
-    def _measured_outlines(self) -> Mapping[int, set[str]] | None:
-        """Outlines of the networks on record, by bytes of weights; None where one is unknown."""
-        found: dict[int, set[str]] = {}
+    def _measured_outlines(self) -> MeasuredOutlines | None:
+        """Outlines of the networks on record; None where one is unknown."""
+        found: list[str] = []
         sources: list[tuple[Store | PackLookup, list[str]]] = [
             (self.store, self.store.signatures(self.target, "network"))
         ]
@@ -186,12 +183,11 @@ class TargetData:
             texts = source.signature_texts(hashes)
             if len(texts) < len(set(hashes)):
                 return None
-            try:
-                for network in map(signature.read, texts.values()):
-                    found.setdefault(network.weight_bytes, set()).add(outline(network))
-            except ValueError:  # of a later format
-                return None
-        return found
+            found += texts.values()
+        try:
+            return MeasuredOutlines(found)
+        except ValueError:  # of a later format
+            return None
 
     def own_whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network on this very target; None where nothing is."""

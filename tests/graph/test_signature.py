@@ -13,7 +13,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.signature import hash_of, read, sign, sign_in_order, sign_part
+from hybridlat.graph.signature import (
+    hash_of,
+    read,
+    sign,
+    sign_in_order,
+    sign_part,
+    weight_bytes_of,
+)
 from tests.isomorphism import alike
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered
@@ -27,6 +34,20 @@ def test_names_order_and_weights_do_not_count(data: st.DataObject) -> None:
     text = sign(network).text
     assert sign(renamed(network)).text == text
     assert sign(renamed(data.draw(reordered(network)), "x")).text == text
+
+
+@given(networks())
+def test_the_weights_are_told_without_reading_the_rest(network: Network) -> None:
+    text = sign(network).text
+    assert weight_bytes_of(text) == read(text).weight_bytes == network.weight_bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hybridlat-signature 0\n", "hybridlat-signature 1\nconstant 1"]
+)
+def test_the_weights_of_what_is_no_signature_are_not_told(text: str) -> None:
+    with pytest.raises(ValueError, match="signature"):
+        weight_bytes_of(text)
 
 
 @given(st.data())
