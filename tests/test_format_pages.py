@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.board import journal
+from hybridlat.engines.onnxruntime import confirmations
 from hybridlat.estimate import composition, partition
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.results import ResultRow
@@ -33,6 +34,7 @@ FORMATS = {
     "store": codec.SCHEMA,
     "partition": partition.PARTITION_FORMAT,
     "file": facts.FACTS_FORMAT,
+    "confirmations": confirmations.CONFIRMATIONS_FORMAT,
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "family model": served.FORMAT,
