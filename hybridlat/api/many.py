@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from hybridlat.api.sources import ManySource
 
 Errors = Literal["raise", "return"]
-CHUNK_S = 0.2  # handing a chunk over takes a hundredth of it
+CHUNK_S = 0.1  # handing a chunk over takes a fiftieth of it
 LARGEST_CHUNK = 64
-CHUNKS_A_WORKER = 8
+CHUNKS_A_WORKER = 16
 """Chunks of a window for each worker. A window is what is held in memory at a time."""
 
 

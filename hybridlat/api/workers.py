@@ -16,10 +16,15 @@ from hybridlat.api.predictor import Predictor
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.estimate.estimate_details import EstimateDetails, details_of, with_details
+from hybridlat.estimate.estimate_details import (
+    PackedDetails,
+    all_measured,
+    packed_details,
+    with_details,
+)
 from hybridlat.estimate.partition import Partition
 from hybridlat.schema.device import Device
-from hybridlat.schema.estimate import CellEstimate, Estimate
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -129,37 +134,10 @@ class _Reader(Predictor):
 
 def _is_settled(estimate: Estimate) -> bool:
     """Nothing for a gate to do, and nothing to tell of it."""
-    details = details_of(estimate)
-    assert details is not None
-    measured = all(basis.source == "measured" for basis in details.bases)
-    return measured and estimate.within_tolerance
+    return estimate.within_tolerance and all_measured(estimate)
 
 
 _readers: list[_Reader] = []  # of this worker: it keeps what it has loaded
-
-
-@dataclass(frozen=True, slots=True)
-class SentDetails:
-    """The details of an estimate as they came from a worker, read when they are looked at."""
-
-    data: bytes
-
-    def rows(self) -> tuple[CellEstimate, ...]:
-        """See ``EstimateDetails``."""
-        return self._read().rows()
-
-    def not_run(self) -> tuple[str, ...]:
-        """See ``EstimateDetails``."""
-        return self._read().not_run()
-
-    def to_measure(self) -> tuple[str, ...]:
-        """See ``EstimateDetails``."""
-        return self._read().to_measure()
-
-    def _read(self) -> EstimateDetails:
-        from msgspec import msgpack
-
-        return msgpack.decode(self.data, type=EstimateDetails)
 
 
 @dataclass(frozen=True)
@@ -183,7 +161,7 @@ class Parcel:
 
         estimates = [answer for answer in answers if isinstance(answer, Estimate)]
         others = {i: a for i, a in enumerate(answers) if not isinstance(a, Estimate)}
-        details = [msgpack.encode(details_of(estimate)) for estimate in estimates]
+        details = [packed_details(estimate).data for estimate in estimates]
         short = [replace(e, cells=(), removed=(), to_measure=()) for e in estimates]
         return cls(seconds, msgpack.encode(short), details, others)
 
@@ -192,7 +170,7 @@ class Parcel:
         from msgspec import msgpack
 
         short = msgpack.decode(self.estimates, type=list[Estimate])
-        estimates = map(with_details, short, map(SentDetails, self.details))
+        estimates = map(with_details, short, map(PackedDetails, self.details))
         answers: list[Answer] = []
         while (answer := self.others.get(len(answers)) or next(estimates, None)) is not None:
             answers.append(answer)

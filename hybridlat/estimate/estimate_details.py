@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -124,17 +124,32 @@ class EstimateDetails:
         return ErrorPosterior(tuple(priors), correlation, {}, covariance, mean, covariance)
 
 
-class Details(Protocol):
-    """The details themselves, or what they are read from."""
+@dataclass(frozen=True, slots=True)
+class PackedDetails:
+    """Details in a tenth of the room, to be kept or sent; read when they are looked at."""
 
-    def rows(self) -> tuple[CellEstimate, ...]: ...
+    data: bytes
 
-    def not_run(self) -> tuple[str, ...]: ...
+    def rows(self) -> tuple[CellEstimate, ...]:
+        """See ``EstimateDetails``."""
+        return self.opened().rows()
 
-    def to_measure(self) -> tuple[str, ...]: ...
+    def not_run(self) -> tuple[str, ...]:
+        """See ``EstimateDetails``."""
+        return self.opened().not_run()
+
+    def to_measure(self) -> tuple[str, ...]:
+        """See ``EstimateDetails``."""
+        return self.opened().to_measure()
+
+    def opened(self) -> EstimateDetails:
+        """The details themselves."""
+        from msgspec import msgpack
+
+        return msgpack.decode(self.data, type=EstimateDetails)
 
 
-def with_details(estimate: Estimate, details: Details) -> Estimate:
+def with_details(estimate: Estimate, details: EstimateDetails | PackedDetails) -> Estimate:
     """The estimate with its long parts, to be made when somebody looks at them."""
     return replace(
         estimate, cells=Deferred(details.rows), removed=Deferred(details.not_run),
@@ -142,8 +157,23 @@ def with_details(estimate: Estimate, details: Details) -> Estimate:
     )  # fmt: skip
 
 
-def details_of(estimate: Estimate) -> EstimateDetails | None:
-    """What the long parts of an estimate follow from; None where they came from elsewhere."""
-    cells = estimate.cells
-    origin = cells.origin if isinstance(cells, Deferred) else None
-    return origin if isinstance(origin, EstimateDetails) else None
+def packed_details(estimate: Estimate) -> PackedDetails:
+    """What the long parts of an estimate of ``estimate_network`` follow from, packed."""
+    from msgspec import msgpack
+
+    origin = _origin_of(estimate)
+    return PackedDetails(msgpack.encode(origin)) if isinstance(origin, EstimateDetails) else origin
+
+
+def all_measured(estimate: Estimate) -> bool:
+    """Whether each cell of an estimate of ``estimate_network`` was measured."""
+    origin = _origin_of(estimate)
+    details = origin.opened() if isinstance(origin, PackedDetails) else origin
+    return all(basis.source == "measured" for basis in details.bases)
+
+
+def _origin_of(estimate: Estimate) -> EstimateDetails | PackedDetails:
+    assert isinstance(estimate.cells, Deferred)
+    origin = estimate.cells.origin
+    assert isinstance(origin, EstimateDetails | PackedDetails)
+    return origin

@@ -112,8 +112,9 @@ def test_where_measuring_is_allowed_every_answer_is_worked_out(
 def test_few_answers_are_kept(
     searching: Predictor, worked_out: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "MOST_REMEMBERED", 1)
-    for path in (NET, OTHER, NET):
+    searching.predict(NET)
+    monkeypatch.setattr(answers, "MOST_BYTES", searching._answers._bytes + 1)
+    for path in (OTHER, NET):
         searching.predict(path)
     assert worked_out.count == 3
     searching.predict(NET)
