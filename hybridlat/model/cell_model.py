@@ -35,7 +35,7 @@ MODEL_FORMAT = 2
 """1 knew no combinations of sizes and no log-bias; it is still read."""
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
-MOST_REMEMBERED = 200_000
+MOST_REMEMBERED = 65_536
 MOST_CELLS_REMEMBERED = 20_000
 BLOCK_ROWS = 32
 _FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")

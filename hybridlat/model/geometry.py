@@ -44,7 +44,7 @@ CONTEXTS = {"": 0.0, "medium": 1.0, "small": 2.0}
 """Number of each context: the fewer weights a network holds, the warmer are the caches."""
 COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 _PACK = struct.Struct(f"{len(COLUMNS)}d")
-_MEMO_LIMIT = 200_000
+_MEMO_LIMIT = 65_536  # some 100 MB
 _memo: dict[str, bytes] = {}
 _op_numbers: dict[str, int] = {}
 """Operators in the order in which they were met: what is in the memo is numbered by it."""
