@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import time
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 from hybridlat.estimate.estimate_details import PackedDetails, packed_details, with_details
@@ -12,35 +16,25 @@ from hybridlat.schema.estimate import Estimate
 
 if TYPE_CHECKING:
     from hybridlat.api.predictor import Predictor
-    from hybridlat.api.sources import Opened
+    from hybridlat.api.sources import Item, Query, Source
+    from hybridlat.onnx_io import Recall
 
 MOST_BYTES = 64_000_000
 _BYTES_BESIDE = 400
 """What an answer takes beside its own bytes: the question, and its place."""
+_MOST_HASHED_BYTES = 8_000_000  # reading a larger network takes little longer than hashing it
 Asked: TypeAlias = tuple[object, ...]
 
 
 class AnswerMemory:
     """Estimates of one target, as long as nothing is written to the store and nothing measured.
 
-    They are held packed, in a tenth of the room: a process that answers a search for hours must
-    not be taken for one that leaks memory, for which joblib's workers are ended.
+    They are held packed, in a tenth of the room.
     """
 
     def __init__(self) -> None:
         self._answers: OrderedDict[Asked, bytes] = OrderedDict()
         self._bytes = 0
-
-    def key(self, predictor: Predictor, opened: Opened) -> Asked | None:
-        """All that an answer hangs on; None where the same question may be answered otherwise."""
-        if predictor._may_measure:
-            return None
-        stamp = predictor.store.stamp
-        if stamp is None:  # nobody knows whether the store has changed
-            return None
-        file, shapes = opened.file, tuple((opened.shapes or {}).items())
-        kind = predictor.tolerance, predictor.confidence, predictor.mode
-        return stamp, *kind, file.name, file.written, opened.batch, shapes
 
     def get(self, asked: Asked | None) -> Estimate | None:
         """The answer to the same question."""
@@ -65,3 +59,68 @@ class AnswerMemory:
         self._bytes += len(packed) + _BYTES_BESIDE
         while self._bytes > MOST_BYTES:
             self._bytes -= len(self._answers.popitem(last=False)[1]) + _BYTES_BESIDE
+
+
+def answer(
+    predictor: Predictor, item: Item, query: Query, started: float, recall: Recall | None = None
+) -> Estimate:
+    """The estimate of a network: as it was told before, where nothing has changed since."""
+    memory = predictor._answers
+    asked = question(predictor, item, query)
+    known = memory.get(asked)
+    if known is not None:
+        return renamed(known, item, started)
+    opened = item.opened(query, recall)
+    if asked is None:
+        asked = _question(predictor, query, lambda: opened.file.written)
+        known = memory.get(asked)
+        if known is not None:
+            took_s = time.perf_counter() - started
+            return replace(known, network=opened.file.name, elapsed_s=took_s)
+    estimate = predictor._estimate_of(opened, started, query.describe)
+    if not predictor._for(opened.file)._may_measure:
+        memory.keep(asked, estimate)
+    return estimate
+
+
+def question(predictor: Predictor, item: Item, query: Query) -> Asked | None:
+    """All that an answer hangs on but for the network's name, which a list gives by its place.
+
+    None where the same question may be answered otherwise, and for a source that has to be opened
+    to know what is in it.
+    """
+    if item.example is not None:
+        return None
+    return _question(predictor, query, lambda: _content_of(item.source))
+
+
+def renamed(known: Estimate, item: Item, started: float) -> Estimate:
+    """An answer to a ``question`` that was asked for an item, told of that."""
+    return replace(known, network=item.network_name, elapsed_s=time.perf_counter() - started)
+
+
+def _question(
+    predictor: Predictor, query: Query, content: Callable[[], bytes | None]
+) -> Asked | None:
+    if predictor._may_measure or query.describe:
+        return None
+    stamp = predictor.store.stamp
+    if stamp is None:  # nobody knows whether the store has changed
+        return None
+    told = content()
+    if told is None:
+        return None
+    kind = predictor.tolerance, predictor.confidence, predictor.mode
+    return stamp, *kind, told, repr(query.batch), repr(query.shapes)
+
+
+def _content_of(source: Source) -> bytes | None:
+    """A hash of the bytes of a network, where they are at hand and not too many."""
+    data: bytes | None = None
+    if isinstance(source, bytes):
+        data = source
+    elif (onnx := sys.modules.get("onnx")) is not None and isinstance(source, onnx.ModelProto):
+        data = source.SerializeToString() if source.ByteSize() <= _MOST_HASHED_BYTES else None
+    if data is None or len(data) > _MOST_HASHED_BYTES:
+        return None
+    return blake2b(data, digest_size=16).digest()

@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat.api import workers
+from hybridlat.api.answers import Asked, answer, question, renamed
 from hybridlat.api.sources import Item, Query, items_of
 from hybridlat.api.workers import Answer, Reading, Workplace
 from hybridlat.errors import HybridlatError, InputError
@@ -62,16 +63,16 @@ def predict_many(
 def _told(
     answers: Iterator[Estimate | HybridlatError], errors: Errors
 ) -> Iterator[Estimate | HybridlatError]:
-    for answer in answers:
-        if errors == "raise" and isinstance(answer, HybridlatError):
-            raise answer
-        yield answer
+    for told in answers:
+        if errors == "raise" and isinstance(told, HybridlatError):
+            raise told
+        yield told
 
 
 def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
     started = time.perf_counter()
     try:
-        return predictor._estimate_of(item.opened(query), started, query.describe)
+        return answer(predictor, item, query, started)
     except HybridlatError as error:
         return error
 
@@ -83,16 +84,39 @@ def _by_workers(
     desk = _Desk(predictor, query)
     length = 1
     while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
-        chunks = [window[i : i + length] for i in range(0, len(window), length)]
-        seconds = 0.0
-        for chunk, (took_s, answers) in zip(
-            chunks, crew.answers(workplace, query, chunks), strict=True
-        ):
-            seconds += took_s
-            for item, answer in zip(chunk, answers, strict=True):
-                yield desk.settled(item, answer)
-        each_s = seconds / len(window)
-        length = min(LARGEST_CHUNK, max(1, round(CHUNK_S / max(each_s, 1e-6))))
+        requests = [desk.received(item) for item in window]
+        new = [request.item for request in requests if request.known is None]
+        chunks = [new[i : i + length] for i in range(0, len(new), length)]
+        seconds: list[float] = []
+        answers = _from_workers(crew, workplace, query, chunks, seconds)
+        for request in requests:
+            yield request.known or desk.settled(request, next(answers))
+        next(answers, None)  # joblib warns of answers that are left before their end
+        if new:
+            each_s = sum(seconds) / len(new)
+            length = min(LARGEST_CHUNK, max(1, round(CHUNK_S / max(each_s, 1e-6))))
+
+
+def _from_workers(
+    crew: workers.Crew,
+    workplace: Workplace,
+    query: Query,
+    chunks: Sequence[workers.Chunk],
+    seconds: list[float],
+) -> Iterator[Answer]:
+    """The answers to all chunks in order; ``seconds`` takes what each took."""
+    for took_s, answers in crew.answers(workplace, query, chunks) if chunks else ():
+        seconds.append(took_s)
+        yield from answers
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A network that is asked for, and the answer where it was given before; see ``question``."""
+
+    item: Item
+    asked: Asked | None
+    known: Estimate | None
 
 
 @dataclass
@@ -109,9 +133,18 @@ class _Desk:
     query: Query
     has_measured: bool = False
 
-    def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
+    def received(self, item: Item) -> _Request:
+        """A network, before anybody works on it."""
+        started = time.perf_counter()
+        asked = question(self.predictor, item, self.query)
+        known = self.predictor._answers.get(asked)
+        return _Request(item, asked, None if known is None else renamed(known, item, started))
+
+    def settled(self, request: _Request, answer: Answer) -> Estimate | HybridlatError:
         """The answer that one process alone would give."""
+        item = request.item
         if isinstance(answer, Estimate) and not self._may_differ:
+            self.predictor._answers.keep(request.asked, answer)
             return answer
         if isinstance(answer, HybridlatError):
             return answer

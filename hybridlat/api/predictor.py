@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hybridlat.api.answers import AnswerMemory
+from hybridlat.api.answers import AnswerMemory, answer
 from hybridlat.api.collector import collector_paused
 from hybridlat.api.sources import (
+    Item,
     Opened,
     Query,
     checked_shapes,
@@ -119,6 +121,7 @@ class Predictor:
         self._data = TargetData(self.target, self.store)
         self._networks = 0
         self._answers = AnswerMemory()
+        self._loaded = os.urandom(8).hex()  # names what workers load for it
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
         return resolve(target, threads)
@@ -195,13 +198,14 @@ class Predictor:
         started = time.perf_counter()
         sizes = several_batches(batch)
         recall = partial(known_files.recall, self.store)
+        item = Item(source, name, input)
         if sizes is None:
-            opened = open_source(source, input, one_batch(batch), shapes, name, recall)
-            return self._estimate_of(opened, started, describe)
+            query = Query(one_batch(batch), shapes, describe=describe)
+            return answer(self, item, query, started, recall)
         estimates = []
         for size in sizes:
-            opened = open_source(source, input, size, shapes, name, recall)
-            estimates.append(self._estimate_of(opened, started, describe))
+            query = Query(size, shapes, describe=describe)
+            estimates.append(answer(self, item, query, started, recall))
             started = time.perf_counter()
         return estimates
 
@@ -217,10 +221,6 @@ class Predictor:
 
     def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        asked = None if describe else self._answers.key(self, opened)
-        known = self._answers.get(asked)
-        if known is not None:
-            return replace(known, elapsed_s=time.perf_counter() - started)
         partition = self._partition(opened, signed=self._may_measure)
         request = Request(
             file,
@@ -243,7 +243,6 @@ class Predictor:
             estimate.network, estimate.target, _rounded(estimate.latency_us), len(partition.uses),
             100 * estimate.measured_share, estimate.measured_now, estimate.elapsed_s,
         )  # fmt: skip
-        self._answers.keep(asked, estimate)
         return estimate
 
     def _device(self) -> AbstractContextManager[object]:

@@ -161,12 +161,18 @@ class Item:
         graph = getattr(self.source, "graph", None)
         return self.name or (graph.name if graph is not None else str(self.source))
 
-    def opened(self, query: Query) -> Opened:
+    @property
+    def network_name(self) -> str:
+        """What bytes or a ModelProto are called once they are open."""
+        graph = getattr(self.source, "graph", None)
+        return self.name or (graph.name if graph is not None else "") or "network"
+
+    def opened(self, query: Query, recall: Recall | None = None) -> Opened:
         """See ``open_source``."""
         example = self.example
         if example is None and self.is_module:
             example = query.example
-        return open_source(self.source, example, query.batch, query.shapes, self.name)
+        return open_source(self.source, example, query.batch, query.shapes, self.name, recall)
 
 
 def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:

@@ -43,8 +43,8 @@ class Workplace:
 
     ``settles`` False: it reads and lowers only, since its answers would not hold. ``may_measure``:
     only what records alone settle holds. ``has_store`` and ``node`` (the machine) tell a worker
-    whether the store that it sees is the same. ``call``: what was loaded for another call of
-    ``predict_many`` is not used, for the store may hold more by now.
+    whether the store that it sees is the same. ``loaded`` is the same for two calls of one
+    predictor between which nobody wrote to the store: what a worker has loaded still holds.
     """
 
     target: Target
@@ -58,12 +58,13 @@ class Workplace:
     why_not: str
     may_measure: bool
     settles: bool
-    call: str
+    loaded: tuple[str, object]
 
     @classmethod
     def of(cls, predictor: Predictor) -> Workplace:
         """The workplace for a predictor's workers."""
         store = predictor.store
+        stamp = store.stamp
         return cls(
             target=predictor.target,
             asked=predictor.asked,
@@ -76,7 +77,7 @@ class Workplace:
             why_not=predictor._reason,
             may_measure=predictor._may_measure,
             settles=predictor.mode != "always" and not store.is_in_memory,
-            call=uuid.uuid4().hex,
+            loaded=(predictor._loaded, uuid.uuid4().hex if stamp is None else stamp),
         )
 
 
@@ -117,7 +118,7 @@ class _Reader(Predictor):
         """The estimate where it holds, else what was read; what is wrong, as the error."""
         try:
             started = time.perf_counter()
-            opened = item.opened(query)
+            opened = item.opened(query)  # answers are remembered by the process that asks
             if self._place.settles:
                 estimate = self._estimate_of(opened, started, query.describe)
                 if not self._place.may_measure or _is_settled(estimate):

@@ -395,7 +395,8 @@ class Store:
             except OSError:
                 found.append((0, 0))
             else:
-                found.append((status.st_mtime_ns, status.st_size))
+                # An empty journal holds nothing, though whoever opens the store makes it anew.
+                found.append((status.st_mtime_ns, status.st_size) if status.st_size else (0, 0))
         settled = time.time_ns() - max(found)[0] > _SETTLED_NS
         return tuple(found) if settled else None
 

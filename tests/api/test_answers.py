@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
 from experiments import nasbench201
-from hybridlat.api import answers, predictor
+from hybridlat.api import answers, predictor, workers
 from hybridlat.api.predictor import Predictor
+from hybridlat.errors import InputError
 from hybridlat.estimate import network_estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -70,14 +72,58 @@ def test_another_question_is_worked_out(searching: Predictor, worked_out: Counti
     asked = [
         searching.predict(NET),
         searching.predict(NET, batch=2),
-        searching.predict(NET, name="other"),
         searching.predict(NET, describe=True),
     ]
     searching.tolerance = 0.5
     asked.append(searching.predict(NET))
-    assert worked_out.count == 5
-    assert asked[1].batch == 2 and asked[2].network == "other" and asked[3].structure is not None
-    assert asked[4].tolerance == 0.5
+    assert worked_out.count == 4
+    assert asked[1].batch == 2 and asked[2].structure is not None
+    assert asked[3].tolerance == 0.5
+
+
+def test_what_a_network_is_called_is_no_other_question(
+    searching: Predictor, worked_out: Counting
+) -> None:
+    model = onnx.load(NET)
+    data = model.SerializeToString()
+    for source, own_name in ((NET, str(NET)), (data, "network"), (model, model.graph.name)):
+        first, named = searching.predict(source), searching.predict(source, name="other")
+        assert (first.network, named.network) == (own_name, "other")
+        assert named == replace(first, network="other", elapsed_s=named.elapsed_s)
+        assert searching.predict(source).network == own_name
+    assert worked_out.count == 2  # a path, and bytes
+    twice = list(searching.predict_many([data, data]))
+    assert [answer.network for answer in twice] == ["network 0", "network 1"]
+    assert worked_out.count == 2
+
+
+def test_an_input_that_has_no_business_here_is_refused_each_time(searching: Predictor) -> None:
+    data = NET.read_bytes()
+    searching.predict(data)
+    with pytest.raises(InputError, match="example input"):
+        searching.predict(data, (1, 3, 224, 224))
+
+
+def test_workers_are_not_asked_for_what_was_answered_before(
+    searching: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nets = [nasbench201.build(arch).SerializeToString() for arch in nasbench201.sample(3, 5)]
+    before = None
+    while before != searching.store.stamp:  # workers write what they learn, and SQLite tidies up
+        settle(tmp_path / "store.db")
+        before = searching.store.stamp
+        first = list(searching.predict_many(nets, jobs=2))
+    monkeypatch.setattr(workers.Crew, "answers", _nobody)
+    again = list(searching.predict_many([nets[2], *nets], jobs=2))
+    assert [answer.network for answer in again] == [f"network {i}" for i in range(4)]
+    for answer, worked in zip(again, [first[2], *first], strict=True):
+        same = {"network": worked.network, "elapsed_s": worked.elapsed_s}
+        assert replace(answer, **same) == worked  # type: ignore[arg-type]
+    assert next(searching.predict_many([nets[0]])).cells == first[0].cells
+
+
+def _nobody(*_: object) -> Iterator[object]:
+    raise AssertionError("a worker was asked")
 
 
 def test_what_is_written_to_the_store_counts_at_once(

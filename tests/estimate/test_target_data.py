@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,21 @@ def test_a_fresh_write_is_no_moment_to_remember(tmp_path: Path) -> None:
         assert fresh.stamp is not None  # not there yet
         fresh.add([measured(KNOWN)])
         assert fresh.stamp is None and in_memory.stamp is None
+
+
+def test_whoever_opens_a_store_has_not_written_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store(str(path)) as writer:
+        writer.add([measured(KNOWN)])
+    long_ago = time.time_ns() - 60_000_000_000
+    os.utime(path, ns=(long_ago, long_ago))
+    with Store(str(path)) as one, Store(str(path)) as other:
+        before = one.stamp
+        assert before is not None
+        path.with_name("store.db-wal").write_bytes(b"")  # as SQLite does for the first who reads
+        assert one.stamp == other.stamp == before
+        other.add([measured(LATER)])
+        assert one.stamp != before
 
 
 def test_what_another_caches_is_found_after_many_look_ups(reader: Store) -> None:
