@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 from hybridlat.estimate.estimate_details import PackedDetails, packed_details, with_details
+from hybridlat.onnx_io import UNNAMED
 from hybridlat.schema.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -33,8 +32,11 @@ class AnswerMemory:
     """
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[Asked, bytes] = OrderedDict()
+        self._answers: OrderedDict[Asked, tuple[bytes, PackedDetails]] = OrderedDict()
         self._bytes = 0
+
+    def __contains__(self, asked: Asked) -> bool:
+        return asked in self._answers
 
     def get(self, asked: Asked | None) -> Estimate | None:
         """The answer to the same question."""
@@ -43,9 +45,8 @@ class AnswerMemory:
         from msgspec import msgpack
 
         self._answers.move_to_end(asked)
-        packed = zlib.decompress(self._answers[asked])
-        short, details = msgpack.decode(packed, type=tuple[Estimate, bytes])
-        return with_details(short, PackedDetails(details))
+        short, details = self._answers[asked]
+        return with_details(msgpack.decode(short, type=Estimate), details)
 
     def keep(self, asked: Asked | None, answer: Estimate) -> None:
         """One more answer; those that were asked for least recently are forgotten for it."""
@@ -53,12 +54,15 @@ class AnswerMemory:
             return
         from msgspec import msgpack
 
-        short = replace(answer, cells=(), removed=(), to_measure=())
-        packed = zlib.compress(msgpack.encode((short, packed_details(answer).data)), 1)
-        self._answers[asked] = packed
-        self._bytes += len(packed) + _BYTES_BESIDE
+        short = msgpack.encode(replace(answer, cells=(), removed=(), to_measure=()))
+        self._answers[asked] = kept = short, packed_details(answer)
+        self._bytes += _bytes_of(*kept)
         while self._bytes > MOST_BYTES:
-            self._bytes -= len(self._answers.popitem(last=False)[1]) + _BYTES_BESIDE
+            self._bytes -= _bytes_of(*self._answers.popitem(last=False)[1])
+
+
+def _bytes_of(short: bytes, details: PackedDetails) -> int:
+    return len(short) + len(details.data) + _BYTES_BESIDE
 
 
 def answer(
@@ -96,7 +100,8 @@ def question(predictor: Predictor, item: Item, query: Query) -> Asked | None:
 
 def renamed(known: Estimate, item: Item, started: float) -> Estimate:
     """An answer to a ``question`` that was asked for an item, told of that."""
-    return replace(known, network=item.network_name, elapsed_s=time.perf_counter() - started)
+    took_s = time.perf_counter() - started
+    return replace(known, network=item.name or UNNAMED, elapsed_s=took_s)
 
 
 def _question(
@@ -116,11 +121,6 @@ def _question(
 
 def _content_of(source: Source) -> bytes | None:
     """A hash of the bytes of a network, where they are at hand and not too many."""
-    data: bytes | None = None
-    if isinstance(source, bytes):
-        data = source
-    elif (onnx := sys.modules.get("onnx")) is not None and isinstance(source, onnx.ModelProto):
-        data = source.SerializeToString() if source.ByteSize() <= _MOST_HASHED_BYTES else None
-    if data is None or len(data) > _MOST_HASHED_BYTES:
+    if not isinstance(source, bytes) or len(source) > _MOST_HASHED_BYTES:
         return None
-    return blake2b(data, digest_size=16).digest()
+    return blake2b(source, digest_size=16).digest()

@@ -84,13 +84,13 @@ def _by_workers(
     desk = _Desk(predictor, query)
     length = 1
     while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
-        requests = [desk.received(item) for item in window]
-        new = [request.item for request in requests if request.known is None]
+        requests = desk.received(window)
+        new = [request.item for request in requests if request.is_new]
         chunks = [new[i : i + length] for i in range(0, len(new), length)]
         seconds: list[float] = []
         answers = _from_workers(crew, workplace, query, chunks, seconds)
         for request in requests:
-            yield request.known or desk.settled(request, next(answers))
+            yield desk.settled(request, next(answers)) if request.is_new else desk.told(request)
         next(answers, None)  # joblib warns of answers that are left before their end
         if new:
             each_s = sum(seconds) / len(new)
@@ -112,11 +112,11 @@ def _from_workers(
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A network that is asked for, and the answer where it was given before; see ``question``."""
+    """A network that is asked for; see ``question``. ``is_new``: that was not asked before."""
 
     item: Item
     asked: Asked | None
-    known: Estimate | None
+    is_new: bool
 
 
 @dataclass
@@ -133,12 +133,24 @@ class _Desk:
     query: Query
     has_measured: bool = False
 
-    def received(self, item: Item) -> _Request:
-        """A network, before anybody works on it."""
+    def received(self, window: Sequence[Item]) -> list[_Request]:
+        """What is asked for, before anybody works on it."""
+        requests: list[_Request] = []
+        met: set[Asked | None] = set()
+        for item in [item.as_bytes() for item in window]:
+            asked = question(self.predictor, item, self.query)
+            is_new = asked is None or not (asked in met or asked in self.predictor._answers)
+            requests.append(_Request(item, asked, is_new))
+            met.add(asked)
+        return requests
+
+    def told(self, request: _Request) -> Estimate | HybridlatError:
+        """The answer to what was asked before, unless it is forgotten by now."""
         started = time.perf_counter()
-        asked = question(self.predictor, item, self.query)
-        known = self.predictor._answers.get(asked)
-        return _Request(item, asked, None if known is None else renamed(known, item, started))
+        known = self.predictor._answers.get(request.asked)
+        if known is not None:
+            return renamed(known, request.item, started)
+        return self._here(request.item, self.query)
 
     def settled(self, request: _Request, answer: Answer) -> Estimate | HybridlatError:
         """The answer that one process alone would give."""

@@ -161,11 +161,14 @@ class Item:
         graph = getattr(self.source, "graph", None)
         return self.name or (graph.name if graph is not None else str(self.source))
 
-    @property
-    def network_name(self) -> str:
-        """What bytes or a ModelProto are called once they are open."""
-        graph = getattr(self.source, "graph", None)
-        return self.name or (graph.name if graph is not None else "") or "network"
+    def as_bytes(self) -> Item:
+        """The same, ready to be sent: a ModelProto becomes the bytes that it is sent as."""
+        from onnx import ModelProto
+
+        model = self.source
+        if not isinstance(model, ModelProto) or not (data := model.SerializeToString()):
+            return self
+        return Item(data, self.name or model.graph.name or onnx_io.UNNAMED, self.example)
 
     def opened(self, query: Query, recall: Recall | None = None) -> Opened:
         """See ``open_source``."""

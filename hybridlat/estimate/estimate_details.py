@@ -7,6 +7,7 @@ carries what its details follow from, as plain values that are cheap to keep and
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -126,7 +127,7 @@ class EstimateDetails:
 
 @dataclass(frozen=True, slots=True)
 class PackedDetails:
-    """Details in a tenth of the room, to be kept or sent; read when they are looked at."""
+    """Details in a thirtieth of the room, to be kept or sent; read when they are looked at."""
 
     data: bytes
 
@@ -146,7 +147,7 @@ class PackedDetails:
         """The details themselves."""
         from msgspec import msgpack
 
-        return msgpack.decode(self.data, type=EstimateDetails)
+        return msgpack.decode(zlib.decompress(self.data), type=EstimateDetails)
 
 
 def with_details(estimate: Estimate, details: EstimateDetails | PackedDetails) -> Estimate:
@@ -162,7 +163,9 @@ def packed_details(estimate: Estimate) -> PackedDetails:
     from msgspec import msgpack
 
     origin = _origin_of(estimate)
-    return PackedDetails(msgpack.encode(origin)) if isinstance(origin, EstimateDetails) else origin
+    if isinstance(origin, PackedDetails):
+        return origin
+    return PackedDetails(zlib.compress(msgpack.encode(origin), 1))
 
 
 def all_measured(estimate: Estimate) -> bool:

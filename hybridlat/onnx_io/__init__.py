@@ -33,6 +33,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 Recall: TypeAlias = "Callable[[str], FileFacts | None]"
 """What is known of the file whose bytes have this hash."""
 
+UNNAMED = "network"
+"""What a model without a name is called."""
 MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 
 
@@ -234,7 +236,7 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
                 return OnnxFile(label, partial(_parse, data, label), digest, known)
         parsed = _parse(data, label)
     elif isinstance(source, bytes | bytearray | memoryview):
-        label = name or "network"
+        label = name or UNNAMED
         parsed = _parse(bytes(source), label)
     else:
         import onnx
@@ -244,7 +246,7 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
                 f"an object of type {type(source).__name__} is no network: give a path, the "
                 "bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
             )
-        label = name or source.graph.name or "network"
+        label = name or source.graph.name or UNNAMED
         parsed = _without_weights(source, label)
     return OnnxFile(label, lambda: parsed, digest)
 

@@ -91,7 +91,7 @@ def test_what_a_network_is_called_is_no_other_question(
         assert (first.network, named.network) == (own_name, "other")
         assert named == replace(first, network="other", elapsed_s=named.elapsed_s)
         assert searching.predict(source).network == own_name
-    assert worked_out.count == 2  # a path, and bytes
+    assert worked_out.count == 2
     twice = list(searching.predict_many([data, data]))
     assert [answer.network for answer in twice] == ["network 0", "network 1"]
     assert worked_out.count == 2
