@@ -15,7 +15,8 @@ from hybridlat.estimate.composition import leave_one_out
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
 from hybridlat.graph.reference_networks import null_network
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 

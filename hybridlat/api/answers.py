@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -34,18 +35,20 @@ class AnswerMemory:
     def __init__(self) -> None:
         self._answers: OrderedDict[Asked, tuple[bytes, PackedDetails]] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
     def __contains__(self, asked: Asked) -> bool:
         return asked in self._answers
 
     def get(self, asked: Asked | None) -> Estimate | None:
         """The answer to the same question."""
-        if asked is None or asked not in self._answers:
-            return None
+        with self._lock:
+            if asked is None or asked not in self._answers:
+                return None
+            self._answers.move_to_end(asked)
+            short, details = self._answers[asked]
         from msgspec import msgpack
 
-        self._answers.move_to_end(asked)
-        short, details = self._answers[asked]
         return with_details(msgpack.decode(short, type=Estimate), details)
 
     def keep(self, asked: Asked | None, answer: Estimate) -> None:
@@ -55,10 +58,14 @@ class AnswerMemory:
         from msgspec import msgpack
 
         short = msgpack.encode(replace(answer, cells=(), removed=(), to_measure=()))
-        self._answers[asked] = kept = short, packed_details(answer)
-        self._bytes += _bytes_of(*kept)
-        while self._bytes > MOST_BYTES:
-            self._bytes -= _bytes_of(*self._answers.popitem(last=False)[1])
+        details = packed_details(answer)
+        with self._lock:
+            if asked in self._answers:
+                return
+            self._answers[asked] = short, details
+            self._bytes += _bytes_of(short, details)
+            while self._bytes > MOST_BYTES:
+                self._bytes -= _bytes_of(*self._answers.popitem(last=False)[1])
 
 
 def _bytes_of(short: bytes, details: PackedDetails) -> int:

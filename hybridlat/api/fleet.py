@@ -14,7 +14,7 @@ from hybridlat.errors import HybridlatError
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.graph.signature import read
+from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.fleet import DeviceReport, Fleet
 from hybridlat.measuring.fleet.unit import Unit
 from hybridlat.measuring.measurer import MeasureRequest

@@ -425,11 +425,11 @@ class Predictor:
 
     def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
         """Cells as the engine runs them, by signature hash."""
-        from hybridlat.graph import signature
+        from hybridlat.graph import signature_reading
 
         texts = self._data.texts(partition, hashes)
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-        return {h: signature.read(texts[h], ops[h][:60]) for h in hashes}
+        return {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
 
     def _counting(self) -> Continued | None:
         """Progress of all that is measured for one estimate, counted as one."""

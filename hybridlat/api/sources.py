@@ -163,12 +163,8 @@ class Item:
 
     def as_bytes(self) -> Item:
         """The same, ready to be sent: a ModelProto becomes the bytes that it is sent as."""
-        from onnx import ModelProto
-
-        model = self.source
-        if not isinstance(model, ModelProto) or not (data := model.SerializeToString()):
-            return self
-        return Item(data, self.name or model.graph.name or onnx_io.UNNAMED, self.example)
+        named = onnx_io.as_bytes(self.source)
+        return self if named is None else Item(named[1], self.name or named[0], self.example)
 
     def opened(self, query: Query, recall: Recall | None = None) -> Opened:
         """See ``open_source``."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from hybridlat.estimate.whole_networks import outline
-from hybridlat.graph import signature
+from hybridlat.graph import signature_reading
 
 
 class MeasuredOutlines:
@@ -18,7 +18,7 @@ class MeasuredOutlines:
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts: dict[int, list[str]] = {}
         for text in texts:
-            self._texts.setdefault(signature.weight_bytes_of(text), []).append(text)
+            self._texts.setdefault(signature_reading.weight_bytes_of(text), []).append(text)
 
     def may_hold(self, weight_bytes: int, outlined: Callable[[], str]) -> bool:
         """Whether a network may be among them; its outline is asked for where its weights fit."""
@@ -28,4 +28,4 @@ class MeasuredOutlines:
 
 @lru_cache(maxsize=1024)
 def _outline_of(text: str) -> str:
-    return outline(signature.read(text))
+    return outline(signature_reading.read(text))

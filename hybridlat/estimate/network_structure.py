@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybridlat.graph import signature
+from hybridlat.graph import signature_reading
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
@@ -128,7 +128,7 @@ def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None
         last = any(made_by.get(place, False) for place in reads)
         if read[number] is None:
             read[number] = last
-        network = signature.read(texts[number])
+        network = signature_reading.read(texts[number])
         made_by[order] = not _channels_last(network, last).isdisjoint(network.outputs)
     return read
 
@@ -158,7 +158,7 @@ def _kernels(text: str, images_last: bool | None = None) -> tuple[Kernel, ...]:
     ``images_last`` says how the images that it reads lie; None: in a network that keeps the
     channels first throughout.
     """
-    network = signature.read(text)
+    network = signature_reading.read(text)
     maker = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))

@@ -14,7 +14,8 @@ from hybridlat.estimate.priors import measuring_cost_s
 from hybridlat.estimate.wandering import Paces, wandering_of
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation.dataset import RecordSource
-from hybridlat.graph.signature import read
+from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import aggregate

@@ -24,11 +24,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Network, TensorType
 
 SIGNATURE_FORMAT = 1
 MOST_REMEMBERED = 8192
-_HEADER = f"hybridlat-signature {SIGNATURE_FORMAT}"
+HEADER = f"hybridlat-signature {SIGNATURE_FORMAT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,116 +321,4 @@ def _write(network: Network, order: list[int], inputs: list[str]) -> str:
     tail = [f"output {o}" for o in outputs]
     if network.context:
         tail.append(f"context {network.context}")
-    return "\n".join([_HEADER, *head, *body, *tail]) + "\n"
-
-
-def read(text: str, name: str = "cell") -> Network:
-    """The network that a signature text describes; tensors are named ``t<number>``.
-
-    Raises ValueError for a text that is not a signature of this format.
-    """
-    try:
-        return _read(text, name)
-    except (AttributeError, LookupError, RecursionError, TypeError) as error:
-        raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
-
-
-def weight_bytes_of(text: str) -> int:
-    """``read(text).weight_bytes``, in a fraction of its time. Raises ValueError as that does."""
-    lines = text.strip().split("\n")
-    if lines[0] != _HEADER:
-        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {lines[0][:60]!r}")
-    try:
-        return sum([
-            _read_typed(line.removeprefix("constant "))[1].bytes
-            for line in lines if line.startswith("constant ") and " =" not in line
-        ])  # fmt: skip
-    except LookupError as error:
-        raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
-
-
-def _read(text: str, name: str) -> Network:
-    lines = text.strip().split("\n")
-    if lines[0] != _HEADER:
-        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {lines[0][:60]!r}")
-    inputs: list[str] = []
-    outputs: list[str] = []
-    nodes: list[Node] = []
-    types: dict[str, TensorType] = {}
-    constants: dict[str, Constant] = {}
-    context = ""
-    for line in lines[1:]:
-        word, rest = line.split(" ", 1)
-        if word == "input":
-            number, type_ = _read_typed(rest)
-            inputs.append(f"t{number}")
-            types[f"t{number}"] = type_
-        elif word == "constant":
-            head, _, values = rest.partition(" = ")
-            number, type_ = _read_typed(head)
-            constants[f"t{number}"] = Constant(type_, _read_values(rest, type_, values))
-        elif word == "output":
-            outputs.append(f"t{rest}")
-        elif word == "node":
-            nodes.append(_read_node(rest, len(nodes), types))
-        elif word == "context":
-            context = rest
-        else:
-            raise ValueError(f"not a line of a signature: {line[:60]!r}")
-    return Network(
-        name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants, context=context
-    )
-
-
-def _read_typed(text: str) -> tuple[str, TensorType]:
-    parts = text.split(" ")
-    return parts[0], TensorType(parts[1], _read_shape(parts[2] if len(parts) > 2 else ""))
-
-
-def _read_shape(text: str) -> tuple[int, ...]:
-    return tuple(int(d) for d in text.split("x")) if text else ()
-
-
-def _read_values(
-    line: str, type_: TensorType, values: str
-) -> tuple[int, ...] | tuple[float, ...] | None:
-    if " =" not in line:
-        return None
-    words = values.split()
-    if "float" in type_.dtype:
-        return tuple(float(v) for v in words)
-    return tuple(int(v) for v in words)
-
-
-def _read_node(text: str, position: int, types: dict[str, TensorType]) -> Node:
-    head, _, attributes = text.partition(" {")
-    qualified, _, wiring = head.partition(" (")
-    sources, _, results = wiring.partition(") -> (")
-    op, _, version = qualified.rpartition("@")
-    domain, _, op = op.rpartition("::")
-    outputs = []
-    for item in results.removesuffix(")").split(" "):
-        if item == "-":
-            outputs.append("")
-            continue
-        number, dtype, shape = item.split(":")
-        outputs.append(f"t{number}")
-        types[f"t{number}"] = TensorType(dtype, _read_shape(shape))
-    loaded = json.loads("{" + attributes)
-    return Node(
-        name=f"n{position}",
-        op=op,
-        domain=domain,
-        version=int(version),
-        inputs=tuple("" if s == "-" else f"t{s}" for s in sources.split(" ") if s),
-        outputs=tuple(outputs),
-        attributes=tuple(sorted((k, _attribute(v)) for k, v in loaded.items())),
-    )
-
-
-def _attribute(value: object) -> AttributeValue:
-    if isinstance(value, list):
-        return tuple(value)
-    if not isinstance(value, int | float | str):
-        raise ValueError(f"an attribute of a signature reads {value!r}")
-    return value
+    return "\n".join([HEADER, *head, *body, *tail]) + "\n"

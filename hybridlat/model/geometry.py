@@ -1,8 +1,8 @@
 """What the features need of a cell: one row of numbers per kernel, read from a signature's text.
 
 A signature is scanned once and remembered, so that a network's cells cost microseconds the second
-time. The scan reads the same lines as ``signature.read`` and a test holds the two together; it
-is separate because building Networks would cost ten times as long.
+time. The scan reads the same lines as ``signature_reading.read``, and a test holds the two
+together; it is separate because building Networks would cost ten times as long.
 """
 
 from __future__ import annotations

@@ -251,6 +251,17 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
     return OnnxFile(label, lambda: parsed, digest)
 
 
+def as_bytes(source: object) -> tuple[str, bytes] | None:
+    """What a ModelProto is called, and its bytes; None for anything else, and for an empty one."""
+    if isinstance(source, str | os.PathLike | bytes):
+        return None
+    import onnx
+
+    if not isinstance(source, onnx.ModelProto) or not (data := source.SerializeToString()):
+        return None
+    return source.graph.name or UNNAMED, data
+
+
 def _parse(data: bytes, label: str) -> Parsed:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]

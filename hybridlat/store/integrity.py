@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.signature import hash_of, read
+from hybridlat.graph.signature import hash_of
+from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store.latencies import LatencyRow
 

@@ -13,7 +13,8 @@ from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target

@@ -13,7 +13,8 @@ from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from tests.networks import SMALL, Builder
 
 OPS = (

@@ -19,7 +19,8 @@ from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.target import Target
 from tests.networks import Builder

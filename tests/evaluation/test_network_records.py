@@ -11,7 +11,8 @@ from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.evaluation import dataset
 from hybridlat.evaluation.network_records import load_networks
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

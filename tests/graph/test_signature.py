@@ -13,14 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.signature import (
-    hash_of,
-    read,
-    sign,
-    sign_in_order,
-    sign_part,
-    weight_bytes_of,
-)
+from hybridlat.graph.signature import hash_of, sign, sign_in_order, sign_part
+from hybridlat.graph.signature_reading import read, weight_bytes_of
 from tests.isomorphism import alike
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
-from hybridlat.graph.signature import read, sign
+from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel, read_device
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_domain import fit_domain

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hybridlat.errors import InputError, StoreError
-from hybridlat.graph.signature import hash_of, read, sign
+from hybridlat.graph.signature import hash_of, sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.schema import plugins
 from hybridlat.store import Store, importers
 from hybridlat.store.importers.base import ImportedRecords
