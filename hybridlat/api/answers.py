@@ -10,7 +10,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
-from hybridlat.estimate.estimate_details import PackedDetails, packed_details, with_details
+from hybridlat.estimate.estimate_details import PackedEstimate
 from hybridlat.onnx_io import UNNAMED
 from hybridlat.schema.estimate import Estimate
 
@@ -29,11 +29,11 @@ Asked: TypeAlias = tuple[object, ...]
 class AnswerMemory:
     """Estimates of one target, as long as nothing is written to the store and nothing measured.
 
-    They are held packed, in a tenth of the room.
+    They are held packed.
     """
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[Asked, tuple[bytes, PackedDetails]] = OrderedDict()
+        self._answers: OrderedDict[Asked, PackedEstimate] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -46,30 +46,25 @@ class AnswerMemory:
             if asked is None or asked not in self._answers:
                 return None
             self._answers.move_to_end(asked)
-            short, details = self._answers[asked]
-        from msgspec import msgpack
-
-        return with_details(msgpack.decode(short, type=Estimate), details)
+            packed = self._answers[asked]
+        return packed.opened()
 
     def keep(self, asked: Asked | None, answer: Estimate) -> None:
         """One more answer; those that were asked for least recently are forgotten for it."""
         if asked is None or asked in self._answers:
             return
-        from msgspec import msgpack
-
-        short = msgpack.encode(replace(answer, cells=(), removed=(), to_measure=()))
-        details = packed_details(answer)
+        packed = PackedEstimate.of(answer)
         with self._lock:
             if asked in self._answers:
                 return
-            self._answers[asked] = short, details
-            self._bytes += _bytes_of(short, details)
+            self._answers[asked] = packed
+            self._bytes += _bytes_of(packed)
             while self._bytes > MOST_BYTES:
-                self._bytes -= _bytes_of(*self._answers.popitem(last=False)[1])
+                self._bytes -= _bytes_of(self._answers.popitem(last=False)[1])
 
 
-def _bytes_of(short: bytes, details: PackedDetails) -> int:
-    return len(short) + len(details.data) + _BYTES_BESIDE
+def _bytes_of(packed: PackedEstimate) -> int:
+    return len(packed.short) + len(packed.details.data) + _BYTES_BESIDE
 
 
 def answer(
@@ -80,14 +75,13 @@ def answer(
     asked = question(predictor, item, query)
     known = memory.get(asked)
     if known is not None:
-        return renamed(known, item, started)
+        return renamed(known, item.name or UNNAMED, started)
     opened = item.opened(query, recall)
     if asked is None:
         asked = _question(predictor, query, lambda: opened.file.written)
         known = memory.get(asked)
         if known is not None:
-            took_s = time.perf_counter() - started
-            return replace(known, network=opened.file.name, elapsed_s=took_s)
+            return renamed(known, opened.file.name, started)
     estimate = predictor._estimate_of(opened, started, query.describe)
     if not predictor._for(opened.file)._may_measure:
         memory.keep(asked, estimate)
@@ -105,10 +99,9 @@ def question(predictor: Predictor, item: Item, query: Query) -> Asked | None:
     return _question(predictor, query, lambda: _content_of(item.source))
 
 
-def renamed(known: Estimate, item: Item, started: float) -> Estimate:
-    """An answer to a ``question`` that was asked for an item, told of that."""
-    took_s = time.perf_counter() - started
-    return replace(known, network=item.name or UNNAMED, elapsed_s=took_s)
+def renamed(known: Estimate, name: str, started: float) -> Estimate:
+    """An answer given before, for a network of that name; it was asked for at ``started``."""
+    return replace(known, network=name, elapsed_s=time.perf_counter() - started)
 
 
 def _question(

@@ -21,6 +21,7 @@ from hybridlat.api.answers import Asked, answer, question, renamed
 from hybridlat.api.sources import Item, Query, items_of
 from hybridlat.api.workers import Answer, Reading, Workplace
 from hybridlat.errors import HybridlatError, InputError
+from hybridlat.onnx_io import UNNAMED
 from hybridlat.schema.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | Hybridl
 def _by_workers(
     predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
 ) -> Iterator[Estimate | HybridlatError]:
+    items = map(Item.as_bytes, items)
     workplace = Workplace.of(predictor)
     desk = _Desk(predictor, query)
     length = 1
@@ -137,7 +139,7 @@ class _Desk:
         """What is asked for, before anybody works on it."""
         requests: list[_Request] = []
         met: set[Asked | None] = set()
-        for item in [item.as_bytes() for item in window]:
+        for item in window:
             asked = question(self.predictor, item, self.query)
             is_new = asked is None or not (asked in met or asked in self.predictor._answers)
             requests.append(_Request(item, asked, is_new))
@@ -149,7 +151,7 @@ class _Desk:
         started = time.perf_counter()
         known = self.predictor._answers.get(request.asked)
         if known is not None:
-            return renamed(known, request.item, started)
+            return renamed(known, request.item.name or UNNAMED, started)
         return self._here(request.item, self.query)
 
     def settled(self, request: _Request, answer: Answer) -> Estimate | HybridlatError:

@@ -121,7 +121,7 @@ class Predictor:
         self._data = TargetData(self.target, self.store)
         self._networks = 0
         self._answers = AnswerMemory()
-        self._loaded = os.urandom(8).hex()  # names what workers load for it
+        self._loaded = os.urandom(8)  # names what workers load for it
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
         return resolve(target, threads)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import time
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
@@ -16,12 +16,7 @@ from hybridlat.api.predictor import Predictor
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.estimate.estimate_details import (
-    PackedDetails,
-    all_measured,
-    packed_details,
-    with_details,
-)
+from hybridlat.estimate.estimate_details import PackedEstimate, all_measured
 from hybridlat.estimate.partition import Partition
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -58,7 +53,7 @@ class Workplace:
     why_not: str
     may_measure: bool
     settles: bool
-    loaded: tuple[str, object]
+    loaded: tuple[bytes, object]
 
     @classmethod
     def of(cls, predictor: Predictor) -> Workplace:
@@ -77,7 +72,7 @@ class Workplace:
             why_not=predictor._reason,
             may_measure=predictor._may_measure,
             settles=predictor.mode != "always" and not store.is_in_memory,
-            loaded=(predictor._loaded, uuid.uuid4().hex if stamp is None else stamp),
+            loaded=(predictor._loaded, os.urandom(8) if stamp is None else stamp),
         )
 
 
@@ -145,33 +140,24 @@ _readers: list[_Reader] = []  # of this worker: it keeps what it has loaded
 class Parcel:
     """The answers to a chunk as they travel, and the seconds that they took.
 
-    ``estimates`` go encoded: pickling one and reading it takes ten times as long, much of what a
-    second worker is worth. ``details`` are what the long parts of each follow from: they are read
-    where somebody looks at them. ``others`` are by their place among all answers.
+    ``estimates`` go packed: pickling one and reading it takes ten times as long, much of what a
+    second worker is worth. ``others`` are by their place among all answers.
     """
 
     seconds: float
-    estimates: bytes
-    details: list[bytes]
+    estimates: list[PackedEstimate]
     others: dict[int, HybridlatError | Reading]
 
     @classmethod
     def of(cls, seconds: float, answers: Sequence[Answer]) -> Parcel:
         """Wrap up answers, in their order."""
-        from msgspec import msgpack
-
-        estimates = [answer for answer in answers if isinstance(answer, Estimate)]
+        estimates = [PackedEstimate.of(a) for a in answers if isinstance(a, Estimate)]
         others = {i: a for i, a in enumerate(answers) if not isinstance(a, Estimate)}
-        details = [packed_details(estimate).data for estimate in estimates]
-        short = [replace(e, cells=(), removed=(), to_measure=()) for e in estimates]
-        return cls(seconds, msgpack.encode(short), details, others)
+        return cls(seconds, estimates, others)
 
     def opened(self) -> tuple[float, list[Answer]]:
         """The seconds, and the answers in their order."""
-        from msgspec import msgpack
-
-        short = msgpack.decode(self.estimates, type=list[Estimate])
-        estimates = map(with_details, short, map(PackedDetails, self.details))
+        estimates = map(PackedEstimate.opened, self.estimates)
         answers: list[Answer] = []
         while (answer := self.others.get(len(answers)) or next(estimates, None)) is not None:
             answers.append(answer)

@@ -164,20 +164,21 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
 
 def by_stretches(target: Target) -> StretchLowering | None:
     """The way of :func:`lower_quickly` stretch by stretch, where the target's engine has one."""
-    found = entry(target.engine)
-    if found is None or found.lowering is None:
-        return None
-    way = getattr(_lowering(target), "by_stretches", None)
-    return cast(StretchLowering, way(target)) if way is not None else None
+    return cast("StretchLowering | None", _besides(target, "by_stretches"))
 
 
 def learned_rules(target: Target) -> LearnedRules | None:
     """What :func:`lower_quickly` learns as it goes, where the target's engine has such a way."""
+    return cast("LearnedRules | None", _besides(target, "learned_rules"))
+
+
+def _besides(target: Target, name: str) -> object:
+    """What the engine's lowering has under that name for a target; None where it has no such."""
     found = entry(target.engine)
     if found is None or found.lowering is None:
         return None
-    way = getattr(_lowering(target), "learned_rules", None)
-    return cast(LearnedRules, way(target)) if way is not None else None
+    way = getattr(_lowering(target), name, None)
+    return way(target) if way is not None else None
 
 
 def about(network: Network) -> tuple[str, ...]:

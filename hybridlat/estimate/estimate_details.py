@@ -125,9 +125,8 @@ class EstimateDetails:
         return ErrorPosterior(tuple(priors), correlation, {}, covariance, mean, covariance)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedDetails:
-    """Details in a thirtieth of the room, to be kept or sent; read when they are looked at."""
+class PackedDetails(NamedTuple):
+    """Details in a thirtieth of the room; read when they are looked at."""
 
     data: bytes
 
@@ -158,14 +157,28 @@ def with_details(estimate: Estimate, details: EstimateDetails | PackedDetails) -
     )  # fmt: skip
 
 
-def packed_details(estimate: Estimate) -> PackedDetails:
-    """What the long parts of an estimate of ``estimate_network`` follow from, packed."""
-    from msgspec import msgpack
+class PackedEstimate(NamedTuple):
+    """An estimate as it is kept or sent; ``short`` is all of it but its long parts."""
 
-    origin = _origin_of(estimate)
-    if isinstance(origin, PackedDetails):
-        return origin
-    return PackedDetails(zlib.compress(msgpack.encode(origin), 1))
+    short: bytes
+    details: PackedDetails
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> PackedEstimate:
+        """Pack an estimate of ``estimate_network``; details that are packed stay so."""
+        from msgspec import msgpack
+
+        details = _origin_of(estimate)
+        if isinstance(details, EstimateDetails):
+            details = PackedDetails(zlib.compress(msgpack.encode(details), 1))
+        short = replace(estimate, cells=(), removed=(), to_measure=())
+        return cls(msgpack.encode(short), details)
+
+    def opened(self) -> Estimate:
+        """The estimate, its long parts still packed."""
+        from msgspec import msgpack
+
+        return with_details(msgpack.decode(self.short, type=Estimate), self.details)
 
 
 def all_measured(estimate: Estimate) -> bool:

@@ -21,9 +21,7 @@ def read(text: str, name: str = "cell") -> Network:
 
 def weight_bytes_of(text: str) -> int:
     """``read(text).weight_bytes``, in a fraction of its time. Raises ValueError as that does."""
-    lines = text.strip().split("\n")
-    if lines[0] != HEADER:
-        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {lines[0][:60]!r}")
+    lines = _facts(text)
     try:
         return sum([
             _read_typed(line.removeprefix("constant "))[1].bytes
@@ -33,17 +31,22 @@ def weight_bytes_of(text: str) -> int:
         raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
 
 
+def _facts(text: str) -> list[str]:
+    """The lines behind the header."""
+    header, *lines = text.strip().split("\n")
+    if header != HEADER:
+        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {header[:60]!r}")
+    return lines
+
+
 def _read(text: str, name: str) -> Network:
-    lines = text.strip().split("\n")
-    if lines[0] != HEADER:
-        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {lines[0][:60]!r}")
     inputs: list[str] = []
     outputs: list[str] = []
     nodes: list[Node] = []
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}
     context = ""
-    for line in lines[1:]:
+    for line in _facts(text):
         word, rest = line.split(" ", 1)
         if word == "input":
             number, type_ = _read_typed(rest)

@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto
 
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import is_quantised
+from hybridlat.onnx_io.remembering import remembered
 from hybridlat.onnx_io.values import attributes_of, since_version
 
 MOST_REMEMBERED = 32_768
@@ -61,17 +62,9 @@ def file_nodes(protos: Iterable[NodeProto]) -> tuple[FileNode, ...]:
     return tuple([file_node(proto.SerializeToString()) for proto in protos])
 
 
+@remembered(MOST_REMEMBERED, LARGEST_REMEMBERED)
 def file_node(data: bytes) -> FileNode:
     """The operator of these bytes."""
-    return _remembered(data) if len(data) <= LARGEST_REMEMBERED else _read(data)
-
-
-@functools.lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered(data: bytes) -> FileNode:
-    return _read(data)
-
-
-def _read(data: bytes) -> FileNode:
     proto = NodeProto.FromString(data)
     digest = hashlib.blake2b(repr((proto.op_type, proto.domain)).encode(), digest_size=16)
     has_graph = False

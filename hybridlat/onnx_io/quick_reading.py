@@ -24,7 +24,7 @@ from hybridlat.onnx_io.folding import constant_node
 from hybridlat.onnx_io.inference import INFERENCE_ERRORS, static_types, types_of
 from hybridlat.onnx_io.nodes import LARGEST_REMEMBERED, FileNode, node_of
 from hybridlat.onnx_io.reading import bind
-from hybridlat.onnx_io.tensors import FileTensor
+from hybridlat.onnx_io.remembering import remembered
 from hybridlat.onnx_io.values import (
     SMALL_ELEMENTS,
     Value,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 MOST_REMEMBERED = 100_000
+MOST_CONSTANTS = 8192
 LARGEST_REMEMBERED_FRAME = 16_384  # bytes: those of a search space take some hundred
 _MAKERS = frozenset({"ConstantOfShape", "Constant", "Identity"})
 OF_SIZES = ("Shape", "Size")
@@ -96,7 +97,7 @@ def head_of(file: OnnxFile, batch: int | None, shapes: Shapes) -> Head:
     read = _read_frame if len(data) <= LARGEST_REMEMBERED_FRAME else _read_frame.__wrapped__
     sizes = tuple((name, tuple(shape)) for name, shape in shapes.items())
     head = read(data, batch, sizes)
-    known = {tensor.name: _held(tensor) for tensor in file.tensors}
+    known = {tensor.name: _held(tensor.data) for tensor in file.tensors}
     types = {name: type_ for name, type_ in head.types.items() if name not in known}
     return replace(head, types=types, known=known)
 
@@ -158,24 +159,17 @@ def _read(file: OnnxFile, batch: int | None, shapes: Shapes) -> Network:
     return network
 
 
-def _held(tensor: FileTensor) -> Known:
-    data = tensor.data
-    return _known_of(data) if len(data) <= LARGEST_REMEMBERED else _known_of.__wrapped__(data)
-
-
-@functools.lru_cache(maxsize=8192)
-def _known_of(data: bytes) -> Known:
-    """The constant of a tensor that has a name."""
+@remembered(MOST_CONSTANTS, LARGEST_REMEMBERED)
+def _held(data: bytes) -> Known:
     return _nameless(TensorProto.FromString(data))
 
 
 def _nameless(tensor: TensorProto) -> Known:
     tensor.ClearField("name")
-    data = tensor.SerializeToString()
-    return _known(data) if len(data) <= LARGEST_REMEMBERED else _known.__wrapped__(data)
+    return _known(tensor.SerializeToString())
 
 
-@functools.lru_cache(maxsize=8192)
+@remembered(MOST_CONSTANTS, LARGEST_REMEMBERED)
 def _known(data: bytes) -> Known:
     tensor = TensorProto.FromString(data)
     weight, value = constant_of(tensor, False), constant_of(tensor, True)

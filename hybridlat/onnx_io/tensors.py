@@ -6,11 +6,12 @@ one search space share most of them, so a tensor is found again by its bytes.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 
 from onnx import TensorProto
+
+from hybridlat.onnx_io.remembering import remembered
 
 MOST_REMEMBERED = 8192
 LARGEST_REMEMBERED = 2048
@@ -34,17 +35,9 @@ class FileTensor:
         return proto
 
 
+@remembered(MOST_REMEMBERED, LARGEST_REMEMBERED)
 def file_tensor(data: bytes) -> FileTensor:
     """The tensor of these bytes, which may hold weights."""
-    return _remembered(data) if len(data) <= LARGEST_REMEMBERED else _read(data)
-
-
-@functools.lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered(data: bytes) -> FileTensor:
-    return _read(data)
-
-
-def _read(data: bytes) -> FileTensor:
     return lean_file_tensor(TensorProto.FromString(data))
 
 
