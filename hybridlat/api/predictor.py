@@ -28,6 +28,7 @@ from hybridlat.api.sources import (
     open_source,
     several_batches,
 )
+from hybridlat.api.steady_sums import steady_sums
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
@@ -236,7 +237,7 @@ class Predictor:
             network=partial(file.network, batch, shapes),
             describe=describe,
         )
-        with self._device():
+        with self._device(), steady_sums(alone=not self._may_measure):
             estimate = estimate_network(request, self._data)
         _log.info(
             "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",

@@ -1,0 +1,38 @@
+"""Linear algebra on one thread, so that an answer is the same bits in every process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+_one_at_a_time = threading.RLock()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process: numpy has loaded its own before anybody asks."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextmanager
+def steady_sums(*, alone: bool) -> Iterator[None]:
+    """Keep BLAS to one thread in this block.
+
+    It splits a sum among its threads, so the last digits hang on how many there are: workers have
+    another number than who called them, and one machine another than the next. The matrices here
+    are too small to gain by more.
+
+    The limit is the process's, so another thread that leaves its block would lift it: blocks that
+    are ``alone`` wait for each other. One in which something is measured need not be, since what
+    is measured is never twice the same.
+    """
+    with _one_at_a_time if alone else nullcontext():
+        blas = _blas()
+        # Asked for in a tenth of the time of being set.
+        many = any(library.get_num_threads() != 1 for library in blas.lib_controllers)
+        with blas.limit(limits=1) if many else nullcontext():
+            yield
