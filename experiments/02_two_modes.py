@@ -20,11 +20,15 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 import two_modes_fine
 from two_modes_series import (
     Array,
@@ -46,7 +50,6 @@ from hybridlat.model.kernel_view import TILES
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.store.packs import PackLookup
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
 SWEEP = ROOT / "experiments" / "two_modes_sweep"
 SIZES = (100, 300, 1000, 3000)

@@ -21,11 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.results import OWN
 from hybridlat.store import Store, importers
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 DATA_SETS = ("v100_tensorrt_conv", "conv_cdecatapult", "conv_neusight")
 FIGURES = ("rmspe", "mape", "within_10", "coverage", "width", "cells")

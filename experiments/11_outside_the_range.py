@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from hybridlat.engines import device_sheets
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
@@ -32,7 +34,6 @@ from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 from hybridlat.store import importers
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
 LEAST = 60
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from whole_networks_boosted import fit_predict
 from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
 from whole_networks_zero_shot import explained
@@ -36,7 +40,6 @@ from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.shipped import embedding_of
 
 Array = NDArray[np.float64]
-ROOT = Path(__file__).resolve().parents[1]
 NAMED = (
     "v100/paddle-tensorrt-8.0/fp32", "t4/paddle-tensorrt-2020/fp32",
     "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",

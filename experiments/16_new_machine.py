@@ -37,6 +37,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.machine import SummedNetwork, machine_composition
 from hybridlat.estimate.model_folders import model_folders, read_composition, readable
@@ -51,7 +53,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import PackLookup, shipped_packs
 
-ROOT = Path(__file__).resolve().parents[1]
 COUNTS = (0, 1, 3, 10)
 CONFIDENCE = 0.9
 NETWORKS = """\

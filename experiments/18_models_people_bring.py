@@ -30,6 +30,8 @@ from typing import Any
 
 import onnx
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.engines.resolution import resolve
@@ -38,7 +40,6 @@ from hybridlat.graph.cells import cut
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import OnnxFile, load
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "experiments" / "models_people_bring.md"
 QUICK = MeasurementConfig(
     rounds=2, processes=1, max_processes=1, visit_ms=15.0, network_visit_ms=120.0

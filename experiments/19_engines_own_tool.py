@@ -28,10 +28,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from hybridlat.engines.resolution import resolve
 from hybridlat.onnx_io import read_network, to_onnx
 
-ROOT = Path(__file__).resolve().parents[1]
 NETS = ROOT / "data" / "nets"
 PAGE = ROOT / "experiments" / "engines_own_tool.md"
 COUNT, EVERY, LIGHT_BYTES = 12, 3, 32_000_000

@@ -11,6 +11,7 @@ GPU left out, and judged on 300 networks that neither saw. Every draw has a fixe
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines.sums import Networks, flops_linear
@@ -36,7 +39,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers import fbnet, nasbench201
 
 Array = NDArray[np.float64]
-ROOT = Path(__file__).resolve().parents[1]
 SPACES = {"nasbench201": nasbench201, "fbnet": fbnet}
 LEARNED, POOL, JUDGED = 100, 150, 300
 FEW = (0, 10, 30, 100)
