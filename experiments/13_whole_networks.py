@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -366,7 +367,12 @@ def markdown(lines: Sequence[Line]) -> str:
 
 
 def load(name: str, folder: Path, cache: Path) -> World:
-    """The rows of an engine family; the networks are unpacked into the cache once."""
+    """The rows of an engine family; the networks are unpacked into the cache once.
+
+    From here on linear algebra has one thread, so that the digits do not hang on how many there
+    are.
+    """
+    threadpool_limits(1, user_api="blas")
     if not (cache / "nets").is_dir():
         with tarfile.open(folder / "nets.tar.gz") as packed:
             packed.extractall(cache, filter="data")
