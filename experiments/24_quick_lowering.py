@@ -224,6 +224,9 @@ def main() -> None:
             if not options.set or name in options.set:
                 made.append(agree(name, files, options.progress, until))
                 print(json.dumps(made[-1]), flush=True)
+        if not made:
+            known = ", ".join(repr(name) for name, _ in sets())
+            parser.error(f"there is no set {', '.join(options.set)}: there are {known}")
     elif options.part == "rates":
         for target in (KNOWN, None):
             for space in options.set or ("nasbench201", *SPACES):
