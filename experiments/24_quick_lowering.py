@@ -217,6 +217,9 @@ def main() -> None:
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    known = [name for name, _ in sets()] if options.part == "agree" else ["nasbench201", *SPACES]
+    if unknown := sorted(set(options.set or ()).difference(known)):
+        parser.error(f"there is no set {', '.join(unknown)}: there are {', '.join(known)}")
     until = time.monotonic() + 60 * options.minutes
     made: list[Row] = []
     if options.part == "agree":
@@ -224,9 +227,6 @@ def main() -> None:
             if not options.set or name in options.set:
                 made.append(agree(name, files, options.progress, until))
                 print(json.dumps(made[-1]), flush=True)
-        if not made:
-            known = ", ".join(repr(name) for name, _ in sets())
-            parser.error(f"there is no set {', '.join(options.set)}: there are {known}")
     elif options.part == "rates":
         for target in (KNOWN, None):
             for space in options.set or ("nasbench201", *SPACES):
