@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -32,7 +32,9 @@ Errors = Literal["raise", "return"]
 CHUNK_S = 0.1  # handing a chunk over takes a fiftieth of it
 LARGEST_CHUNK = 64
 CHUNKS_A_WORKER = 16
-"""Chunks of a window for each worker. A window is what is held in memory at a time."""
+"""Chunks of a window for each worker. Two windows are held in memory at a time."""
+SHORTEST_CHUNK = 8
+"""The last chunks of a window have no less than this part of the others' networks."""
 
 
 def predict_many(
@@ -81,22 +83,65 @@ def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | Hybridl
 def _by_workers(
     predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
 ) -> Iterator[Estimate | HybridlatError]:
-    items = map(Item.as_bytes, items)
     workplace = Workplace.of(predictor)
     desk = _Desk(predictor, query)
+    ahead = _Ahead(map(Item.as_bytes, items))
     length = 1
-    while window := list(itertools.islice(items, crew.count * CHUNKS_A_WORKER * length)):
-        requests = desk.received(window)
-        new = [request.item for request in requests if request.is_new]
-        chunks = [new[i : i + length] for i in range(0, len(new), length)]
+    window = desk.received(ahead.taken(crew.count * CHUNKS_A_WORKER * length))
+    while window:
+        new = [request.item for request in window if request.is_new]
         seconds: list[float] = []
+        chunks = _chunks(new, length, crew.count)
         answers = _from_workers(crew, workplace, query, chunks, seconds)
-        for request in requests:
+        # While the workers have enough to do, the next window is made ready for them.
+        first = list(itertools.islice(answers, 1))
+        length = _chunk_length(seconds, chunks) if first else length
+        following = desk.received(ahead.taken(crew.count * CHUNKS_A_WORKER * length))
+        answers = itertools.chain(first, answers)
+        for request in window:
             yield desk.settled(request, next(answers)) if request.is_new else desk.told(request)
         next(answers, None)  # joblib warns of answers that are left before their end
-        if new:
-            each_s = sum(seconds) / len(new)
-            length = min(LARGEST_CHUNK, max(1, round(CHUNK_S / max(each_s, 1e-6))))
+        window = following
+    if ahead.error is not None:
+        raise ahead.error
+
+
+def _chunks(items: Sequence[Item], length: int, count: int) -> list[workers.Chunk]:
+    """A window cut up; its last chunks are short, so that all ``count`` workers end together."""
+    chunks: list[workers.Chunk] = []
+    at = 0
+    while at < len(items):
+        left = (len(items) - at) // (2 * count)
+        size = min(length, max(left, length // SHORTEST_CHUNK, 1))
+        chunks.append(items[at : at + size])
+        at += size
+    return chunks
+
+
+def _chunk_length(seconds: Sequence[float], chunks: Sequence[workers.Chunk]) -> int:
+    """So many networks take a worker CHUNK_S, by the chunks that are back."""
+    done = sum(len(chunk) for chunk in chunks[: len(seconds)])
+    return min(LARGEST_CHUNK, max(1, round(CHUNK_S * done / max(sum(seconds), 1e-6))))
+
+
+class _Ahead:
+    """Networks taken before they are needed; what their source raises waits for its turn."""
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self._items = items
+        self.error: Exception | None = None
+
+    def taken(self, count: int) -> list[Item]:
+        """The next networks, fewer where the source ends."""
+        found: list[Item] = []
+        try:
+            while self.error is None and len(found) < count:
+                found.append(next(self._items))
+        except StopIteration:
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever the caller's own iterator raises
+            self.error = error
+        return found
 
 
 def _from_workers(
@@ -134,16 +179,19 @@ class _Desk:
     predictor: Predictor
     query: Query
     has_measured: bool = False
+    met: Set[Asked | None] = frozenset()
 
     def received(self, window: Sequence[Item]) -> list[_Request]:
-        """What is asked for, before anybody works on it."""
+        """What is asked for, before anybody works on it; the window before is not answered yet."""
         requests: list[_Request] = []
-        met: set[Asked | None] = set()
+        before, met = self.met, set[Asked | None]()
         for item in window:
             asked = question(self.predictor, item, self.query)
-            is_new = asked is None or not (asked in met or asked in self.predictor._answers)
+            met_before = asked in met or asked in before
+            is_new = asked is None or not (met_before or asked in self.predictor._answers)
             requests.append(_Request(item, asked, is_new))
             met.add(asked)
+        self.met = met
         return requests
 
     def told(self, request: _Request) -> Estimate | HybridlatError:

@@ -13,9 +13,12 @@ from typing import Any
 import joblib
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hybridlat.api import Predictor
-from hybridlat.api.many import CHUNKS_A_WORKER, LARGEST_CHUNK
+from hybridlat.api.many import CHUNKS_A_WORKER, LARGEST_CHUNK, _chunks
+from hybridlat.api.sources import Item
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
 from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
@@ -123,7 +126,7 @@ def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> 
             predictor.predict_many([], jobs=0)
 
 
-def test_sources_are_read_a_window_ahead_and_no_further(store: str) -> None:
+def test_sources_are_read_two_windows_ahead_and_no_further(store: str) -> None:
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -138,8 +141,30 @@ def test_sources_are_read_a_window_ahead_and_no_further(store: str) -> None:
         answers = predictor.predict_many(endless(), jobs=2)
         for count in range(1, 200):
             next(answers)
-            assert taken <= count + window
+            assert taken <= count + 2 * window
         assert taken > 199
+
+
+def test_what_the_source_raises_comes_behind_the_answers_before_it(store: str) -> None:
+    def broken() -> Iterator[bytes]:
+        yield from [network(8), network(16)] * 20
+        raise OSError("the disk is gone")
+
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        answers = predictor.predict_many(broken(), jobs=2)
+        assert len([next(answers) for _ in range(40)]) == 40
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(answers)
+
+
+@given(items=st.integers(0, 3000), length=st.integers(1, LARGEST_CHUNK), count=st.integers(1, 32))
+def test_chunks_hold_each_network_once_and_get_shorter(items: int, length: int, count: int) -> None:
+    window = [Item(b"", str(i)) for i in range(items)]
+    chunks = _chunks(window, length, count)
+    assert [item for chunk in chunks for item in chunk] == window
+    sizes = [len(chunk) for chunk in chunks]
+    assert all(0 < size <= length for size in sizes)
+    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
 
 
 @pytest.mark.usefixtures("dying")
