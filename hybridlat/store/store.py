@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _SETTLED_NS = 200_000_000
+_MANY = 10_000  # new records after which a server should count anew
 _ASKED_UNTIL_LISTED = 16  # look-ups in a cache that does not change, until all its keys are read
 
 
@@ -343,7 +344,10 @@ class Store:
         """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
         from hybridlat.store import pack_io
 
-        return pack_io.import_into(self, Path(path))
+        counts = pack_io.import_into(self, Path(path))
+        if counts.measurements >= _MANY:
+            self._opened().count_rows()
+        return counts
 
     # ---- plumbing ------------------------------------------------------------------------------
 
