@@ -4,6 +4,7 @@
     python experiments/21_onboarding_here.py onboard --to DIR [--budget 600]
     python experiments/21_onboarding_here.py judge   --to DIR [--gated 20]
     python experiments/21_onboarding_here.py record  --to DIR     # then again: a second turn
+    python experiments/21_onboarding_here.py loop    --to DIR     # half a minute, as often as liked
 
 ``prepare`` splits the networks of ``data/nets`` as experiment 17 does, and trains the model that is
 transferred from once more on its pack, without the cells and kernels of the networks that judge: a
@@ -12,7 +13,9 @@ each network that judges whole, in a loop of its own with a median (twice, the s
 another order), between them asks for the estimate with nothing measured, and last for the one that
 the gate makes at 5 %. ``record`` measures them whole as the product does, the machine's drift
 divided out, in a copy of the store as the onboarding left it: what ``evaluate`` would hold an
-estimate against. Everything lies in DIR: store, models, figures.
+estimate against. ``loop`` times all of them once more, in yet another order: a machine's pace
+changes within minutes, and an estimate is told at its usual pace, so what it is held against is the
+mean of loops that lie minutes apart. Everything lies in DIR: store, models, figures.
 """
 
 from __future__ import annotations
@@ -107,6 +110,33 @@ def with_records(folder: Path) -> dict[str, dict[str, float | None]]:
             row = rows[Path(report["network"]).stem]
             row[f"record_{path.stem[5:]}_us"] = report["latency_us"]
     return rows
+
+
+def loop(folder: Path) -> None:
+    """Time all networks that judge once more."""
+    names = list(json.loads((folder / "judged.json").read_text()))
+    at = time.time()
+    random.Random(int(at)).shuffle(names)
+    taken = {name: timed_us(NETS / f"{name}.onnx") for name in names}
+    with (folder / "loops.jsonl").open("a") as file:
+        file.write(json.dumps({"at": at, "us": taken}) + "\n")
+
+
+def show_loops(folder: Path, rows: dict[str, dict[str, float | None]]) -> None:
+    """What is held against the mean of all loops, and how far a single one is from it."""
+    if not (folder / "loops.jsonl").exists():
+        return
+    lines = (folder / "loops.jsonl").read_text().splitlines()
+    names = [name for name, row in rows.items() if row.get("second_us")]
+    loops = [[float(rows[name][key] or 0.0) for name in names] for key in LOOPS]
+    loops += [[json.loads(line)["us"][name] for name in names] for line in lines]
+    usual = np.mean(loops, axis=0)
+    for key in ("unseen_us", "gated_us", *RECORDS):
+        if all(rows[name].get(key) for name in names):
+            said = np.array([float(rows[name][key] or 0.0) for name in names])
+            tell(f"{key} against the mean of {len(loops)} loops", said / usual - 1)
+    for number, taken in enumerate(loops):
+        tell(f"loop {number} against their mean", np.array(taken) / usual - 1)
 
 
 def store_of(folder: Path) -> str:
@@ -235,7 +265,7 @@ def truth_us(row: dict[str, float | None], keys: tuple[str, ...]) -> float | Non
 def main() -> None:
     """One of the steps."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("step", choices=("prepare", "onboard", "judge", "record", "show"))
+    parser.add_argument("step", choices=("prepare", "onboard", "judge", "record", "loop", "show"))
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=600.0)
     parser.add_argument("--count", type=int, default=30, help="networks that judge")
@@ -252,7 +282,11 @@ def main() -> None:
     else:
         if given.step == "record":
             record(folder)
-        show(with_records(folder))
+        elif given.step == "loop":
+            loop(folder)
+        rows = with_records(folder)
+        show(rows)
+        show_loops(folder, rows)
 
 
 if __name__ == "__main__":
