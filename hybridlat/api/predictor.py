@@ -28,7 +28,6 @@ from hybridlat.api.sources import (
     open_source,
     several_batches,
 )
-from hybridlat.api.steady_sums import steady_sums
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
@@ -38,6 +37,7 @@ from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
+from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Continued, OnProgress, Progress

@@ -24,7 +24,7 @@ def steady_sums(*, alone: bool) -> Iterator[None]:
 
     It splits a sum among its threads, so the last digits hang on how many there are: workers have
     another number than who called them, and one machine another than the next. The matrices here
-    are too small to gain by more.
+    are too small to gain by more. It is a decorator too.
 
     The limit is the process's, so another thread that leaves its block would lift it: blocks that
     are ``alone`` wait for each other. One in which something is measured need not be, since what
