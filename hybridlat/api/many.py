@@ -159,7 +159,7 @@ def _from_workers(
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A network that is asked for; see ``question``. ``is_new``: that was not asked before."""
+    """A network that is asked for; see ``question``. ``is_new``: a worker is asked for it."""
 
     item: Item
     asked: Asked | None
@@ -188,7 +188,9 @@ class _Desk:
         for item in window:
             asked = question(self.predictor, item, self.query)
             met_before = asked in met or asked in before
-            is_new = asked is None or not (met_before or asked in self.predictor._answers)
+            is_new = item.travels and (
+                asked is None or not (met_before or asked in self.predictor._answers)
+            )
             requests.append(_Request(item, asked, is_new))
             met.add(asked)
         self.met = met

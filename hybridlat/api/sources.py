@@ -161,6 +161,11 @@ class Item:
         graph = getattr(self.source, "graph", None)
         return self.name or (graph.name if graph is not None else str(self.source))
 
+    @property
+    def travels(self) -> bool:
+        """Whether it can be sent to a worker; a ModelProto that ``as_bytes`` left cannot."""
+        return not onnx_io.is_model(self.source)
+
     def as_bytes(self) -> Item:
         """The same, ready to be sent: a ModelProto becomes the bytes that it is sent as."""
         named = onnx_io.as_bytes(self.source)

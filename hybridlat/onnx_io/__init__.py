@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, TensorType
@@ -252,19 +252,33 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
 
 
 def as_bytes(source: object) -> tuple[str, bytes] | None:
-    """What a ModelProto is called, and its bytes; None for anything else, and for an empty one."""
-    if isinstance(source, str | os.PathLike | bytes):
+    """What a ModelProto is called, and its bytes; None for anything else, and for an empty one.
+
+    Also for one of more than 2 GB: protobuf does not write it.
+    """
+    if not is_model(source):
         return None
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+    try:
+        data = source.SerializeToString()
+    except (EncodeError, ValueError):  # which one, depends on protobuf's version
+        return None
+    return (source.graph.name or UNNAMED, data) if data else None
+
+
+def is_model(source: object) -> TypeGuard[onnx.ModelProto]:
+    """Whether it is a network in memory."""
+    if isinstance(source, str | os.PathLike | bytes):
+        return False
     import onnx
 
-    if not isinstance(source, onnx.ModelProto) or not (data := source.SerializeToString()):
-        return None
-    return source.graph.name or UNNAMED, data
+    return isinstance(source, onnx.ModelProto)
 
 
 def _parse(data: bytes, label: str) -> Parsed:
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     if not data:
         raise NetworkError(f"{label} is empty: give a file with an ONNX model")

@@ -157,6 +157,18 @@ def test_what_the_source_raises_comes_behind_the_answers_before_it(store: str) -
             next(answers)
 
 
+def test_a_network_in_memory_that_is_too_large_to_be_sent_is_answered_here(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protobuf writes no more than 2 GB."""
+    models = [onnx.load_from_string(network(channels)) for channels in (8, 16)]
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        expected = plain(list(predictor.predict_many(models)))
+    monkeypatch.setattr("hybridlat.onnx_io.as_bytes", lambda _: None)
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        assert plain(list(predictor.predict_many([*models, network(8)], jobs=2)))[:2] == expected
+
+
 @given(items=st.integers(0, 3000), length=st.integers(1, LARGEST_CHUNK), count=st.integers(1, 32))
 def test_chunks_hold_each_network_once_and_get_shorter(items: int, length: int, count: int) -> None:
     window = [Item(b"", str(i)) for i in range(items)]
