@@ -19,7 +19,7 @@ from hybridlat.evaluation.results import OWN, MethodResult, TargetReport
 from hybridlat.evaluation.selection_curves import cell_interval_factor
 from hybridlat.evaluation.splits import random_split
 from hybridlat.model import baselines
-from hybridlat.model.steady_sums import steady_sums
+from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
@@ -138,7 +138,7 @@ class _Data:
         self.hashes, self.texts, self.truth, self.costs = hashes, texts, truth, costs
 
 
-@steady_sums(alone=False)
+@steady_fits()
 def _trial(
     data: _Data, config: FitConfig, method: str, size: int, seed: int
 ) -> tuple[tuple[Prediction, ...], float, NDArray[np.intp]]:

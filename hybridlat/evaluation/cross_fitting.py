@@ -14,7 +14,7 @@ from hybridlat.estimate.known_device import keep_device, known_device
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.steady_sums import steady_sums
+from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
@@ -128,7 +128,7 @@ def cross_fit(
     return CrossFitted(groups, models, by_name)
 
 
-@steady_sums(alone=False)
+@steady_fits()
 def _fit_fold(
     dataset: Dataset,
     members: Sequence[WholeNetwork],

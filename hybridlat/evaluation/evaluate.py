@@ -27,7 +27,7 @@ from hybridlat.evaluation.whole_network_level import Families
 from hybridlat.evaluation.whole_network_report import WholeNetworks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.baselines import sums
-from hybridlat.model.steady_sums import steady_sums
+from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
@@ -106,7 +106,7 @@ class Evaluation:
         return leaderboard.markdown(self.rows)
 
 
-@steady_sums(alone=False)
+@steady_fits()
 def evaluate_targets(
     targets: Sequence[str | Target] = (),
     options: EvaluationOptions | None = None,
@@ -233,7 +233,7 @@ def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:
     return InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
 
 
-@steady_sums(alone=False)
+@steady_fits()
 def evaluate_target(
     dataset: Dataset,
     config: FitConfig,

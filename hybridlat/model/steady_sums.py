@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 _one_at_a_time = threading.RLock()
 
@@ -24,7 +25,7 @@ def steady_sums(*, alone: bool) -> Iterator[None]:
 
     It splits a sum among its threads, so the last digits hang on how many there are: workers have
     another number than who called them, and one machine another than the next. The matrices here
-    are too small to gain by more. It is a decorator too.
+    are too small to gain by more.
 
     The limit is the process's, so another thread that leaves its block would lift it: blocks that
     are ``alone`` wait for each other. One in which something is measured need not be, since what
@@ -36,3 +37,15 @@ def steady_sums(*, alone: bool) -> Iterator[None]:
         many = any(library.get_num_threads() != 1 for library in blas.lib_controllers)
         with blas.limit(limits=1) if many else nullcontext():
             yield
+
+
+@contextmanager
+def steady_fits() -> Iterator[None]:
+    """The same around work of seconds and more, for a block or as a decorator.
+
+    Fitting also uses the BLAS that SciPy brings along, which may not be loaded yet.
+    """
+    with suppress(ImportError):
+        importlib.import_module("scipy.linalg")
+    with threadpool_limits(1, user_api="blas"):
+        yield

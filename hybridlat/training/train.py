@@ -33,7 +33,7 @@ from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Score
 from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.steady_sums import steady_sums
+from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
@@ -89,7 +89,7 @@ class TrainingOptions:
     track: bool = True
 
 
-@steady_sums(alone=False)
+@steady_fits()
 def train_target(
     target: str | Target,
     options: TrainingOptions | None = None,

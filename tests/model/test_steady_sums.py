@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import scipy.linalg  # noqa: F401 - its BLAS is another one than numpy's
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from hybridlat.api import Predictor
