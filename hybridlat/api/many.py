@@ -93,14 +93,15 @@ def _by_workers(
         seconds: list[float] = []
         chunks = _chunks(new, length, crew.count)
         answers = _from_workers(crew, workplace, query, chunks, seconds)
-        # While the workers have enough to do, the next window is made ready for them.
-        first = list(itertools.islice(answers, 1))
-        length = _chunk_length(seconds, chunks) if first else length
+        # The first one sets the workers going: meanwhile the next window is made ready for them.
+        answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
         following = desk.received(ahead.taken(crew.count * CHUNKS_A_WORKER * length))
-        answers = itertools.chain(first, answers)
         for request in window:
             yield desk.settled(request, next(answers)) if request.is_new else desk.told(request)
         next(answers, None)  # joblib warns of answers that are left before their end
+        if new:
+            each_s = sum(seconds) / len(new)
+            length = min(LARGEST_CHUNK, max(1, round(CHUNK_S / max(each_s, 1e-6))))
         window = following
     if ahead.error is not None:
         raise ahead.error
@@ -116,12 +117,6 @@ def _chunks(items: Sequence[Item], length: int, count: int) -> list[workers.Chun
         chunks.append(items[at : at + size])
         at += size
     return chunks
-
-
-def _chunk_length(seconds: Sequence[float], chunks: Sequence[workers.Chunk]) -> int:
-    """So many networks take a worker CHUNK_S, by the chunks that are back."""
-    done = sum(len(chunk) for chunk in chunks[: len(seconds)])
-    return min(LARGEST_CHUNK, max(1, round(CHUNK_S * done / max(sum(seconds), 1e-6))))
 
 
 class _Ahead:
@@ -187,10 +182,10 @@ class _Desk:
         before, met = self.met, set[Asked | None]()
         for item in window:
             asked = question(self.predictor, item, self.query)
-            met_before = asked in met or asked in before
-            is_new = item.travels and (
-                asked is None or not (met_before or asked in self.predictor._answers)
+            is_known = asked is not None and (
+                asked in met or asked in before or asked in self.predictor._answers
             )
+            is_new = item.travels and not is_known
             requests.append(_Request(item, asked, is_new))
             met.add(asked)
         self.met = met

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridlat import onnx_io
 from hybridlat.api import Predictor
 from hybridlat.api.many import CHUNKS_A_WORKER, LARGEST_CHUNK, _chunks
 from hybridlat.api.sources import Item
@@ -25,6 +26,7 @@ from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
 from tests.networks import classifier
+from tests.slow import slow
 
 FAKE = "fake/fake-1.0/fp32/1t"
 QUICK = MeasurementConfig(
@@ -160,13 +162,28 @@ def test_what_the_source_raises_comes_behind_the_answers_before_it(store: str) -
 def test_a_network_in_memory_that_is_too_large_to_be_sent_is_answered_here(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Protobuf writes no more than 2 GB."""
     models = [onnx.load_from_string(network(channels)) for channels in (8, 16)]
     with Predictor(FAKE, store=store, measure="never") as predictor:
         expected = plain(list(predictor.predict_many(models)))
+    sent: list[Item] = []
+
+    def cut_up(items: Sequence[Item], length: int, count: int) -> list[Any]:
+        sent.extend(items)
+        return _chunks(items, length, count)
+
+    monkeypatch.setattr("hybridlat.api.many._chunks", cut_up)
     monkeypatch.setattr("hybridlat.onnx_io.as_bytes", lambda _: None)
     with Predictor(FAKE, store=store, measure="never") as predictor:
-        assert plain(list(predictor.predict_many([*models, network(8)], jobs=2)))[:2] == expected
+        answers = plain(list(predictor.predict_many([*models, network(24)], jobs=2)))
+    assert answers[:2] == expected
+    assert [item.name for item in sent] == ["network 2"]
+
+
+@slow
+def test_a_network_in_memory_of_more_than_2_gb_has_no_bytes() -> None:
+    model = onnx.ModelProto()
+    model.graph.initializer.add().raw_data = bytes(2**31)
+    assert onnx_io.as_bytes(model) is None
 
 
 @given(items=st.integers(0, 3000), length=st.integers(1, LARGEST_CHUNK), count=st.integers(1, 32))
