@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 #: How long one waits for the others, and for a server that restarts, before one gives up.
 BUSY_S = 60
+MANY = 10_000  # rows, after which a server that has not counted them plans badly
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _EXTRAS = {"psycopg": '"hybridlat[postgres]"'}
 _IN_THE_WAY = ("locked", "busy", "already exists")  # SQLite's words
@@ -42,6 +43,7 @@ class Database:
         self._process = 0
         self._target_ids: dict[Target, int] = {}
         self.cache_is_dated = False
+        self._grown = self._counted = 0
 
     def opened(self) -> sa.Engine:
         """The engine of this process."""
@@ -102,6 +104,13 @@ class Database:
 
         with store_errors(self.url):
             return _with_patience(once, was_there=True)
+
+    def has_grown(self, rows: int) -> None:
+        """Take note of new rows; after many, and whenever there are twice as many, count them."""
+        self._grown += rows
+        if self._grown >= max(MANY, self._counted):
+            self._counted, self._grown = self._counted + self._grown, 0
+            self.count_rows()
 
     def count_rows(self) -> None:
         """Let a server count what its tables hold: until it has, it may plan as if for a few rows.

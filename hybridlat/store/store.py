@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 _SETTLED_NS = 200_000_000
-_MANY = 10_000  # new records after which a server should count anew
 _ASKED_UNTIL_LISTED = 16  # look-ups in a cache that does not change, until all its keys are read
 
 
@@ -112,7 +111,9 @@ class Store:
                 connection.execute(t.MEASUREMENT.insert(), rows)
             return len(rows)
 
-        return database.write(work)
+        new = database.write(work)
+        database.has_grown(new)
+        return new
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
@@ -344,10 +345,7 @@ class Store:
         """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
         from hybridlat.store import pack_io
 
-        counts = pack_io.import_into(self, Path(path))
-        if counts.measurements >= _MANY:
-            self._opened().count_rows()
-        return counts
+        return pack_io.import_into(self, Path(path))
 
     # ---- plumbing ------------------------------------------------------------------------------
 

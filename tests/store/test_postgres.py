@@ -128,7 +128,7 @@ def test_a_large_import_is_known_to_the_planner_at_once(
 ) -> None:
     with Store(tmp_path / "store.db") as other:
         (pack, *_) = filled(other).export(tmp_path / "packs")
-    monkeypatch.setattr("hybridlat.store.store._MANY", 1)
+    monkeypatch.setattr(database, "MANY", 1)
     added = store.import_(pack).measurements
     asked = "SELECT reltuples FROM pg_class WHERE relname = 'measurement'"
     [(known,)] = store._opened().rows(asked, {})
