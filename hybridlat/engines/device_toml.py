@@ -19,7 +19,8 @@ _NUMBERS = {  # key -> its unit in words
     "bus_bits": "bits", "data_rate_gbit_per_s": "Gbit per second", "cores_per_unit": "a count",
 }  # fmt: skip
 _TEXTS = ("title", "kind", "architecture", "compute_capability", "source")
-_TABLES = ("peak_tflops", "cache_kib", "sources")
+_TABLES = ("peak_tflops", "sustained_tflops", "cache_kib", "sources")
+_RATES = ("peak_tflops", "sustained_tflops")  # tables by precision
 _SOURCED = ("architecture", "compute_capability", "cache_kib")  # beside the numbers and peaks
 _KEYS = (*_TEXTS, *_NUMBERS, *_TABLES)
 _WHOLE = ("units", "bus_bits", "cores_per_unit")
@@ -46,6 +47,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
     memory = _optional(path, sheet, "memory_gb")
     source = str(sheet.get("source", _OWN))
     device = name or path.stem
+    sustained = _rates(path, sheet, "sustained_tflops")
     return Device(
         name=device,
         kind=kind,
@@ -61,6 +63,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
         memory_bytes=None if memory is None else int(memory * 2**30),
         launch_us=_optional(path, sheet, "launch_us"),
         sources=_sources(path, sheet, source),
+        sustained_flops=sustained,
     )
 
 
@@ -79,12 +82,16 @@ def to_toml(device: Device) -> str:
     lines.append(f"cache_kib = [{', '.join(f'{size / 1024:g}' for size in device.cache_bytes)}]")
     lines += ["", "[peak_tflops]"]
     lines += [f"{k} = {v / 1e12:.6g}" for k, v in sorted(device.peak_flops.items())]
-    written = {line.partition(" = ")[0] for line in lines} | {
-        f"peak_tflops.{precision}" for precision in device.peak_flops
-    }
+    if device.sustained_flops:
+        lines += ["", "[sustained_tflops]"]
+        lines += [f"{k} = {v / 1e12:.6g}" for k, v in sorted(device.sustained_flops.items())]
+    written = {line.partition(" = ")[0] for line in lines}
+    written |= {f"peak_tflops.{precision}" for precision in device.peak_flops}
+    written |= {f"sustained_tflops.{precision}" for precision in device.sustained_flops}
     others = {k: t for k, t in device.sources.items() if k in written and t != device.source}
-    for table in ("sources", "sources.peak_tflops"):
-        inside = {k: t for k, t in others.items() if ("." in k) == ("." in table)}
+    for table in ("sources", *(f"sources.{rates}" for rates in _RATES)):
+        prefix = table.partition(".")[2]
+        inside = {k: t for k, t in others.items() if k.rpartition(".")[0] == prefix}
         if inside:
             lines += ["", f"[{table}]"]
             lines += [f"{k.split('.')[-1]} = {_quoted(t)}" for k, t in sorted(inside.items())]
@@ -128,12 +135,20 @@ def _peaks(path: Path, sheet: Mapping[str, Any]) -> dict[str, float]:
     peaks = sheet.get("peak_tflops")
     if not isinstance(peaks, dict) or "fp32" not in peaks:
         _refuse(path, "it needs a table [peak_tflops] with at least fp32")
-    for precision, value in peaks.items():
+    return _rates(path, sheet, "peak_tflops")
+
+
+def _rates(path: Path, sheet: Mapping[str, Any], table: str) -> dict[str, float]:
+    """FLOP per second by precision, of a table that may be missing."""
+    rates = sheet.get(table, {})
+    if not isinstance(rates, dict):
+        _refuse(path, f"{table} must be a table: [{table}] with one number for each precision")
+    for precision, value in rates.items():
         if precision not in PRECISIONS:
-            _refuse(path, f"peak_tflops knows no {precision}; choose from {', '.join(PRECISIONS)}")
+            _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
         if not _is_number(value) or value <= 0:
-            _refuse(path, f"peak_tflops.{precision} is {value!r}, but must be a positive number")
-    return {precision: float(value) * 1e12 for precision, value in peaks.items()}
+            _refuse(path, f"{table}.{precision} is {value!r}, but must be a positive number")
+    return {precision: float(value) * 1e12 for precision, value in rates.items()}
 
 
 def _caches(path: Path, sheet: Mapping[str, Any]) -> tuple[int, ...]:
@@ -146,22 +161,22 @@ def _caches(path: Path, sheet: Mapping[str, Any]) -> tuple[int, ...]:
 def _sources(path: Path, sheet: Mapping[str, Any], source: str) -> dict[str, str]:
     """Where each number comes from: what [sources] says of it, else ``source``.
 
-    One text for ``peak_tflops`` stands for all precisions.
+    One text for ``peak_tflops`` or ``sustained_tflops`` stands for all precisions.
     """
     stated = sheet.get("sources", {})
     if not isinstance(stated, dict):
         _refuse(path, "sources must be a table: [sources] with one text for each key")
     places = {k: source for k in sheet if k in (*_NUMBERS, *_SOURCED)}
-    peaks = {f"peak_tflops.{precision}": source for precision in sheet["peak_tflops"]}
+    rates = {f"{table}.{p}": source for table in _RATES for p in sheet.get(table, ())}
     named: dict[str, object] = {}
     for key, text in stated.items():
-        if key == "peak_tflops" and isinstance(text, dict):
-            named.update({f"peak_tflops.{precision}": one for precision, one in text.items()})
-        elif key == "peak_tflops":
-            named.update(dict.fromkeys(peaks, text))
+        if key in _RATES and isinstance(text, dict):
+            named.update({f"{key}.{precision}": one for precision, one in text.items()})
+        elif key in _RATES:
+            named.update({k: text for k in rates if k.startswith(f"{key}.")})
         else:
             named[key] = text
-    sources = places | peaks
+    sources = places | rates
     for toml_key, one in named.items():
         if toml_key not in sources:
             _refuse(path, f"sources names {toml_key}, which the sheet does not have")

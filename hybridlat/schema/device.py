@@ -17,6 +17,8 @@ class Device:
     use; ``clock_hz`` the highest clock; ``cache_bytes`` from the nearest cache to the last (per
     unit, shared last). ``launch_us`` is what one small kernel of many enqueued ones takes, a
     typical figure and None where nothing is known of it (a CPU launches nothing).
+    ``sustained_flops`` is what large matrix products were seen to reach, by precision, where
+    somebody measured it: less than the peak where the power limit lowers the clock.
 
     ``source`` says in one line where the numbers come from, ``sources`` of each number by the key
     that it has in a data sheet (``units``, ``peak_tflops.fp16``).
@@ -36,6 +38,7 @@ class Device:
     memory_bytes: int | None = None
     launch_us: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    sustained_flops: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_mapping(cls, stated: Mapping[str, Any]) -> Device:
@@ -54,3 +57,11 @@ class Device:
         """
         unit = "fp16" if precision == "amp" else precision
         return self.peak_flops.get(unit, self.peak_flops["fp32"])
+
+    def sustained_share(self, precision: str) -> float:
+        """What is left of :meth:`peak` in long large matrix products (0..1); 1 where nobody
+        knows."""
+        unit = "fp16" if precision == "amp" else precision
+        unit = unit if unit in self.peak_flops else "fp32"
+        peak = self.peak_flops[unit]
+        return min(1.0, self.sustained_flops.get(unit, peak) / peak)
