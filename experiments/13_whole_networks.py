@@ -391,7 +391,9 @@ def main() -> None:
     parser.add_argument("--no-baselines", action="store_true")
     parser.add_argument("--boosted", action="store_true", help="boosted trees too: minutes each")
     parser.add_argument("--models", type=Path, help="a folder to write the models to")
-    parser.add_argument("--write", action="store_true", help="write experiments/whole_networks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures of whole_networks.md"
+    )
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     lines: list[Line] = []
@@ -420,12 +422,9 @@ def main() -> None:
         print(explained(world.rows, world.labels, errors), flush=True)
         lines += parts
     if given.write:
-        head = (
-            "# Kernel latencies learned from whole networks\n\n"
-            "Made by `python experiments/13_whole_networks.py --write` from public tables of "
-            "others; see data/README.md for where they come from.\n\n"
-        )
-        (ROOT / "experiments/whole_networks.md").write_text(head + markdown(lines))
+        page = ROOT / "experiments" / "whole_networks.md"
+        told, mark, _ = page.read_text(encoding="utf-8").partition("## Figures\n")
+        page.write_text(f"{told}{mark}\n{markdown(lines)}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ batch sizes. `flops_linear` learns a line over kernels and FLOPs from the same k
 """
 BESIDE = """
 Ten networks of the new GPU are enough: more move the errors little. On FBNet at batch 1 the host's
-launches are all there is to tell, and a line over the number of kernels ranks better than the law
-of kernels does. `chosen` is no better than `random` here: a search space's networks are much alike.
+launches are nearly all there is to tell, and a line over the number of kernels does nearly as
+well. `chosen` is no better than `random` here: a search space's networks are much alike.
 
 What others publish (Spearman's rank correlation alone; HELP's authors' repository, tables 2 and 3):
 

@@ -76,11 +76,20 @@ def attributes_of(text: str) -> KernelAttributes:
         axis=loaded.get("axis"),
         order=tuple(loaded.get("perm") or ()),
         size=loaded.get("size", 0) if isinstance(loaded.get("size", 0), int) else 0,
-        variant=_MODES.get(loaded.get("mode", ""), 0) + 4 * bool(loaded.get("channels_last", 0)),
+        variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * _is_last(loaded),
         channels_last=bool(loaded.get("channels_last", 0)),
     )
 
 
+def _is_last(attributes: dict[str, object]) -> bool:
+    """Whether channels are innermost: in the shapes (ONNX Runtime), or in strides (PyTorch)."""
+    if attributes.get("memory_format") == "channels_last":
+        return True
+    return bool(attributes.get("channels_last", 0))
+
+
+CHANNELS_LAST = 4
+"""What a ``variant`` holds beside its mode where channels are innermost."""
 _QUANTISED_BIAS = 8  # the place of a QLinearConv's
 _MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 

@@ -15,6 +15,8 @@ from hybridlat.engines.torch.module import as_module, folded_norms
 from hybridlat.engines.torch.views import dense, reshaped
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.model.family.kernels import kernel_table
+from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 
@@ -152,6 +154,37 @@ def test_a_reshape_is_a_view_where_numpy_makes_one(shape: list[int], data: st.Da
     assert (result is None) == (wanted is None)
     if result is not None and wanted is not None:
         assert all(f == w for f, w, n in zip(result, wanted, to, strict=True) if n > 1)
+
+
+def in_channels_last(lowered: Lowered) -> list[str]:
+    """The weights of the convolutions that run with channels last."""
+    nodes = [n for n in lowered.network.nodes if n.attribute("memory_format") == "channels_last"]
+    return [n.inputs[1] for n in nodes if n.op == "Conv"]
+
+
+def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
+    """As in ConvNeXt: normalised over innermost channels, then permuted back, which moves no
+    byte."""
+    body = (
+        f"c = {CONV}(x, first) t = Transpose<perm=[0,2,3,1]>(c) "
+        "n = LayerNormalization<axis=-1>(t, gain) u = Transpose<perm=[0,3,1,2]>(n) "
+        f"d = {CONV}(u, second) p = GlobalAveragePool(d) y = Conv(p, third)"
+    )
+    kernel = (64, 64, 3, 3)
+    net = network(body, first=kernel, gain=(64,), second=kernel, third=(64, 64, 1, 1))
+    assert in_channels_last(eager.lower_with(net)) == ["second"]
+    # Of one pixel nobody can tell how it lies.
+    assert in_channels_last(eager.lower_with(net, channels_last=True)) == ["first", "second"]
+
+
+def test_the_shapes_of_what_runs_with_channels_last_are_those_of_the_file() -> None:
+    net = network(f"y = {CONV}(x, w)", w=(128, 64, 3, 3))
+    rows = [
+        kernel_table(eager.lower_with(net, channels_last=last).network).values
+        for last in (False, True)
+    ]
+    changed = np.flatnonzero((rows[0] != rows[1]).any(axis=0))
+    assert changed.tolist() == [COLUMN["variant"]]
 
 
 def test_channels_last_has_channels_innermost() -> None:

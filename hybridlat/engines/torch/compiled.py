@@ -20,7 +20,7 @@ from hybridlat.engines.torch.module import (
     rules_hash,
     to_file,
 )
-from hybridlat.engines.torch.views import copying
+from hybridlat.engines.torch.views import follow
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
@@ -46,7 +46,7 @@ def lower_with(
     names stay kernels of their own, and the warnings name them.
     """
     module = as_module(network, norms, bias_apart)
-    table = (views(copying(module.network)), *COMPOSITES, *RULES)
+    table = (views(follow(module.network).copying), *COMPOSITES, *RULES)
     groups = apply(module.network, table, version)
     named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
     unknown = unknown_operators(module.network, named)

@@ -16,8 +16,9 @@ from hybridlat.engines.torch.module import (
     as_module,
     rules_hash,
     to_file,
+    with_channels_last,
 )
-from hybridlat.engines.torch.views import copying
+from hybridlat.engines.torch.views import follow
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
@@ -41,10 +42,13 @@ def lower_with(
     ``version`` is PyTorch's (``2.4``; empty is the newest); ``precision`` types the tensors
     (:func:`.autocast.in_precision`); ``norms`` and ``bias_apart`` say what is put back
     (:func:`.module.as_module`); ``channels_last`` is the layout of the inputs, which decides
-    which views copy. An operator that is part of no composite is a kernel.
+    which views copy and which kernels run with channels last. An operator that is part of no
+    composite is a kernel.
     """
     module = as_module(network, norms, bias_apart)
-    rules: tuple[Rule, ...] = (views(copying(module.network, channels_last)), *COMPOSITES)
+    layouts = follow(module.network, channels_last)
+    module = with_channels_last(module, layouts.channels_last)
+    rules: tuple[Rule, ...] = (views(layouts.copying), *COMPOSITES)
     groups = apply(module.network, rules, version)
     module, groups = in_precision(module, groups, precision, casts_apart=True)
     by = f"rules torch{'-' + version if version else ''}"

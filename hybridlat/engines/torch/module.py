@@ -19,6 +19,8 @@ from typing import Literal
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 
 Norms = Literal["told", "none", "all"]
+MARK = ("memory_format", "channels_last")
+"""Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 # Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
 _FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
@@ -83,6 +85,15 @@ def folded_norms(network: Network) -> frozenset[int]:
     if not any(_is_modern(network, node) for node in network.nodes):
         return frozenset()
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
+
+
+def with_channels_last(module: Module, positions: frozenset[int]) -> Module:
+    """The module with a mark on the operators at these positions: other kernels run them."""
+    nodes = list(module.network.nodes)
+    for position in positions:
+        marked = tuple(sorted((*nodes[position].attributes, MARK)))
+        nodes[position] = replace(nodes[position], attributes=marked)
+    return replace(module, network=replace(module.network, nodes=tuple(nodes)))
 
 
 def to_file(module: Module, lowered: Lowered) -> Lowered:

@@ -1,4 +1,6 @@
-"""Which views of an exported PyTorch network copy: strides, followed through the network.
+"""Which views of an exported PyTorch network copy, and what runs with channels last.
+
+Strides are followed through the network.
 
 A view is free as long as its result can be told by strides over the bytes that are there. It copies
 where a reshape cannot be (a channel shuffle), and where its reader wants dense memory (a
@@ -8,12 +10,15 @@ layout of what they read, element-wise operators that of their first operand.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from hybridlat.graph.network import Network, Node
 
 Strides = tuple[int, ...]
 _CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
+_BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
+"""What has other kernels where channels are innermost."""
 _WANT_DENSE = frozenset({
     "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize",
     "LayerNormalization", "InstanceNormalization", "GroupNormalization",
@@ -85,13 +90,22 @@ def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> S
     return tuple(reversed(strides_out)) if left == 1 and not stretches else None
 
 
-def copying(network: Network, channels_last: bool = False) -> frozenset[int]:
-    """Positions of the views that copy; ``channels_last`` is the layout of the network's inputs."""
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Positions in a network: of the views that copy, and of what runs with channels last."""
+
+    copying: frozenset[int]
+    channels_last: frozenset[int]
+
+
+def follow(network: Network, channels_last: bool = False) -> Layouts:
+    """What becomes of strides; ``channels_last`` is the layout of the network's inputs."""
     strides: dict[str, Strides] = {
         name: dense(network.types[name].shape, channels_last) for name in network.inputs
     }
     producers = network.producers()
     copies: set[int] = set()
+    last: set[int] = set()
     for position, node in enumerate(network.nodes):
         if node.op in _VIEWS and not node.domain and node.inputs[0] in strides:
             made = _viewed(network, node, strides)
@@ -105,10 +119,14 @@ def copying(network: Network, channels_last: bool = False) -> frozenset[int]:
             continue
         if node.op in _WANT_DENSE:
             _densify(network, node, strides, producers, copies)
+        read = node.inputs[0] if node.inputs else ""
+        if node.op in _BY_LAYOUT and read in strides:
+            shape = network.types[read].shape
+            last |= {position} if is_channels_last(shape, strides[read]) else set()
         for out in node.outputs:
             if out:
                 strides[out] = _made(network, node, out, strides)
-    return frozenset(copies)
+    return Layouts(frozenset(copies), frozenset(last))
 
 
 def _densify(

@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.kernels import CLASSES, COPY, HOST, KernelTable
-from hybridlat.model.geometry import Geometry
+from hybridlat.model.family.base import PARTS, last_cache_bytes, parts_us
+from hybridlat.model.family.kernels import COPY, HOST, KernelTable
+from hybridlat.model.geometry import COLUMN, Geometry
+from hybridlat.model.kernel_rows import CHANNELS_LAST
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 
@@ -24,25 +26,12 @@ DESCRIPTORS: tuple[str, ...] = (
     "units", "wide",
 )  # fmt: skip
 """Columns of ``describe`` that say how alike kernels are, in order."""
-PARTS: tuple[str, ...] = ("compute", "memory", "launch")
-"""Columns that follow them: the parts of the base latency, as shares of it (0..1)."""
-_LAUNCH_US = 4.0
-_LAUNCH_OF_SHEET = 1.6  # a launch into a busy stream, beside the enqueued ones of a data sheet
+LAYOUT = len(DESCRIPTORS) + len(PARTS)
+"""The last column, behind the parts of the base as shares of it (0..1): whether channels are
+innermost."""
 _HOST_US = 60.0
 _COPY_BYTES_PER_US = 8e3
-"""Starting points of what a kernel launch, a run and a copied byte cost; fitting corrects them."""
-_DEPTHWISE_SLOWDOWN = 4.0
-"""A depthwise convolution has no matrix product for tensor cores; ready-made kernels reach about a
-quarter of what the plain FP32 units can do."""
-_KEPT_SHARE = 0.5
-"""How much of what would fit into the last cache a kernel finds there of the one before it. A large
-cache is what tells an RTX 4090 from a 3090 in memory-bound networks: both stand in tables of
-PyTorch, and with nothing kept each one's zero-shot latencies of the other are off by a tenth."""
-_TILE = (32, 32)
-_WAVE_SHARE = 0.5
-"""How far the compute time of a kernel with few output tiles is from filling all units towards what
-whole waves of small tiles take: 0 knows no idle units, 1 has no way round them (split sums)."""
-_DEFAULT_CACHE_BYTES = 2.0**20
+"""Starting points of what a run and a copied byte cost; fitting corrects them."""
 
 
 def _octaves(values: Array) -> Array:
@@ -58,34 +47,24 @@ def _alignment(channels: Array) -> Array:
 
 
 def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array, Array]:
-    """(rows of ``DESCRIPTORS`` and ``PARTS``, base latency in us) of every kernel on a device.
+    """(rows, base latency in us) of every kernel on a device.
 
-    The base is compute and memory time, one after the other as kernels that overlap them badly have
-    it, and a launch. Kernels with few output tiles leave units idle. Depthwise convolutions compute
-    outside the tensor cores, and what the last cache keeps need not come from memory. Two rows
-    follow the kernels': what the run costs beside them, and copying the network's inputs and
-    outputs from and to the host.
+    A row holds ``DESCRIPTORS``, ``PARTS`` and, at ``LAYOUT``, whether channels are innermost. The
+    base is the sum of its parts (:mod:`.base`). Two rows follow the kernels': what the run costs
+    beside them, and copying the network's inputs and outputs from and to the host.
     """
     count = len(table.values)
     v = View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
     convolves = (table.classes <= 3).astype(np.float64)
     group_width = np.maximum(v.c_in / np.maximum(v.groups, 1), 1)
     ratio = np.log2(np.maximum(v.compute_us, 1e-5) / np.maximum(v.memory_us, 1e-5))
-    cache = float(device.cache_bytes[-1]) if device.cache_bytes else _DEFAULT_CACHE_BYTES
+    cache = last_cache_bytes(device)
     balance = device.peak(precision) / device.bandwidth_bytes_per_s
 
     def fill(tile: int) -> Array:
         tiles = v.tiles((tile, tile))
         return 0.7 * convolves * tiles / np.maximum(v.waves((tile, tile)) * device.units, 1.0)
 
-    deep = table.classes == CLASSES.index("conv depthwise")
-    slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
-    idle_us = _WAVE_SHARE * np.maximum(v.wave_us(_TILE) - v.compute_us, 0.0)
-    tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
-    compute_us = v.compute_us * np.where(deep, slower, 1.0) + np.where(tiled, idle_us, 0.0)
-    kept = _KEPT_SHARE * np.minimum(v.activation_size, cache) / np.maximum(v.size, 1)
-    memory_us = v.memory_us * (1 - kept)
-    launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
     columns = {
         "m": _octaves(v.m) / 3,
         "n": _octaves(v.n) / 2,
@@ -121,11 +100,12 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
         "wide": 3.0 * (np.maximum(v.k_h, v.k_w) > 7) * convolves,
         "units": np.full(count, np.log2(device.units) / 3),
     }
-    rows = np.zeros((count + 2, len(DESCRIPTORS) + len(PARTS)))
+    rows = np.zeros((count + 2, LAYOUT + 1))
     rows[:count, : len(DESCRIPTORS)] = np.column_stack([columns[name] for name in DESCRIPTORS])
-    parts_us = np.column_stack([compute_us, memory_us, np.full(count, launch_us)])
-    kernels_us = parts_us.sum(axis=1)
-    rows[:count, len(DESCRIPTORS) :] = parts_us / kernels_us[:, None]
+    parts = parts_us(table, v, device, precision)
+    kernels_us = parts.sum(axis=1)
+    rows[:count, len(DESCRIPTORS) : LAYOUT] = parts / kernels_us[:, None]
+    rows[:count, LAYOUT] = table.values[:, COLUMN["variant"]] >= CHANNELS_LAST
     base_us = np.concatenate(
         [
             kernels_us,

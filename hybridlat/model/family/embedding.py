@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import DESCRIPTORS, PARTS
+from hybridlat.model.family.base import PARTS
+from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
 from hybridlat.model.family.kernels import CLASSES
 from hybridlat.model.family.tasks import Sharing
 
@@ -32,9 +33,10 @@ class Hyper:
     two Gaussian kernels, the rough one ``rough_scale`` times as quick; ``by_class`` that of a
     class's own level, ``offset`` of a level of all. ``by_part`` is that of how much longer than its
     base each part (compute, memory, launch) takes in kernels of one class, ``parts`` in all
-    kernels. ``noise`` is of one observation, ``network`` of what one network has of its own on one
-    task, ``architecture`` on all tasks. No kernel's log-ratio to its base is believed to be above
-    ``highest``.
+    kernels. ``layout_distance`` is how far apart the same kernel is with channels first and last, 0
+    where they are taken for one. ``noise`` is of one observation, ``network`` of what one network
+    has of its own on one task, ``architecture`` on all tasks. No kernel's log-ratio to its base is
+    believed to be above ``highest``.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -51,6 +53,7 @@ class Hyper:
     highest: float = 3.5
     by_part: float = 0.0
     parts: float = 0.0
+    layout_distance: float = 0.0
 
 
 ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
@@ -68,13 +71,16 @@ def of_old_versions() -> Hyper:
 
     They run a grouped convolution as one kernel for each of its groups: thirty-two launches where
     the base has one or a few. What wraps an engine (Paddle, with layers of its own) is common to
-    its versions. The law is smooth: what few networks of a task say reaches far.
+    its versions, and one version at one precision has the same kernels on every device. The law is
+    smooth: what few networks of a task say reaches far.
     """
     lengths = Hyper().lengths * 0.85
     lengths[DESCRIPTORS.index("k")] *= 1.5
+    lengths[DESCRIPTORS.index("roofline")] *= 0.5
+    sharing = Sharing(device=0.2, precision=0.1, runtime=0.3, recipe=1.2)
     return Hyper(
-        lengths=lengths, class_distance=0.9, rough_scale=1.5, network=0.075, architecture=0.03,
-        highest=5.0, sharing=Sharing(runtime=0.3), by_part=0.3, parts=0.6,
+        lengths=lengths, class_distance=0.9, rough_scale=1.5, network=0.05, architecture=0.03,
+        highest=5.0, sharing=sharing, by_part=0.3, parts=0.6,
     )  # fmt: skip
 
 
@@ -92,7 +98,8 @@ def across_devices() -> Hyper:
     for name, factor in ACROSS_DEVICES.items():
         lengths[DESCRIPTORS.index(name)] *= factor
     sharing = Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05)
-    return _steady(Hyper(lengths=lengths, sharing=sharing, by_part=0.3, parts=0.3))
+    hyper = Hyper(lengths=lengths, sharing=sharing, by_part=0.3, parts=0.3, layout_distance=1.0)
+    return _steady(hyper)
 
 
 class Embedding:
@@ -113,6 +120,9 @@ class Embedding:
             self._waves.append(
                 (over_descriptors.astype(np.float32), over_classes.astype(np.float32))
             )
+        # By a draw of their own, so that laws that know no layouts are what they are without.
+        apart = np.random.default_rng([seed, 1]).standard_normal((2, size))
+        self._over_layout = (apart * hyper.layout_distance).astype(np.float32)
 
     @property
     def columns(self) -> int:
@@ -133,6 +143,8 @@ class Embedding:
             over_descriptors, over_classes = self._waves[i]
             angle = descriptors[:, : len(DESCRIPTORS)] @ over_descriptors
             angle += over_classes[classes]
+            if hyper.layout_distance:
+                angle += descriptors[:, LAYOUT:] * self._over_layout[i]
             scale = np.float32(deviation / np.sqrt(size))
             at = 2 * size * i
             points[:, at : at + size] = np.cos(angle) * scale

@@ -24,7 +24,8 @@ from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-FORMAT = 2
+FORMAT = 3
+"""Counts also what a law is relative to: the base of kernels (:mod:`.base`)."""
 """1 knew nothing of the parts of a kernel's base; it is still read."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
@@ -224,10 +225,10 @@ def _head(folder: Path) -> dict[str, Any]:
     head = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
     if not isinstance(head, dict):
         raise ValueError("its head is no JSON object")
-    if head["format"] not in (1, FORMAT):
+    if head["format"] != FORMAT:
         raise StoreError(
             f"{folder} is a family model of format {head['format']}, this version reads "
-            f"1 to {FORMAT}: install the version that wrote it or train it anew"
+            f"{FORMAT}: install the version that wrote it or train it anew"
         )
     return head
 

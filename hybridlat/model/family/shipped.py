@@ -43,7 +43,7 @@ def embedding_of(family: str) -> Embedding:
         return Embedding(across_devices(), 160)
     if family == "torch-compile":
         return Embedding(of_many_networks(), 240)
-    return Embedding(of_old_versions(), 400)
+    return Embedding(of_old_versions(), 800)
 
 
 def copies_of(target: Target) -> bool:

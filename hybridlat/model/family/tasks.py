@@ -39,7 +39,8 @@ class Sharing:
     """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
 
     ``all`` is common to the whole family, the others to tasks of one device, one engine version,
-    one precision, one layout, to one task alone, and to all versions of one engine.
+    one precision, one layout, to one task alone, to all versions of one engine, and to one engine
+    version at one precision, which runs the same kernels on every device.
     """
 
     all: float = 1.0
@@ -49,6 +50,7 @@ class Sharing:
     layout: float = 0.1
     task: float = 0.4
     runtime: float = 0.0
+    recipe: float = 0.0
 
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""
@@ -59,10 +61,14 @@ class Sharing:
             (self.layout, "layout"),
             (self.runtime, "runtime"),
         )
+        alike = {
+            name: np.array([getattr(task, name) for task in left])[:, None]
+            == np.array([getattr(task, name) for task in right])[None, :]
+            for _, name in parts
+        }
         result = np.full((len(left), len(right)), float(self.all))
         for variance, name in parts:
-            ours = np.array([getattr(task, name) for task in left])
-            theirs = np.array([getattr(task, name) for task in right])
-            result += variance * (ours[:, None] == theirs[None, :])
+            result += variance * alike[name]
+        result += self.recipe * (alike["engine"] & alike["precision"])
         same = np.array([[a == b for b in right] for a in left], np.float64)
         return np.asarray(result + self.task * same.reshape(len(left), len(right)))

@@ -93,21 +93,12 @@ def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
         FamilyModel.load(tmp_path)
     model.save(tmp_path)
     head = tmp_path / "family.json"
-    changed = {**json.loads(head.read_text()), "format": 99}
-    head.write_text(json.dumps(changed))
-    with pytest.raises(StoreError, match="format 99"):
-        FamilyModel.load(tmp_path)
-
-
-def test_a_law_of_before_that_knew_no_parts_is_read(model: FamilyModel, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    head = json.loads((tmp_path / "family.json").read_text())
-    del head["hyper"]["by_part"], head["hyper"]["parts"]
-    (tmp_path / "family.json").write_text(json.dumps({**head, "format": 1}))
-    kernels = table(np.random.default_rng(9))
-    before = model.predict(kernels, GPU, "fp32", HERE).network_us
-    after = FamilyModel.load(tmp_path).predict(kernels, GPU, "fp32", HERE).network_us
-    assert after == pytest.approx(before, rel=1e-5)
+    # A law of before is relative to another base of kernels: read as one of today it would mislead.
+    for number in (1, 2, 99):
+        changed = {**json.loads(head.read_text()), "format": number}
+        head.write_text(json.dumps(changed))
+        with pytest.raises(StoreError, match=f"format {number}, this version reads 3"):
+            FamilyModel.load(tmp_path)
 
 
 def test_sharing_grows_with_what_is_in_common() -> None:
