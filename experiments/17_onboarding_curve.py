@@ -8,8 +8,9 @@ is trained on it here, without the judged networks.
 
     python experiments/17_onboarding_curve.py --prior FOLDER [--half report] [--seeds 0 1 2]
 
-Networks and kernels in the order drawn, once each, with and without transfer; "as before" measures
-each cell in six visits, the smallest networks first, then random kernels. Settings were chosen with
+Networks and kernels in the order drawn, once each, with and without transfer; "any cell" draws from
+all cells that were heard of, each alike, and measures no network whole; "as before" measures each
+cell in six visits, the smallest networks first, then random kernels. Settings were chosen with
 ``--half choose``, which judges the other half of the networks.
 """
 
@@ -127,11 +128,13 @@ class Arm:
     name: str
     transfer: bool
     before: bool = False
+    alike: bool = False
 
 
 ARMS = (
     Arm("transfer", True),
     Arm("no transfer", False),
+    Arm("any cell", True, alike=True),
     Arm("as before (six visits, no transfer)", False, True),
 )
 
@@ -176,6 +179,9 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
             portion = replace(curriculum, dearest_s=0.25 * (end_s - clock)).portion(
                 noise, played.networks, pool, (played.spent_s[0], played.spent_s[1]), span
             )
+            if arm.alike:
+                left = dict.fromkeys([*texts, *pool])
+                portion = any_cells(world, [h for h in left if h not in played.cells], span, rng)
         else:
             portion = smallest_first(world, outlines, order, played, span)
         if portion.is_empty:
@@ -232,6 +238,17 @@ def smallest_first(
     return Portion(tuple(networks), tuple(kernels), spent)
 
 
+def any_cells(world: World, pool: Sequence[str], span_s: float, rng: random.Random) -> Portion:
+    """A portion of cells, each drawn alike."""
+    chosen: list[str] = []
+    spent = 0.0
+    for h in rng.sample(list(pool), len(pool)):
+        if spent + world.cost_s[h] <= span_s:
+            chosen.append(h)
+            spent += world.cost_s[h]
+    return Portion((), tuple(chosen), spent)
+
+
 def measure_cells(
     world: World, played: Played, cells: Sequence[str], rng: random.Random,
     into: dict[str, float] | None = None,
@@ -279,7 +296,7 @@ def judge(
     measured = {**played.aside, **played.cells}
     sums = np.array([sum(c * measured[h] for h, c in n.cells) for n in whole])
     truth = np.array([n.latency_us for n in whole])
-    overhead, scale = fit_constants(sums, truth)
+    overhead, scale = fit_constants(sums, truth) if whole else (0.0, 1.0)
     cells = world.judged_cells
     said = dict(zip(cells, (p.latency_us for p in model.predict([world.text(h) for h in cells])),
                     strict=True))  # fmt: skip
