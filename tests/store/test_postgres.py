@@ -51,7 +51,10 @@ def test_a_restart_in_the_middle_loses_and_doubles_nothing(
             assert store.latencies(TARGET, [HASHES[1]])[HASHES[1]].latency_us is not None
             assert len(list(store.breakdowns())) == 1
     for process in writers:
-        said, errors = process.communicate(timeout=240)
+        # Not communicate(): it passes over what came together with the line read above.
+        with process:
+            assert process.stdout is not None and process.stderr is not None
+            errors, said = process.stderr.read(), process.stdout.read()
         assert process.returncode == 0, errors
         assert said.split()[-1] == str(rounds - 1)
     assert store.check() == []

@@ -61,6 +61,13 @@ class Attendance:
                 self._say(f"{name} is back")
                 report.problem = ""
 
+    def restarted(self, name: str) -> None:
+        """Another worker stands where a device's was: it was gone between two looks."""
+        with self._lock:
+            if name in self._there and name not in self._hosts:
+                self.away(name, "its worker is gone")
+                self.back(name)
+
     def unfit(self, name: str, why: str) -> None:
         """A device cannot measure what it was said to, and is not asked again."""
         with self._lock:

@@ -197,6 +197,8 @@ class Fleet:
                             del todo[future]
                             future.cancel()
                             results[place].problem = BackendUnavailable(why)
+            with contextlib.suppress(BackendUnavailable):  # all has been answered
+                self._attendance.see(self._workers.present())
         finally:
             with contextlib.suppress(OSError, RuntimeError):  # the scheduler may be gone
                 self._client.cancel(list(todo))

@@ -49,6 +49,7 @@ class Workers:
         self._fleet, self._attendance = fleet, attendance
         self._hosts = {d.name: d for d in fleet.devices if d.host is not None}
         self._workers: dict[str, Any] = {}
+        self._places: dict[str, str] = {}  # where each worker keeps files: one process, one place
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._closed = threading.Event()
         self._stack = contextlib.ExitStack()
@@ -67,6 +68,7 @@ class Workers:
                     )
             here = [d for d in self._fleet.devices if d.host is None and not d.dask]
             self.client.sync(self._start_here, here)
+            self._attendance.see(self.present())  # who is gone is missed from here on
             for device in self._hosts.values():
                 self._knock(device, 0.0)
             self._stack = stack.pop_all()
@@ -103,10 +105,17 @@ class Workers:
         BackendUnavailable when the scheduler is gone.
         """
         try:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+            # Asked anew: what the client remembers may be two seconds old.
+            said = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+            workers = said["workers"]
         except (OSError, KeyError, RuntimeError):  # Dask's client says it in each of these ways
             raise BackendUnavailable(LOST) from None
-        return {str(worker["name"]): worker["resources"] for worker in workers}
+        for worker in workers.values():
+            name, place = str(worker["name"]), str(worker["local_directory"])
+            if self._places.setdefault(name, place) != place:
+                self._places[name] = place
+                self._attendance.restarted(name)
+        return {str(worker["name"]): worker["resources"] for worker in workers.values()}
 
     def lose(self, name: str, why: str) -> None:
         """A host went away: its worker leaves, until the host answers again."""
