@@ -5,14 +5,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from hybridlat.measuring.fleet.devices import FleetFile
 from hybridlat.measuring.fleet.report import DeviceReport
 from hybridlat.schema.progress import OnMessage
 
-Present = Mapping[str, Mapping[str, float]]
-"""The resources of the workers that are there, by name."""
 _REMIND_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A worker that is there.
+
+    ``place`` is where this process of it keeps its files: another one is another process, which
+    took its name between two looks.
+    """
+
+    resources: Mapping[str, float]
+    place: str
+
+
+Present = Mapping[str, Presence]
+"""The workers that are there, by name."""
 
 
 class Attendance:
@@ -31,7 +46,7 @@ class Attendance:
         self._hosts = {device.name for device in file.devices if device.host is not None}
         self._resources = set(map(str, file.targets))
         self._unfit: set[str] = set()
-        self._there: set[str] = set()
+        self._there: dict[str, str] = {}  # and where: "" for hosts
         self._alone_since: dict[str, float] = {}
         self._reminded: dict[str, float] = {}
         self._lock = threading.RLock()
@@ -46,27 +61,20 @@ class Attendance:
         with self._lock:
             report = self.report(name)
             if name in self._there:
-                self._there.discard(name)
+                del self._there[name]
                 report.lost += 1
             report.problem = why
             patience = f"for up to {_span(self._file.patience_s)} where it is the only one"
             self._say(f"{name} is away ({why}): others take its work, which waits {patience}")
 
-    def back(self, name: str) -> None:
+    def back(self, name: str, place: str = "") -> None:
         """A device answers, for the first time or again."""
         with self._lock:
             report = self.report(name)
-            self._there.add(name)
+            self._there[name] = place
             if report.problem and name not in self._unfit:
                 self._say(f"{name} is back")
                 report.problem = ""
-
-    def restarted(self, name: str) -> None:
-        """Another worker stands where a device's was: it was gone between two looks."""
-        with self._lock:
-            if name in self._there and name not in self._hosts:
-                self.away(name, "its worker is gone")
-                self.back(name)
 
     def unfit(self, name: str, why: str) -> None:
         """A device cannot measure what it was said to, and is not asked again."""
@@ -78,17 +86,23 @@ class Attendance:
 
     def fit(self, present: Present, resource: str) -> list[str]:
         """The devices that are there and can measure what has the resource, by name."""
-        return [n for n, has in present.items() if resource in has and n not in self._unfit]
+        having = [name for name, worker in present.items() if resource in worker.resources]
+        return [name for name in having if name not in self._unfit]
 
     def see(self, present: Present) -> None:
         """Take note of who is there."""
         with self._lock:
-            own = {n for n, has in present.items() if self._resources & set(has)} - self._hosts
-            for name in sorted(self._there - self._hosts - own):
-                self.away(name, "its worker is gone")
-            for name in sorted(own - self._there):
-                self.report(name, present[name])
-                self.back(name)
+            own = {
+                name: worker
+                for name, worker in present.items()
+                if name not in self._hosts and self._resources & set(worker.resources)
+            }
+            for name in sorted(self._there.keys() - self._hosts):
+                if name not in own or own[name].place != self._there[name]:
+                    self.away(name, "its worker is gone")
+            for name in sorted(own.keys() - self._there.keys()):
+                self.report(name, own[name].resources)
+                self.back(name, own[name].place)
 
     def given_up(self, present: Present, resources: Collection[str]) -> dict[str, str]:
         """Of the resources whose work waits: those that nobody is waited for any more, and why."""

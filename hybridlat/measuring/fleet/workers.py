@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError, MissingExtra
-from hybridlat.measuring.fleet.attendance import Attendance
+from hybridlat.measuring.fleet.attendance import Attendance, Presence
 from hybridlat.measuring.fleet.devices import FleetDevice, FleetFile
 from hybridlat.measuring.ssh_connection import Connection
 
@@ -49,7 +48,6 @@ class Workers:
         self._fleet, self._attendance = fleet, attendance
         self._hosts = {d.name: d for d in fleet.devices if d.host is not None}
         self._workers: dict[str, Any] = {}
-        self._places: dict[str, str] = {}  # where each worker keeps files: one process, one place
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._closed = threading.Event()
         self._stack = contextlib.ExitStack()
@@ -99,23 +97,21 @@ class Workers:
                 f"correct scheduler in the fleet's file ({error})"
             ) from None
 
-    def present(self) -> dict[str, Mapping[str, float]]:
-        """The resources of the workers that are there, by name.
+    def present(self) -> dict[str, Presence]:
+        """The workers that are there, by name.
 
         BackendUnavailable when the scheduler is gone.
         """
         try:
             # Asked anew: what the client remembers may be two seconds old.
             said = self.client.sync(self.client.scheduler.identity, n_workers=-1)
-            workers = said["workers"]
+            workers = said["workers"].values()
         except (OSError, KeyError, RuntimeError):  # Dask's client says it in each of these ways
             raise BackendUnavailable(LOST) from None
-        for worker in workers.values():
-            name, place = str(worker["name"]), str(worker["local_directory"])
-            if self._places.setdefault(name, place) != place:
-                self._places[name] = place
-                self._attendance.restarted(name)
-        return {str(worker["name"]): worker["resources"] for worker in workers.values()}
+        return {
+            str(worker["name"]): Presence(worker["resources"], worker["local_directory"])
+            for worker in workers
+        }
 
     def lose(self, name: str, why: str) -> None:
         """A host went away: its worker leaves, until the host answers again."""
