@@ -176,12 +176,14 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
             drawn += more
             noise = dict.fromkeys(played.cells, SINGLE_VISIT_SPREAD)
             pool = [h for h in order[:drawn] if h not in played.cells]
-            portion = replace(curriculum, dearest_s=0.25 * (end_s - clock)).portion(
+            chooser = replace(curriculum, dearest_s=0.25 * (end_s - clock))
+            if arm.alike:  # no networks, and their cells among the others
+                chooser = replace(chooser, networks=())
+                left = [h for h in dict.fromkeys([*texts, *pool]) if h not in played.cells]
+                pool = rng.sample(left, len(left))
+            portion = chooser.portion(
                 noise, played.networks, pool, (played.spent_s[0], played.spent_s[1]), span
             )
-            if arm.alike:
-                left = dict.fromkeys([*texts, *pool])
-                portion = any_cells(world, [h for h in left if h not in played.cells], span, rng)
         else:
             portion = smallest_first(world, outlines, order, played, span)
         if portion.is_empty:
@@ -236,17 +238,6 @@ def smallest_first(
             kernels.append(h)
             spent += played.repeats * world.cost_s[h] + DRAWING_S
     return Portion(tuple(networks), tuple(kernels), spent)
-
-
-def any_cells(world: World, pool: Sequence[str], span_s: float, rng: random.Random) -> Portion:
-    """A portion of cells, each drawn alike."""
-    chosen: list[str] = []
-    spent = 0.0
-    for h in rng.sample(list(pool), len(pool)):
-        if spent + world.cost_s[h] <= span_s:
-            chosen.append(h)
-            spent += world.cost_s[h]
-    return Portion((), tuple(chosen), spent)
 
 
 def measure_cells(

@@ -47,11 +47,11 @@ def read(file: Path | str, name: str | None = None) -> Device:
     memory = _optional(path, sheet, "memory_gb")
     source = str(sheet.get("source", _OWN))
     device = name or path.stem
-    sustained = _rates(path, sheet, "sustained_tflops")
     return Device(
         name=device,
         kind=kind,
         peak_flops=_peaks(path, sheet),
+        sustained_flops=_rates(path, sheet, "sustained_tflops"),
         bandwidth_bytes_per_s=_number(path, sheet, "bandwidth_gb_per_s") * 1e9,
         units=int(_number(path, sheet, "units")),
         clock_hz=_number(path, sheet, "clock_mhz", zero=kind == "cpu") * 1e6,
@@ -63,7 +63,6 @@ def read(file: Path | str, name: str | None = None) -> Device:
         memory_bytes=None if memory is None else int(memory * 2**30),
         launch_us=_optional(path, sheet, "launch_us"),
         sources=_sources(path, sheet, source),
-        sustained_flops=sustained,
     )
 
 
@@ -80,14 +79,12 @@ def to_toml(device: Device) -> str:
     if device.launch_us is not None:
         lines.append(f"launch_us = {device.launch_us:.6g}")
     lines.append(f"cache_kib = [{', '.join(f'{size / 1024:g}' for size in device.cache_bytes)}]")
-    lines += ["", "[peak_tflops]"]
-    lines += [f"{k} = {v / 1e12:.6g}" for k, v in sorted(device.peak_flops.items())]
-    if device.sustained_flops:
-        lines += ["", "[sustained_tflops]"]
-        lines += [f"{k} = {v / 1e12:.6g}" for k, v in sorted(device.sustained_flops.items())]
     written = {line.partition(" = ")[0] for line in lines}
-    written |= {f"peak_tflops.{precision}" for precision in device.peak_flops}
-    written |= {f"sustained_tflops.{precision}" for precision in device.sustained_flops}
+    for table, rates in zip(_RATES, (device.peak_flops, device.sustained_flops), strict=True):
+        if rates:
+            lines += ["", f"[{table}]"]
+            lines += [f"{k} = {v / 1e12:.6g}" for k, v in sorted(rates.items())]
+            written |= {f"{table}.{precision}" for precision in rates}
     others = {k: t for k, t in device.sources.items() if k in written and t != device.source}
     for table in ("sources", *(f"sources.{rates}" for rates in _RATES)):
         prefix = table.partition(".")[2]

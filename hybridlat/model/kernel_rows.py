@@ -18,6 +18,9 @@ from hybridlat.graph.operators import (
     weight_place,
 )
 
+CHANNELS_LAST = 4
+"""What a ``variant`` holds beside its mode where channels are innermost."""
+_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
 
 
@@ -65,6 +68,9 @@ def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
 def attributes_of(text: str) -> KernelAttributes:
     """Of a node's attributes as JSON; ValueError or TypeError for what is none."""
     loaded = json.loads(text)
+    # Channels are innermost in the shapes (ONNX Runtime), or in the strides alone (PyTorch).
+    in_shapes = bool(loaded.get("channels_last", 0))
+    innermost = in_shapes or loaded.get("memory_format") == "channels_last"
     return KernelAttributes(
         kernel=_pair(loaded.get("kernel_shape")),
         stride=max(loaded.get("strides") or (1,)),
@@ -76,22 +82,12 @@ def attributes_of(text: str) -> KernelAttributes:
         axis=loaded.get("axis"),
         order=tuple(loaded.get("perm") or ()),
         size=loaded.get("size", 0) if isinstance(loaded.get("size", 0), int) else 0,
-        variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * _is_last(loaded),
-        channels_last=bool(loaded.get("channels_last", 0)),
+        variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * innermost,
+        channels_last=in_shapes,
     )
 
 
-def _is_last(attributes: dict[str, object]) -> bool:
-    """Whether channels are innermost: in the shapes (ONNX Runtime), or in strides (PyTorch)."""
-    if attributes.get("memory_format") == "channels_last":
-        return True
-    return bool(attributes.get("channels_last", 0))
-
-
-CHANNELS_LAST = 4
-"""What a ``variant`` holds beside its mode where channels are innermost."""
 _QUANTISED_BIAS = 8  # the place of a QLinearConv's
-_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
 def _image(shape: tuple[int, ...], channels_last: bool = False) -> tuple[int, int, int, int]:

@@ -55,13 +55,16 @@ class Device:
 
         Automatic mixed precision (``amp``) computes its products in FP16.
         """
-        unit = "fp16" if precision == "amp" else precision
-        return self.peak_flops.get(unit, self.peak_flops["fp32"])
+        return self.peak_flops[self._unit(precision)]
 
     def sustained_share(self, precision: str) -> float:
         """What is left of :meth:`peak` in long large matrix products (0..1); 1 where nobody
         knows."""
-        unit = "fp16" if precision == "amp" else precision
-        unit = unit if unit in self.peak_flops else "fp32"
+        unit = self._unit(precision)
         peak = self.peak_flops[unit]
         return min(1.0, self.sustained_flops.get(unit, peak) / peak)
+
+    def _unit(self, precision: str) -> str:
+        """The key among the peaks that a precision computes at."""
+        unit = "fp16" if precision == "amp" else precision
+        return unit if unit in self.peak_flops else "fp32"

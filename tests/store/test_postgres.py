@@ -54,6 +54,7 @@ def test_a_restart_in_the_middle_loses_and_doubles_nothing(
         # Not communicate(): it passes over what came together with the line read above.
         with process:
             assert process.stdout is not None and process.stderr is not None
+            process.wait(timeout=240)  # what it says and its errors are short: no pipe fills up
             errors, said = process.stderr.read(), process.stdout.read()
         assert process.returncode == 0, errors
         assert said.split()[-1] == str(rounds - 1)

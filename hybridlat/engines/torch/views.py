@@ -120,9 +120,9 @@ def follow(network: Network, channels_last: bool = False) -> Layouts:
         if node.op in _WANT_DENSE:
             _densify(network, node, strides, producers, copies)
         read = node.inputs[0] if node.inputs else ""
-        if node.op in _BY_LAYOUT and read in strides:
-            shape = network.types[read].shape
-            last |= {position} if is_channels_last(shape, strides[read]) else set()
+        by_layout = node.op in _BY_LAYOUT and read in strides
+        if by_layout and is_channels_last(network.types[read].shape, strides[read]):
+            last.add(position)
         for out in node.outputs:
             if out:
                 strides[out] = _made(network, node, out, strides)

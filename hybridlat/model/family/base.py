@@ -42,23 +42,24 @@ def last_cache_bytes(device: Device) -> float:
     return float(device.cache_bytes[-1]) if device.cache_bytes else _DEFAULT_CACHE_BYTES
 
 
-def parts_us(table: KernelTable, v: View, device: Device, precision: str) -> Array:
-    """Compute, memory and launch time of every kernel (kernels x ``PARTS``); ``v`` is its view.
+def parts_us(table: KernelTable, view: View) -> Array:
+    """Compute, memory and launch time of every kernel (kernels x ``PARTS``) in its view.
 
     They follow each other, as in kernels that overlap them badly. Kernels with few output tiles
     leave units idle. Depthwise convolutions compute outside the tensor cores, and what the last
     cache keeps need not come from memory.
     """
+    device, precision = view.device, view.precision
     deep = table.classes == CLASSES.index("conv depthwise")
     tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
-    best_us = np.min([v.wave_us(tile) / near for tile, near in _TILES], axis=0)
-    idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - v.compute_us, 0.0), 0.0)
+    best_us = np.min([view.wave_us(tile) / near for tile, near in _TILES], axis=0)
+    idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
     slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
-    kept = _KEPT_SHARE * np.minimum(v.activation_size, last_cache_bytes(device))
-    memory_us = v.memory_us * (1 - kept / np.maximum(v.size, 1))
+    kept = _KEPT_SHARE * np.minimum(view.activation_size, last_cache_bytes(device))
+    memory_us = view.memory_us * (1 - kept / np.maximum(view.size, 1))
     launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
-    at_peak_us = np.where(deep, 0.0, v.compute_us)
-    beside_us = np.where(deep, slower * v.compute_us, idle_us)
+    at_peak_us = np.where(deep, 0.0, view.compute_us)
+    beside_us = np.where(deep, slower * view.compute_us, idle_us)
     slowdown = power_slowdown(
         float(table.counts @ at_peak_us),
         float(table.counts @ memory_us),

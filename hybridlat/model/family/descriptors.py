@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hybridlat.model.family.base import PARTS, last_cache_bytes, parts_us
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable
-from hybridlat.model.geometry import COLUMN, Geometry
+from hybridlat.model.geometry import Geometry
 from hybridlat.model.kernel_rows import CHANNELS_LAST
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
@@ -102,10 +102,10 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     }
     rows = np.zeros((count + 2, LAYOUT + 1))
     rows[:count, : len(DESCRIPTORS)] = np.column_stack([columns[name] for name in DESCRIPTORS])
-    parts = parts_us(table, v, device, precision)
+    parts = parts_us(table, v)
     kernels_us = parts.sum(axis=1)
     rows[:count, len(DESCRIPTORS) : LAYOUT] = parts / kernels_us[:, None]
-    rows[:count, LAYOUT] = table.values[:, COLUMN["variant"]] >= CHANNELS_LAST
+    rows[:count, LAYOUT] = v.variant >= CHANNELS_LAST
     base_us = np.concatenate(
         [
             kernels_us,

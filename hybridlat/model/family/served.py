@@ -26,7 +26,6 @@ Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 FORMAT = 3
 """Counts also what a law is relative to: the base of kernels (:mod:`.base`)."""
-"""1 knew nothing of the parts of a kernel's base; it is still read."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
 

@@ -54,21 +54,14 @@ class Sharing:
 
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""
-        parts = (
-            (self.device, "device"),
-            (self.engine, "engine"),
-            (self.precision, "precision"),
-            (self.layout, "layout"),
-            (self.runtime, "runtime"),
-        )
         alike = {
             name: np.array([getattr(task, name) for task in left])[:, None]
             == np.array([getattr(task, name) for task in right])[None, :]
-            for _, name in parts
+            for name in ("device", "engine", "precision", "layout", "runtime")
         }
         result = np.full((len(left), len(right)), float(self.all))
-        for variance, name in parts:
-            result += variance * alike[name]
+        for name, same_name in alike.items():
+            result += getattr(self, name) * same_name
         result += self.recipe * (alike["engine"] & alike["precision"])
         same = np.array([[a == b for b in right] for a in left], np.float64)
         return np.asarray(result + self.task * same.reshape(len(left), len(right)))

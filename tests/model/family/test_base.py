@@ -23,7 +23,7 @@ def parts_of(
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     count = len(kernels.values)
     view = View(Geometry(kernels.values, np.arange(count), count, ("",)), device, "fp32")
-    return parts_us(kernels, view, device, "fp32")
+    return parts_us(kernels, view)
 
 
 @given(
@@ -68,7 +68,7 @@ def test_a_kernel_of_few_outputs_is_made_of_small_tiles() -> None:
     wide = replace(GPU, units=160, peak_flops={"fp32": 4 * GPU.peak("fp32")})
     count = len(kernels.values)
     view = View(Geometry(kernels.values, np.arange(count), count, ("",)), wide, "fp32")
-    compute_us = parts_us(kernels, view, wide, "fp32")[:, 0]
+    compute_us = parts_us(kernels, view)[:, 0]
     tiled = kernels.classes < 2
     assert (compute_us[tiled] >= view.compute_us[tiled] * (1 - 1e-9)).all()
     assert (compute_us[tiled] <= view.wave_us((128, 128))[tiled] * (1 + 1e-9)).all()
