@@ -39,6 +39,7 @@ from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.posterior import embedded, fit
 from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.shipped import embedding_of
+from hybridlat.model.family.tasks import Task
 
 Array = NDArray[np.float64]
 NAMED = (
@@ -281,7 +282,6 @@ def _few(
     label: str,
     rows: list[int],
 ) -> list[Line]:
-    task = world.rows[rows[0]].task
     predicted, spreads = world.predict(model, rows)
     zero = line(label, "zero_shot", "hybridlat", predicted, world.truth[rows])
     if calibration is not None:
@@ -290,17 +290,19 @@ def _few(
         width = statistics.median(np.exp(half) - np.exp(-half))
         zero = replace(zero, coverage=float(inside.mean()), width=float(width))
     lines = [zero]
-    kernels = [world.data.sets[world.data.of_set[i]] for i in rows]
     draw = np.random.default_rng(0)
     for count in FEW:
-        if len(rows) < 2 * count:
+        # A layout is a law of its own, and latencies with copies: of each, so many networks.
+        tasks = [own for own in _by_task(world, rows) if len(own) >= 2 * count]
+        if not tasks:
             break
-        plans = {"chosen": [choose(model, task, kernels, count)]}
+        plans = {"chosen": [[_chosen(world, model, own, count) for own in tasks]]}
         plans["random"] = [
-            tuple(draw.choice(len(rows), count, replace=False)) for _ in range(_DRAWS)
+            [[own[i] for i in draw.choice(len(own), count, replace=False)] for own in tasks]
+            for _ in range(_DRAWS)
         ]
         for method, picks in plans.items():
-            result = [_adapted(world, model, rows, pick) for pick in picks]
+            result = [_adapted(world, model, tasks, pick) for pick in picks]
             result = [(predicted, truth) for predicted, truth in result if len(truth) >= 4]
             if not result:
                 continue  # the measured networks are all there are, at other batches
@@ -315,21 +317,34 @@ def _few(
     return lines
 
 
+def _by_task(world: World, rows: Sequence[int]) -> list[list[int]]:
+    by_task: dict[Task, list[int]] = {}
+    for row in rows:
+        by_task.setdefault(world.rows[row].task, []).append(row)
+    return [by_task[task] for task in sorted(by_task)]
+
+
+def _chosen(world: World, model: FamilyModel, rows: Sequence[int], count: int) -> list[int]:
+    kernels = [world.data.sets[world.data.of_set[i]] for i in rows]
+    return [rows[i] for i in choose(model, world.rows[rows[0]].task, kernels, count)]
+
+
 def _adapted(
-    world: World, model: FamilyModel, rows: list[int], pick: Sequence[int]
+    world: World, model: FamilyModel, tasks: Sequence[list[int]], picks: Sequence[Sequence[int]]
 ) -> tuple[Array, Array]:
     """(predicted, true) of the networks that were not measured, nor any of their architectures."""
-    measured = [rows[i] for i in pick]
-    known = {world.rows[i].architecture for i in measured}
-    rest = [i for i in rows if world.rows[i].architecture not in known]
-    sets = world.data.sets
-    adapted = adapt(
-        model, world.rows[rows[0]].task,
-        [(sets[world.data.of_set[i]], world.truth[i]) for i in measured],
-    )  # fmt: skip
-    places = [world.data.of_set[i] for i in rest]
-    result = [adapted.equation(sets[p], world.clouds[p])[0] for p in places]
-    return np.exp(result), world.truth[rest]
+    predicted, rest = [], []
+    sets, of_set = world.data.sets, world.data.of_set
+    for rows, measured in zip(tasks, picks, strict=True):
+        known = {world.rows[i].architecture for i in measured}
+        told = [(sets[of_set[i]], float(world.truth[i])) for i in measured]
+        adapted = adapt(model, world.rows[measured[0]].task, told)
+        for i in rows:
+            if world.rows[i].architecture not in known:
+                place = of_set[i]
+                predicted.append(adapted.equation(sets[place], world.clouds[place])[0])
+                rest.append(i)
+    return np.exp(predicted), world.truth[rest]
 
 
 def save(world: World, folder: Path, kin: Path) -> None:

@@ -16,9 +16,11 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.family.architectures import architecture_of
 from hybridlat.model.family.dataset import KernelSet, Observation, kernel_set
 from hybridlat.model.family.kernels import KernelTable, kernel_table
+from hybridlat.model.family.shipped import copies_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
+from hybridlat.store.importers.table_columns import read_column_map
 
 FAMILIES = {
     "tensorrt": ("paddle-tensorrt", "tensorrt"),
@@ -26,6 +28,9 @@ FAMILIES = {
     "torch-compile": ("torch-compile",),
 }
 """Engine families and their engines: what runs much the same kernels."""
+NOTES = read_column_map(Path(__file__).with_name("whole_networks_notes.toml"))
+"""What was found out about single rows of the table."""
+_NOTED = sorted({column for note in NOTES.notes for column in note.where})
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
         if target.engine not in wanted or target.device.startswith(("i7", "cascade")):
             continue
         layout = str(row.layout) if target.device.startswith("rtx") else ""
-        note = str(row.note)
-        copies = target.engine == "paddle-tensorrt" or note == "including IO"
+        note = NOTES.note_of({name: str(getattr(row, name)) for name in _NOTED}, str(row.note))
+        copies = copies_of(target, note)
         # Measured with ReLU where the file, another project's twin of it, has ReLU6.
         relu = str(row.mapping_note).startswith("ReLU in Paddle")
         key = (target, str(row.onnx), int(row.batch), layout, "suspect" in note, copies, relu)

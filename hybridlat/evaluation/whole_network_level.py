@@ -32,7 +32,6 @@ from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-_INCLUDING_COPIES = "including IO"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def rows_of(target: Target, records: Sequence[NetworkRecord]) -> list[MeasuredRo
     groups: dict[tuple[str, str, int, Task, bool], list[NetworkRecord]] = {}
     for record in records:
         layout = record.labels.get("layout", "") if len(layouts) > 1 else ""
-        copies = copies_of(target) or record.labels.get("note") == _INCLUDING_COPIES
+        copies = copies_of(target, record.labels.get("note", ""))
         task = Task(target.device, target.runtime, target.precision, layout, copies)
         key = (record.name, record.signature, record.batch, task, record.is_suspect)
         groups.setdefault(key, []).append(record)

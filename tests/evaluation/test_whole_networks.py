@@ -147,9 +147,15 @@ def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
 
 def test_moving_inputs_counts_where_the_source_says_so() -> None:
     plain = NetworkRecord("a", hash_of("a"), 1, 10.0, 0.0, (10.0,), (("", 1),), {})
-    moved = dataclasses.replace(plain, labels={"note": "including IO"})
+    moved, kept = (
+        dataclasses.replace(plain, labels={"note": note})
+        for note in ("including IO", "mean of 9; not including IO")
+    )
+    paddle = Target("v100", "paddle-tensorrt-8.0", "fp32")
+    for target, usual in ((HERE, False), (paddle, True)):
+        for record, copies in ((plain, usual), (moved, True), (kept, False)):
+            assert [row.task.copies for row in rows_of(target, [record])] == [copies]
     assert [row.task.copies for row in rows_of(HERE, [plain, moved])] == [False, True]
-    assert rows_of(Target("v100", "paddle-tensorrt-8.0", "fp32"), [plain])[0].task.copies
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,21 @@ def test_a_mapping_translates_values_chooses_rows_and_keeps_labels(tmp_path: Pat
     assert (refused.value, refused.fix) == ("Offline", "change [where]")
 
 
+def test_a_mapping_notes_what_was_found_out_about_rows(tmp_path: Path) -> None:
+    rows = read(
+        tmp_path,
+        "network,target,latency_ms,note,page\n"
+        "a,t4/tensorrt-8.6/fp16,1,,x\nb,t4/tensorrt-8.6/fp16,1,mean of 9,y\n"
+        "b,l4/tensorrt-8.6/fp16,1,,y\n",
+        "[[notes]]\nnote='suspect: a CPU'\n"
+        "where={network=['b','c'], target='t4/tensorrt-8.6/fp16'}\n"
+        "[[notes]]\nnote='not including IO'\nwhere={page='y'}\n",
+    ).rows
+    assert [row.labels.get("note") for row in rows] == [
+        None, "mean of 9; suspect: a CPU; not including IO", "not including IO",
+    ]  # fmt: skip
+
+
 def test_a_default_target_gives_what_is_not_stated(tmp_path: Path) -> None:
     read_rows_ = read(tmp_path, "network,device,latency_ms\na,V100,1\nb,,1\n", default=T4)
     assert [str(r.target) for r in read_rows_.rows] == [
@@ -185,6 +200,12 @@ def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -
         ("[constants]\nlatency = 3", "constants knows no field 'latency'"),
         ("[units]\nlatency = 'h'", "write latency = ns, us, ms or s"),
         ("labels = 'x'", "labels is a list"),
+        ("notes = 'x'", r"notes are tables, each written \[\[notes\]\]"),
+        ("notes = ['x']", r"notes is a table"),
+        ("[[notes]]\nnote = 'x'", "a text, note, and where"),
+        ("[[notes]]\nnote = 3\nwhere = {t = '1'}", "a text, note, and where"),
+        ("[[notes]]\nnote = 'x'\nwhere = {t = '1'}\nto = 3", "a text, note, and where"),
+        ("[[notes]]\nnote = 'x'\nwhere = {u = '1'}", "has no column 'u'.*it has network, t"),
         ("[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
         ("[columns]\nlatency = 't'", "the unit of 't' is not stated"),
     ],
@@ -197,10 +218,12 @@ def test_mappings_that_make_no_sense(tmp_path: Path, column_map: str, message: s
 def test_the_mappings_of_the_documentation_are_mappings(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "importing.md"
     blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
+    maps = []
     for block in blocks:
         (tmp_path / "map.toml").write_text(block)
-        assert read_column_map(tmp_path / "map.toml").columns["network"]
+        maps.append(read_column_map(tmp_path / "map.toml"))
+    assert [one.columns.get("network") for one in maps] == ["model", "Benchmark", None]
+    assert [len(one.notes) for one in maps] == [0, 0, 2]
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ FAMILY_OF = {
 }
 """Engines that run much the same kernels learn from each other."""
 _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
+_WITH_COPIES, _WITHOUT_COPIES = "including IO", "not including IO"  # what a row's note may say
 
 
 def family_name(engine: str) -> str | None:
@@ -46,9 +47,15 @@ def embedding_of(family: str) -> Embedding:
     return Embedding(of_old_versions(), 800)
 
 
-def copies_of(target: Target) -> bool:
-    """Whether a target's latencies hold moving inputs and outputs between host and device."""
-    return target.engine in _COPIES
+def copies_of(target: Target, note: str = "") -> bool:
+    """Whether latencies hold moving inputs and outputs between host and device.
+
+    As the note of a row says (``including IO``, ``not including IO``), else as is usual for the
+    target's engine.
+    """
+    if _WITHOUT_COPIES in note:
+        return False
+    return _WITH_COPIES in note or target.engine in _COPIES
 
 
 def folder_of(family: str, user_folder: Path) -> Path | None:
@@ -130,11 +137,13 @@ def task_among(target: Target, tasks: Sequence[Task]) -> Task:
     """What a family of these tasks takes a target for.
 
     Where a source told layouts apart and the target does not, the layout is that of the file
-    (channels first).
+    (channels first). Whether copies between host and device count is as usual for the engine,
+    unless the target was measured in the other way alone.
     """
-    copies = copies_of(target)
-    plain = Task(target.device, target.runtime, target.precision, "", copies)
-    if plain in tasks:
-        return plain
+    usual = copies_of(target)
+    for copies in (usual, not usual):
+        plain = Task(target.device, target.runtime, target.precision, "", copies)
+        if plain in tasks:
+            return plain
     layouts = {t.layout for t in tasks if t.layout}
-    return Task(target.device, target.runtime, target.precision, "nchw" if layouts else "", copies)
+    return Task(target.device, target.runtime, target.precision, "nchw" if layouts else "", usual)

@@ -131,6 +131,8 @@ def _row(
     if fields.get("onnx") and fields.get("network"):
         labels["model"] = fields["network"]
     labels |= {name: row[name] for name in columns.labels if row[name]}
+    if note := columns.note_of(row, labels.get("note", "")):
+        labels["note"] = note
     latency_us = _latency_us(fields, layout, batch)
     return NetworkRow(where, names, target, latency_us, batch, size, labels=labels)
 

@@ -45,7 +45,19 @@ _UNIT_IN_NAME = re.compile(
     rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted([*US_OF_UNIT, *_UNITS], key=len, reverse=True))})[)\]]?",
     re.IGNORECASE,
 )
+_LISTS = ("labels", "notes")
 _TABLES = ("columns", "constants", "units", "values", "where")
+
+
+@dataclass(frozen=True)
+class RowNote:
+    """What was found out about some rows of a table: ``note`` is added to what they say themselves.
+
+    ``where`` column → the values whose rows are meant.
+    """
+
+    note: str
+    where: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,8 @@ class ColumnMap:
 
     ``columns`` field → column; ``constants`` field → value for rows that state none; ``units``
     of the latency; ``values`` field → the table's word → ours; ``where`` column → the values whose
-    rows are read; ``labels`` further columns that records keep.
+    rows are read; ``labels`` further columns that records keep; ``notes`` what is to be added to
+    rows' own notes.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +76,12 @@ class ColumnMap:
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    notes: tuple[RowNote, ...] = ()
+
+    def note_of(self, row: Mapping[str, str], own: str = "") -> str:
+        """A row's ``own`` note and what ``notes`` add to it."""
+        found = [n.note for n in self.notes if all(row[c] in some for c, some in n.where.items())]
+        return "; ".join(filter(None, [own, *found]))
 
 
 def read_column_map(path: Path) -> ColumnMap:
@@ -74,9 +93,9 @@ def read_column_map(path: Path) -> ColumnMap:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     for name in body:
-        if name not in (*_TABLES, "labels"):
+        if name not in (*_TABLES, *_LISTS):
             raise InputError(
-                f"{path} has no use for {name!r}: choose of labels, {', '.join(_TABLES)}"
+                f"{path} has no use for {name!r}: choose of {', '.join((*_LISTS, *_TABLES))}"
             )
     columns = _texts(path, "columns", body.get("columns", {}))
     constants = _texts(path, "constants", body.get("constants", {}))
@@ -99,11 +118,31 @@ def read_column_map(path: Path) -> ColumnMap:
     labels = body.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
         raise InputError(f"{path}: labels is a list of column names")
+    chosen = _choice(path, "where", body.get("where", {}))
+    notes = _notes(path, body.get("notes", []))
+    return ColumnMap(columns, constants, units, values, chosen, tuple(labels), notes)
+
+
+def _choice(path: Path, name: str, value: object) -> Mapping[str, tuple[str, ...]]:
+    """Column → values, of a table that may give one value or a list of them."""
     chosen = {}
-    for name, wanted in _table(path, "where", body.get("where", {})).items():
+    for column, wanted in _table(path, name, value).items():
         some = wanted if isinstance(wanted, list) else [wanted]
-        chosen[name] = tuple(as_text(item) for item in some)
-    return ColumnMap(columns, constants, units, values, chosen, tuple(labels))
+        chosen[column] = tuple(as_text(item) for item in some)
+    return chosen
+
+
+def _notes(path: Path, value: object) -> tuple[RowNote, ...]:
+    if not isinstance(value, list):
+        raise InputError(f"{path}: notes are tables, each written [[notes]]")
+    notes = []
+    for item in value:
+        body = _table(path, "notes", item)
+        text, where = body.get("note"), _choice(path, "notes.where", body.get("where", {}))
+        if not isinstance(text, str) or not text or not where or set(body) != {"note", "where"}:
+            raise InputError(f"{path}: each of notes is a text, note, and where, the rows it is of")
+        notes.append(RowNote(text, where))
+    return tuple(notes)
 
 
 def _table(path: Path, name: str, value: object) -> Mapping[str, object]:
@@ -131,7 +170,8 @@ class Layout:
 
 def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layout:
     """The columns of the fields in a table with this header; StoreError for what is missing."""
-    for column in (*column_map.columns.values(), *column_map.where, *column_map.labels):
+    noted = [column for note in column_map.notes for column in note.where]
+    for column in (*column_map.columns.values(), *column_map.where, *column_map.labels, *noted):
         if column not in header:
             raise StoreError(
                 f"{path} has no column {column!r}, which the mapping names: it has "
