@@ -27,19 +27,19 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from whole_networks_boosted import fit_predict
 from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
+from whole_networks_few_shot import few_shot
+from whole_networks_lines import Line, line, markdown
 from whole_networks_zero_shot import explained
 
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.splits import even_folds
 from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
-from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.dataset import SumData, collect
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.posterior import embedded, fit
 from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.shipped import embedding_of
-from hybridlat.model.family.tasks import Task
 
 Array = NDArray[np.float64]
 NAMED = (
@@ -47,9 +47,7 @@ NAMED = (
     "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",
 )  # fmt: skip
 """Targets that baselines are run on."""
-FEW = (5, 10, 30, 100)
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
-_DRAWS = 5
 
 
 @dataclass(frozen=True)
@@ -147,30 +145,6 @@ class World:
         return np.exp([logarithm for logarithm, _ in result]), model.spreads(equations, tasks)
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a table."""
-
-    target: str
-    regime: str
-    method: str
-    networks: int
-    rmspe: float
-    median: float
-    bias: float
-    coverage: float | None = None
-    width: float | None = None
-
-
-def line(target: str, regime: str, method: str, predicted: Array, truth: Array) -> Line:
-    """The errors of a method on a target."""
-    off = predicted / truth - 1
-    return Line(
-        target, regime, method, len(off), 100 * float(np.sqrt(np.mean(off**2))),
-        100 * float(np.median(np.abs(off))), 100 * float(np.mean(off)),
-    )  # fmt: skip
-
-
 def cross_validate(world: World, regime: str) -> list[Line]:
     """Five folds of a regime; intervals by the errors of the other folds."""
     result = world.held_out(regime)
@@ -251,7 +225,8 @@ def other_devices(world: World) -> list[Line]:
         for label in sorted({world.labels[i] for i in found.rows}):
             rows = [int(i) for i in found.rows if world.labels[i] == label]
             if len(rows) >= 8:
-                lines += _few(world, found.model, calibration, label, rows)
+                lines.append(_zero_shot(world, found.model, calibration, label, rows))
+                lines += few_shot(world, found.model, label, rows)
     return lines
 
 
@@ -275,76 +250,21 @@ def elsewhere(devices: Sequence[LeftOut], rows_each: int = 40) -> Calibration | 
     return calibrate(np.concatenate(errors), np.concatenate(spreads), names)
 
 
-def _few(
+def _zero_shot(
     world: World,
     model: FamilyModel,
     calibration: Calibration | None,
     label: str,
     rows: list[int],
-) -> list[Line]:
+) -> Line:
     predicted, spreads = world.predict(model, rows)
     zero = line(label, "zero_shot", "hybridlat", predicted, world.truth[rows])
-    if calibration is not None:
-        half = np.array([calibration.half_width(one, ELSEWHERE) for one in spreads])
-        inside = np.abs(world.data.log_us[rows] - np.log(predicted)) <= half
-        width = statistics.median(np.exp(half) - np.exp(-half))
-        zero = replace(zero, coverage=float(inside.mean()), width=float(width))
-    lines = [zero]
-    draw = np.random.default_rng(0)
-    for count in FEW:
-        # A layout is a law of its own, and latencies with copies: of each, so many networks.
-        tasks = [own for own in _by_task(world, rows) if len(own) >= 2 * count]
-        if not tasks:
-            break
-        plans = {"chosen": [[_chosen(world, model, own, count) for own in tasks]]}
-        plans["random"] = [
-            [[own[i] for i in draw.choice(len(own), count, replace=False)] for own in tasks]
-            for _ in range(_DRAWS)
-        ]
-        for method, picks in plans.items():
-            result = [_adapted(world, model, tasks, pick) for pick in picks]
-            result = [(predicted, truth) for predicted, truth in result if len(truth) >= 4]
-            if not result:
-                continue  # the measured networks are all there are, at other batches
-            each = [line(label, f"few@{count}", method, p, t) for p, t in result]
-            lines.append(
-                Line(
-                    label, f"few@{count}", method, each[0].networks,
-                    *(float(np.mean([getattr(e, name) for e in each]))
-                      for name in ("rmspe", "median", "bias")),
-                )
-            )  # fmt: skip
-    return lines
-
-
-def _by_task(world: World, rows: Sequence[int]) -> list[list[int]]:
-    by_task: dict[Task, list[int]] = {}
-    for row in rows:
-        by_task.setdefault(world.rows[row].task, []).append(row)
-    return [by_task[task] for task in sorted(by_task)]
-
-
-def _chosen(world: World, model: FamilyModel, rows: Sequence[int], count: int) -> list[int]:
-    kernels = [world.data.sets[world.data.of_set[i]] for i in rows]
-    return [rows[i] for i in choose(model, world.rows[rows[0]].task, kernels, count)]
-
-
-def _adapted(
-    world: World, model: FamilyModel, tasks: Sequence[list[int]], picks: Sequence[Sequence[int]]
-) -> tuple[Array, Array]:
-    """(predicted, true) of the networks that were not measured, nor any of their architectures."""
-    predicted, rest = [], []
-    sets, of_set = world.data.sets, world.data.of_set
-    for rows, measured in zip(tasks, picks, strict=True):
-        known = {world.rows[i].architecture for i in measured}
-        told = [(sets[of_set[i]], float(world.truth[i])) for i in measured]
-        adapted = adapt(model, world.rows[measured[0]].task, told)
-        for i in rows:
-            if world.rows[i].architecture not in known:
-                place = of_set[i]
-                predicted.append(adapted.equation(sets[place], world.clouds[place])[0])
-                rest.append(i)
-    return np.exp(predicted), world.truth[rest]
+    if calibration is None:
+        return zero
+    half = np.array([calibration.half_width(one, ELSEWHERE) for one in spreads])
+    inside = np.abs(world.data.log_us[rows] - np.log(predicted)) <= half
+    width = statistics.median(np.exp(half) - np.exp(-half))
+    return replace(zero, coverage=float(inside.mean()), width=float(width))
 
 
 def save(world: World, folder: Path, kin: Path) -> None:
@@ -363,22 +283,6 @@ def save(world: World, folder: Path, kin: Path) -> None:
     calibration = replace(calibration, pooled=found.pooled, spreads=calibration.spreads | lent)
     folder.mkdir(parents=True, exist_ok=True)
     replace(world.learn(known), calibration=calibration).save(folder)
-
-
-def markdown(lines: Sequence[Line]) -> str:
-    """The tables, one line a target, regime and method."""
-    text = [
-        "| target | regime | method | n | RMSPE % | median % | bias % | 90 % holds | width |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for one in lines:
-        holds = f"{100 * one.coverage:.0f} %" if one.coverage is not None else ""
-        width = f"{100 * one.width:.0f} %" if one.width is not None else ""
-        text.append(
-            f"| {one.target} | {one.regime} | {one.method} | {one.networks} | {one.rmspe:.1f} | "
-            f"{one.median:.1f} | {one.bias:+.1f} | {holds} | {width} |"
-        )
-    return "\n".join(text) + "\n"
 
 
 def load(name: str, folder: Path, cache: Path) -> World:

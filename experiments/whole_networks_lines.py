@@ -1,0 +1,61 @@
+"""The lines of experiments/whole_networks.md's tables: how far off a method is on a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table; ``networks`` counts the latencies that were judged."""
+
+    target: str
+    regime: str
+    method: str
+    networks: int
+    rmspe: float
+    median: float
+    bias: float
+    coverage: float | None = None
+    width: float | None = None
+
+
+def line(target: str, regime: str, method: str, predicted: Array, truth: Array) -> Line:
+    """The errors of a method on a target."""
+    off = predicted / truth - 1
+    return Line(
+        target, regime, method, len(off), 100 * float(np.sqrt(np.mean(off**2))),
+        100 * float(np.median(np.abs(off))), 100 * float(np.mean(off)),
+    )  # fmt: skip
+
+
+def mean_line(lines: Sequence[Line]) -> Line:
+    """One line for several draws: their mean errors, counted as the first."""
+    first = lines[0]
+    errors = ([getattr(one, name) for one in lines] for name in ("rmspe", "median", "bias"))
+    return Line(
+        first.target, first.regime, first.method, first.networks,
+        *(float(np.mean(each)) for each in errors),
+    )  # fmt: skip
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The tables, one line a target, regime and method."""
+    text = [
+        "| target | regime | method | n | RMSPE % | median % | bias % | 90 % holds | width |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in lines:
+        holds = f"{100 * one.coverage:.0f} %" if one.coverage is not None else ""
+        width = f"{100 * one.width:.0f} %" if one.width is not None else ""
+        text.append(
+            f"| {one.target} | {one.regime} | {one.method} | {one.networks} | {one.rmspe:.1f} | "
+            f"{one.median:.1f} | {one.bias:+.1f} | {holds} | {width} |"
+        )
+    return "\n".join(text) + "\n"
