@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto
@@ -123,3 +124,23 @@ def _node(read: FileNode, name: str, opset: int) -> Node:
         outputs=read.outputs,
         attributes=attributes_of(proto, domain, opsets),
     )
+
+
+def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
+    """Names of the nodes in file order; missing and repeated ones get a number."""
+    given = [node.name for node in nodes]
+    distinct = set(given)
+    if len(distinct) == len(given) and "" not in distinct:
+        return tuple(given)
+    counts = Counter(given)
+    taken = {name for name, count in counts.items() if count == 1 and name}
+    names = []
+    for position, node in enumerate(nodes):
+        name = node.name
+        if not name or counts[name] > 1:
+            name = f"{node.name or node.op}_{position}"
+            while name in taken:
+                name += "_"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)

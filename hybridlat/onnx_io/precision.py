@@ -20,7 +20,7 @@ from hybridlat.onnx_io.nodes import NARROW
 from hybridlat.onnx_io.values import dtype_name
 
 if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile
+    from hybridlat.onnx_io.file import OnnxFile
 
 _OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")

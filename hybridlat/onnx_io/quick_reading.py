@@ -19,11 +19,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.onnx_io.binding import bind
 from hybridlat.onnx_io.checks import MAX_WEIGHT_BYTES, check_network
 from hybridlat.onnx_io.folding import constant_node
 from hybridlat.onnx_io.inference import INFERENCE_ERRORS, static_types, types_of
 from hybridlat.onnx_io.nodes import LARGEST_REMEMBERED, FileNode, node_of
-from hybridlat.onnx_io.reading import bind
 from hybridlat.onnx_io.remembering import remembered
 from hybridlat.onnx_io.values import (
     SMALL_ELEMENTS,
@@ -36,7 +36,7 @@ from hybridlat.onnx_io.values import (
 )
 
 if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.onnx_io.file import OnnxFile, Shapes
 
 MOST_REMEMBERED = 100_000
 MOST_CONSTANTS = 8192

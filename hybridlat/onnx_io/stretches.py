@@ -30,7 +30,7 @@ from hybridlat.onnx_io.quick_reading import (
 from hybridlat.onnx_io.values import keeps_float_values
 
 if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.onnx_io.file import OnnxFile, Shapes
 
 
 @dataclass(frozen=True, slots=True)
