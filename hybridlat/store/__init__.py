@@ -6,6 +6,7 @@ used.
 
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.latencies import LatencyStats, TargetStats
-from hybridlat.store.store import Store, default_url
+from hybridlat.store.place import default_url
+from hybridlat.store.store import Store
 
 __all__ = ["IntegrityProblem", "LatencyStats", "Store", "TargetStats", "default_url"]

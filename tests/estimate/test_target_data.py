@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.estimate.target_data import TargetData
-from hybridlat.store import Store, store
+from hybridlat.store import Store, cached_texts, place
 from tests.store.records import HASHES, TARGET, measured
 
 KNOWN, LATER = HASHES[:2]
@@ -17,7 +17,7 @@ KNOWN, LATER = HASHES[:2]
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(store, "_SETTLED_NS", -1)  # as if every write were long ago
+    monkeypatch.setattr(place, "_SETTLED_NS", -1)  # as if every write were long ago
     return Store(str(tmp_path / "store.db"))
 
 
@@ -77,7 +77,7 @@ def test_whoever_opens_a_store_has_not_written_to_it(tmp_path: Path) -> None:
 def test_what_another_caches_is_found_after_many_look_ups(reader: Store) -> None:
     with Store(reader.url) as writer, reader:
         writer.cache_put("scope/0", "zero")
-        for number in range(2 * store._ASKED_UNTIL_LISTED):
+        for number in range(2 * cached_texts.ASKED_UNTIL_LISTED):
             assert reader.cache_get(f"scope/{number + 1}") is None
             assert reader.cache_get("scope/0") == "zero"
         writer.cache_put("scope/1", "one")

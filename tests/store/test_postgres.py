@@ -135,7 +135,7 @@ def test_a_large_import_is_known_to_the_planner_at_once(
     monkeypatch.setattr(database, "MANY", 1)
     added = store.import_(pack).measurements
     asked = "SELECT reltuples FROM pg_class WHERE relname = 'measurement'"
-    [(known,)] = store._opened().rows(asked, {})
+    [(known,)] = store._connections.database.rows(asked, {})
     assert known == added > 0
 
 
@@ -152,7 +152,7 @@ def test_the_statements_of_the_page_make_a_store_of_a_team(server: postgres.Serv
         store.cache_put("a/1", "text")
         assert store.cache_sweep(max_bytes=0).dropped == 1
         assert store.check() == []
-        store._opened().count_rows()  # it is the owner's to do: passed over
+        store._connections.database.count_rows()  # it is the owner's to do: passed over
     with pytest.raises(Exception, match="permission denied"):
         server.execute("DELETE FROM payload", database="latencies", user="alice")
     with Store(server.url("latencies", "report")) as store:

@@ -48,7 +48,8 @@ def test_both_ways_give_the_same(path: Path, name: str) -> None:
         found = READS[name](plain)
         assert found == READS[name](through_sqlalchemy)
         assert name == "nothing" or found
-        assert plain._database is None and through_sqlalchemy._reader is None
+        assert plain._connections._database is None
+        assert through_sqlalchemy._connections._reader is None
 
 
 def test_reading_loads_no_sqlalchemy(path: Path) -> None:
@@ -113,6 +114,6 @@ def test_a_forked_process_reads_by_itself(path: Path) -> None:
         child = os.fork()
         if child == 0:
             same = store.latencies(TARGET, HASHES) == expected
-            os._exit(0 if same and not store._reader.is_inherited else 1)  # type: ignore[union-attr]
+            os._exit(0 if same and not store._connections._reader.is_inherited else 1)  # type: ignore[union-attr]
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.latencies(TARGET, HASHES) == expected
