@@ -111,7 +111,8 @@ def _believed(right: Predictor, found: _Found) -> BlockSpace:
         for seen in found.seen
     )
     composition, posterior, reasons = believed(requests, right._data)
-    notes = (*right._data.warnings, *(w for seen in found.seen for w in seen.partition.warnings))
+    about_model = right._data.trained.warnings
+    notes = (*about_model, *(w for seen in found.seen for w in seen.partition.warnings))
     return BlockSpace(
         str(right.target),
         found.seen[0].partition.batch,

@@ -34,7 +34,7 @@ def cell_priors(
     missing = [use.signature for use in partition.uses if use.signature not in known]
     predicted: dict[str, CellPrediction] = {}
     texts: Mapping[str, str] = {}
-    model = data.model if missing else None
+    model = data.trained.model if missing else None
     if model is not None:
         # A measured cell's text matters only beside predicted ones, which it teaches about.
         texts = data.texts(partition, [use.signature for use in partition.uses])

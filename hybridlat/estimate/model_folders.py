@@ -18,7 +18,7 @@ import hashlib
 import json
 import logging
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -140,6 +140,17 @@ def readable(read: Callable[[Path], T], folder: Path, seen: list[str] | None = N
         if seen is not None and str(error) not in seen:
             seen.append(str(error))
         return None
+
+
+def first_readable(
+    read: Callable[[Path], T | None], folders: Sequence[Path], seen: list[str]
+) -> T | None:
+    """What is read from the first folder that has it, those that are damaged passed over."""
+    for folder in folders:
+        value = readable(read, folder, seen)
+        if value is not None:
+            return value
+    return None
 
 
 @cache

@@ -87,7 +87,7 @@ class NearTarget:
                 spread = math.hypot(self.spread, stats.spread_share)
                 reason = f"measured as {self.target}: {self.difference}"
                 found[hash_] = _prediction(stats.latency_us * factor[hash_], z * spread, reason)
-        model = self.data.model if len(found) < len(hashes) else None
+        model = self.data.trained.model if len(found) < len(hashes) else None
         rest = [h for h in hashes if h not in found] if model is not None else []
         guesses = model.predict([texts[h] for h in rest]) if model is not None else ()
         for hash_, guess in zip(rest, guesses, strict=True):

@@ -179,7 +179,7 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
 
 def composition_of(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
     """The target's own constants and width, else those of the family that was asked."""
-    if kin is not None and not data.has_composition:
+    if kin is not None and not data.trained.has_composition:
         return data.on_this_machine(replace(kin.composition(), wander_share=0.0))
     return data.composition.at(request.confidence)
 
@@ -287,7 +287,7 @@ def _warnings(
     within: bool,
     would_help: bool,
 ) -> tuple[str, ...]:
-    found = [*data.warnings, *request.partition.warnings]
+    found = [*data.trained.warnings, *request.partition.warnings]
     if state.exact is None:
         unmeasured = data.target if would_help else None
         found += remarks.about_cells(request, bases, interval, within, unmeasured)
@@ -296,7 +296,7 @@ def _warnings(
         found += remarks.about_disagreement(state.disagreement, request, data.target)
     found += remarks.about_device(data.target.device, bases)
     found += remarks.about_origins(bases)
-    if state.exact is None and (state.kin is None or data.has_composition):
+    if state.exact is None and (state.kin is None or data.trained.has_composition):
         found += remarks.about_interval(data)  # a family is named as the cells' origin
     found += remarks.about_wandering(data)
     return tuple(found)

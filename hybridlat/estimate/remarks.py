@@ -96,12 +96,13 @@ def about_device(device: str, bases: Sequence[Basis]) -> list[str]:
 
 def about_interval(data: TargetData) -> list[str]:
     """Where the interval comes from, unless it is from whole networks of this target."""
-    if data.has_composition:
+    if data.trained.has_composition:
         return []
     own = data.composition.networks
     if own >= ENOUGH_NETWORKS:
         return []
-    lender = "" if data.borrowed is None else f" that of {data.borrowed[0]}, widened,"
+    borrowed = data.trained.borrowed
+    lender = "" if borrowed is None else f" that of {borrowed[0]}, widened,"
     if own:
         networks = "network says" if own == 1 else "networks say"
         return [

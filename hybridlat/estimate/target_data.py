@@ -1,28 +1,20 @@
-"""Everything that is known of one target: its records, its shipped packs, its model."""
+"""Everything that is known of one target: its records, its shipped packs, what training left."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import machine, wandering
+from hybridlat.estimate import machine, own_records
 from hybridlat.estimate.agreement import undisturbed
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.measured_outlines import MeasuredOutlines
-from hybridlat.estimate.model_folders import (
-    model_folders,
-    read_composition,
-    read_model,
-    read_target,
-    readable,
-)
+from hybridlat.estimate.trained import Trained
 from hybridlat.estimate.wandering import Wandering
 from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
 from hybridlat.schema.target import Target
@@ -31,15 +23,11 @@ if TYPE_CHECKING:
     from hybridlat.estimate.fallback import Fallback
     from hybridlat.estimate.near_targets import NearTarget
     from hybridlat.estimate.partition import Partition
-    from hybridlat.model.cell_model import CellModel
     from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
 FEW_NETWORKS = 8
-_MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no usual pace
-_MOST_NETWORKS = 200
-T = TypeVar("T")
 
 
 @dataclass
@@ -62,10 +50,10 @@ class TargetData:
     def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
         """``models`` are folders to take the target's model from, else those installed."""
         self.target, self.store = target, store
-        self._models = models
         self.kin = registry.kin(target)
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
+        self.trained = Trained(target, self.kin, models)
         self._remembered: dict[str, LatencyStats] = {}
         self._seen_store = _StoreView()
         self._entry_cost_us: float | None = None
@@ -74,8 +62,6 @@ class TargetData:
         self._seen = 0
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
-        self.warnings: list[str] = []
-        """What of this target's own model could not be used, and what to do about it."""
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -228,7 +214,8 @@ class TargetData:
         again after one.
         """
         if self._composition is None:
-            found = self._own_composition or self._kin_composition or self._machine_composition()
+            trained = self.trained
+            found = trained.composition or trained.kin_composition or self._machine_composition()
             self._composition = self.on_this_machine(found)
         return self._composition
 
@@ -243,96 +230,32 @@ class TargetData:
     def wandering(self) -> Wandering:
         """How the machine's own pace wanders, as its newest records tell it."""
         if self._wandering is None:
-            self._wandering = wandering.from_json(
-                self._of_this_revision("wandering", self._newest_wandering)
-            )
+            self._wandering = own_records.newest_wandering(self.store, self.target)
         return self._wandering
 
-    def _newest_wandering(self) -> Mapping[str, object]:
-        paces = wandering.paces_of(self.store.recent(self.target))
-        return wandering.to_json(wandering.wandering_of(paces.found(), paces.median_ratio))
-
-    @property
-    def _kin_composition(self) -> Composition | None:
-        """What the same machine and engine are known by at another precision of the file."""
-        if self.borrowed is None or self.borrowed[0] not in map(str, self.kin):
-            return None
-        return self.borrowed[1]
-
     def _machine_composition(self) -> Composition:
-        lent = None if self.borrowed is None else self.borrowed[1]
+        borrowed = self.trained.borrowed
+        lent = None if borrowed is None else borrowed[1]
 
         def fitted() -> Mapping[str, object]:
             overhead_us = self.dispatch_overhead_us
             networks = undisturbed(self.summed_networks(), overhead_us, lent)
             return machine.machine_composition(networks, overhead_us, lent).to_json()
 
-        found = Composition.from_json(self._of_this_revision("composition", fitted))
-        trained = self._trained_composition
+        found = Composition.from_json(
+            own_records.of_this_revision(self.store, self.target, "composition", fitted)
+        )
+        trained = self.trained.fitted
         return found if trained is None else replace(found, correlation=trained.correlation)
-
-    def _of_this_revision(
-        self, what: str, work_out: Callable[[], Mapping[str, object]]
-    ) -> Mapping[str, Any]:
-        """What follows from the store's records, worked out once for each state of the store."""
-        count, last = self.store.revision(self.target)
-        if not count:
-            return work_out()
-        key = f"{what}/{_MACHINE_VERSION}/{self.target}/{count}-{last}"
-        kept = self.store.cache_get(key)
-        if kept is not None:
-            body: Mapping[str, Any] = json.loads(kept)
-            return body
-        found = work_out()
-        with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
-            self.store.cache_put(key, json.dumps(found))
-        return found
 
     def summed_networks(self) -> list[machine.SummedNetwork]:
         """Networks in the store that were measured whole and with every cell, 200 at most."""
-        breakdowns = {b.signature: b for b in self.store.breakdowns(self.target)}
-        whole = self.store.latencies(self.target, breakdowns, "network")
-        chosen = [breakdowns[h] for h in sorted(whole) if whole[h].latency_us is not None]
-        cells = self.known({h for b in chosen[:_MOST_NETWORKS] for h, _ in b.cells})
-        found = []
-        for breakdown in chosen[:_MOST_NETWORKS]:
-            uses = [(cells[h].latency_us, n) for h, n in breakdown.cells if h in cells]
-            latency = self.whole(breakdown.signature)
-            if latency is None or not latency.is_exact or len(uses) < len(breakdown.cells):
-                continue
-            if latency.noise_share > machine.MOST_NOISE_SHARE:
-                continue
-            if all(us is not None for us, _ in uses):
-                sum_us = sum((us or 0.0) * n for us, n in uses)
-                found.append(machine.SummedNetwork(latency.latency_us, sum_us))
-        return found
+        return own_records.summed_networks(self.store, self.target, self.known, self.whole)
 
     @property
     def is_calibrating(self) -> bool:
         """Whether whole networks are wanted: the machine has too few to compose by its own."""
-        return not self.has_composition and self.composition.networks < machine.CALIBRATING
-
-    @property
-    def _folders(self) -> Sequence[Path]:
-        return model_folders(self.target) if self._models is None else self._models
-
-    @cached_property
-    def _trained_composition(self) -> Composition | None:
-        return _first(read_composition, self._folders, self.warnings)
-
-    @property
-    def _own_composition(self) -> Composition | None:
-        """The trained one, unless training had too few networks: those of the store tell more.
-
-        They hold all that are measured afterwards.
-        """
-        found = self._trained_composition
-        return None if found is None or found.networks < machine.CALIBRATING else found
-
-    @property
-    def has_composition(self) -> bool:
-        """Whether training fitted constants and width to enough networks of this very target."""
-        return self._own_composition is not None
+        return not self.trained.has_composition and self.composition.networks < machine.CALIBRATING
 
     @cached_property
     def near(self) -> tuple[NearTarget, ...]:
@@ -346,39 +269,7 @@ class TargetData:
         """What answers for cells that the target's own model does not know; see `fallback_for`."""
         from hybridlat.estimate.fallback import fallback_for
 
-        return fallback_for(self.target, self.store, self.model, self.near)
-
-    @cached_property
-    def borrowed(self) -> tuple[str, Composition] | None:
-        """Whose interval is used where this target has no composition: the same engine's.
-
-        How far the sum of measured cells is from the network depends on the engine and on how
-        cells are measured more than on the device, so a sibling's error is the best guess there
-        is. Its constants are taken over from files of another precision on the same machine only.
-        """
-        if self._own_composition is not None:
-            return None
-        for target in self.kin:
-            found = _first(read_composition, model_folders(target), self.warnings)
-            if found is not None and found.networks:
-                return str(target), found
-        for folder in model_folders(None):
-            sibling = readable(read_target, folder)
-            if sibling is not None and sibling.engine == self.target.engine:
-                composition = readable(read_composition, folder)
-                if composition is not None and composition.networks:
-                    return str(sibling), composition
-        return None
-
-    @cached_property
-    def model(self) -> CellModel | None:
-        """The target's model of unseen cells, the user's own before the one shipped.
-
-        Where it has none, that of files of another precision: it knows the cells that both have,
-        and says of the others that it has never seen such operators.
-        """
-        folders = [self._folders, *(model_folders(target) for target in self.kin)]
-        return _first(read_model, [folder for each in folders for folder in each], self.warnings)
+        return fallback_for(self.target, self.store, self.trained.model, self.near)
 
 
 @cache
@@ -388,14 +279,3 @@ def _entry_cost_signature() -> str:
     from hybridlat.graph.signature import sign
 
     return sign(null_network(1)).hash
-
-
-def _first(
-    read: Callable[[Path], T | None], folders: Sequence[Path], warnings: list[str]
-) -> T | None:
-    """What is read from the first folder that has it, those that are damaged passed over."""
-    for folder in folders:
-        value = readable(read, folder, warnings)
-        if value is not None:
-            return value
-    return None

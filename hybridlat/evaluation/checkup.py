@@ -14,7 +14,7 @@ from hybridlat.engines.host import cpu_device, cpu_environment
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
 from hybridlat.estimate.model_folders import model_folders, read_target, user_models_folder
-from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.own_records import newest_wandering
 from hybridlat.estimate.wandering import LARGE_SHARE
 from hybridlat.evaluation.tracking import tracking_uri
 from hybridlat.measuring.steadiness import steadiness
@@ -183,7 +183,7 @@ def _timed(
 def _held(store: Store, problems: list[Problem]) -> Iterator[HeldTarget]:
     try:
         for stats in store.stats():
-            wandering = TargetData(stats.target, store).wandering
+            wandering = newest_wandering(store, stats.target)
             yield HeldTarget(
                 str(stats.target), "store", stats.cells, stats.networks, stats.failures,
                 stats.last, wandering.share if wandering.processes else None,

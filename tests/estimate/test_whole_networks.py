@@ -287,7 +287,7 @@ def test_a_machine_trained_on_few_networks_goes_on_learning_from_its_own(
     (tmp_path / "composition.json").write_text(json.dumps(trained.to_json()))
     with Store(store) as opened:
         data = TargetData(TARGET, opened, [tmp_path])
-        assert data.has_composition is is_own and data.is_calibrating is not is_own
+        assert data.trained.has_composition is is_own and data.is_calibrating is not is_own
         for i in range(6):  # measured since, each of one cell
             network, cell = f"{i:032x}", f"{i + 16:032x}"
             opened.add([Measurement(TARGET, cell, "cell", 100.0 * 2**i, 0.01)])

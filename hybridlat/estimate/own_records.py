@@ -1,0 +1,79 @@
+"""What a machine's own records say of it: how its pace wanders, and how its cells sum up.
+
+Worked out once for each state of the store, which keeps it for later processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hybridlat.errors import StoreError
+from hybridlat.estimate import machine, wandering
+from hybridlat.estimate.wandering import Wandering
+from hybridlat.estimate.whole_networks import WholeLatency
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.store import LatencyStats, Store
+
+_MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no usual pace
+_MOST_NETWORKS = 200
+
+
+def of_this_revision(
+    store: Store, target: Target, what: str, work_out: Callable[[], Mapping[str, object]]
+) -> Mapping[str, Any]:
+    """What follows from the store's records, worked out once for each state of the store."""
+    count, last = store.revision(target)
+    if not count:
+        return work_out()
+    key = f"{what}/{_MACHINE_VERSION}/{target}/{count}-{last}"
+    kept = store.cache_get(key)
+    if kept is not None:
+        body: Mapping[str, Any] = json.loads(kept)
+        return body
+    found = work_out()
+    with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
+        store.cache_put(key, json.dumps(found))
+    return found
+
+
+def newest_wandering(store: Store, target: Target) -> Wandering:
+    """How the machine's own pace wanders, as its newest records tell it."""
+
+    def newest() -> Mapping[str, object]:
+        paces = wandering.paces_of(store.recent(target))
+        return wandering.to_json(wandering.wandering_of(paces.found(), paces.median_ratio))
+
+    return wandering.from_json(of_this_revision(store, target, "wandering", newest))
+
+
+def summed_networks(
+    store: Store,
+    target: Target,
+    known: Callable[[Iterable[str]], Mapping[str, LatencyStats]],
+    whole: Callable[[str], WholeLatency | None],
+) -> list[machine.SummedNetwork]:
+    """Networks in the store that were measured whole and with every cell, 200 at most.
+
+    ``known`` looks cells up, ``whole`` networks.
+    """
+    breakdowns = {b.signature: b for b in store.breakdowns(target)}
+    measured = store.latencies(target, breakdowns, "network")
+    chosen = [breakdowns[h] for h in sorted(measured) if measured[h].latency_us is not None]
+    cells = known({h for b in chosen[:_MOST_NETWORKS] for h, _ in b.cells})
+    found = []
+    for breakdown in chosen[:_MOST_NETWORKS]:
+        uses = [(cells[h].latency_us, n) for h, n in breakdown.cells if h in cells]
+        latency = whole(breakdown.signature)
+        if latency is None or not latency.is_exact or len(uses) < len(breakdown.cells):
+            continue
+        if latency.noise_share > machine.MOST_NOISE_SHARE:
+            continue
+        if all(us is not None for us, _ in uses):
+            sum_us = sum((us or 0.0) * n for us, n in uses)
+            found.append(machine.SummedNetwork(latency.latency_us, sum_us))
+    return found
