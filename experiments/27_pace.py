@@ -74,7 +74,8 @@ def visits(folder: Path, seconds: float) -> None:
         jobs.append(Job(partition.whole, opened.file.network(1, None), "network"))
         hashes = [use.signature for use in partition.uses]
         rng.shuffle(hashes)
-        jobs += [Job(h, n) for h, n in predictor._cells(partition, hashes[:CELLS_EACH]).items()]
+        cells = predictor._workbench.cells(partition, hashes[:CELLS_EACH])
+        jobs += [Job(h, n) for h, n in cells.items()]
     backend = predictor.backend
     assert backend is not None
     references = References(backend)

@@ -82,7 +82,8 @@ def space_of(
             list(space.cells) if right.mode == "always" else space.unsure()
         )
         if wanted:
-            _measure(right, found.seen, wanted)
+            networks = [(seen.opened, seen.partition) for seen in found.seen]
+            right._workbench.measure_cells(networks, wanted)
             space = _believed(right, found)
     return space
 
@@ -126,25 +127,6 @@ def _believed(right: Predictor, found: _Found) -> BlockSpace:
         reasons,
         tuple(dict.fromkeys(notes)),
     )
-
-
-def _measure(right: Predictor, networks: Sequence[_Seen], wanted: Sequence[str]) -> None:
-    """Measure cells, each inside the first network that holds it, and keep the records."""
-    from hybridlat.measuring.measurer import MeasureRequest
-    from hybridlat.measuring.schedule import ON_DEMAND
-
-    left = dict.fromkeys(wanted)
-    requests = []
-    for seen in networks:
-        mine = [use.signature for use in seen.partition.uses if use.signature in left]
-        if mine:
-            opened = seen.opened
-            network = opened.file.network(opened.batch, opened.shapes)
-            cells = right._cells(seen.partition, mine)
-            requests.append(MeasureRequest(opened.file.label, network, cells))
-            left = {signature: None for signature in left if signature not in cells}
-    right._measure(requests, right.settings or ON_DEMAND, right.progress)
-    right._data.forget(wanted)
 
 
 # ---- whole networks ----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hybridlat.api.answers import AnswerMemory, answer
 from hybridlat.api.collector import collector_paused
+from hybridlat.api.partitions import Partitions
 from hybridlat.api.sources import (
     Item,
     Opened,
@@ -28,6 +29,7 @@ from hybridlat.api.sources import (
     open_source,
     several_batches,
 )
+from hybridlat.api.workbench import Workbench
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import read, with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
@@ -40,20 +42,17 @@ from hybridlat.estimate.target_data import TargetData
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import Continued, OnProgress, Progress
+from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.api.blocks import Blocks
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.estimate.block_space import BlockSpace
-    from hybridlat.graph.network import Network
-    from hybridlat.measuring.measurer import MeasureRequest
     from hybridlat.measuring.report import MeasureReport, What
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.onnx_io.torch_export import Example
-    from hybridlat.schema.measurement import Measurement
 
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
@@ -120,7 +119,7 @@ class Predictor:
         self._why_not = engine.why_not
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
-        self._networks = 0
+        self._partitions = Partitions(self._partitioner, self._data)
         self._answers = AnswerMemory()
         self._loaded = os.urandom(8)  # names what workers load for it
 
@@ -228,9 +227,7 @@ class Predictor:
             partition,
             tolerance=self.tolerance,
             confidence=self.confidence,
-            measure=partial(self._measure_now, self._counting(), batch, shapes)
-            if self._may_measure
-            else None,
+            measure=self._workbench.for_gate(opened) if self._may_measure else None,
             remeasure=self.mode == "always",
             why_not=self._reason,
             started=started,
@@ -364,115 +361,31 @@ class Predictor:
         Cells that are known are not measured again unless ``remeasure``. Raises BackendUnavailable
         when the target is not this machine.
         """
-        from hybridlat.measuring.measurer import MeasureRequest
-        from hybridlat.measuring.report import report_of, sum_of_cells_us
-        from hybridlat.measuring.schedule import MeasurementConfig
-
-        if self.backend is None:
-            raise BackendUnavailable(self._why_not)
+        workbench = self._workbench
         started = time.perf_counter()
         opened = open_source(source, input, one_batch(batch), shapes)
-        file, network = opened.file, opened.file.network(opened.batch, opened.shapes)
-        if (right := self._for(file)) is not self:
+        if (right := self._for(opened.file)) is not self:
             return right.measure(
                 source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
             )
-        partition = self._partition(opened)
-        missing: list[str] = []
-        known = 0
-        if what in ("cells", "both"):
-            hashes = [use.signature for use in partition.uses]
-            have = {} if remeasure else self._data.known(hashes)
-            known = len(have)
-            missing = [h for h in hashes if h not in have]
-        whole = what in ("network", "both")
-        request = MeasureRequest(file.label, network, self._cells(partition, missing), whole)
-        records = self._measure([request], self.settings or MeasurementConfig(), self.progress)
-        self._keep_breakdown(file, partition)
-        self._data.forget([record.signature for record in records])
-        return report_of(
-            file.name,
-            self.target,
-            records,
-            known=known,
-            sum_of_cells_us=sum_of_cells_us(
-                self.store, self.target, [(use.signature, use.count) for use in partition.uses]
-            ),
-            elapsed_s=time.perf_counter() - started,
-            warnings=registry.about(network),
-            shown_ratio=self._data.composition.shown_ratio,
-        )
+        return workbench.report(opened, self._partition(opened), what, remeasure, started)
 
     def _partition(self, opened: Opened, *, signed: bool = True) -> Partition:
         """How a network falls into cells on this target, at the precision of its file.
 
         ``signed`` if the network's own signature is wanted whatever is on record.
         """
-        right = self._for(opened.file)
-        partitioner, data = right._partitioner, right._data
-        asked = opened.file, opened.batch, opened.shapes
-        if not signed:
-            networks = data.networks
-            if networks != right._networks:
-                right._networks = networks
-                partitioner.drop_unsigned()
-            needs_whole = partial(data.may_be_measured, known=networks)
-            return partitioner.partition(*asked, needs_whole=needs_whole)
-        partition = partitioner.partition(*asked)
-        if not partition.whole:
-            partitioner.drop_unsigned()
-            partition = partitioner.partition(*asked)
-        return partition
+        return self._for(opened.file)._partitions.of(opened, signed=signed)
 
-    def _cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
-        """Cells as the engine runs them, by signature hash."""
-        from hybridlat.graph import signature_reading
-
-        texts = self._data.texts(partition, hashes)
-        ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-        return {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
-
-    def _counting(self) -> Continued | None:
-        """Progress of all that is measured for one estimate, counted as one."""
-        return None if self.progress is None else Continued(self.progress)
-
-    def _measure_now(
-        self, progress: Continued | None, batch: int | None, shapes: Shapes | None,
-        file: OnnxFile, partition: Partition, hashes: Sequence[str], whole: bool,
-    ) -> None:  # fmt: skip
-        """Measure these cells, and the network if ``whole``, and keep the records."""
-        from hybridlat.measuring.measurer import MeasureRequest
-        from hybridlat.measuring.schedule import ON_DEMAND
-
-        network = file.network(batch, shapes)
-        request = MeasureRequest(file.label, network, self._cells(partition, hashes), whole)
-        if progress is not None:
-            progress.begin()
-        self._measure([request], self.settings or ON_DEMAND, progress)
-        if whole:
-            self._keep_breakdown(file, partition)
-        self._data.forget(hashes)
-
-    def _keep_breakdown(self, file: OnnxFile, partition: Partition) -> None:
-        """How the network falls into cells: what makes its latency teach about them."""
-        from hybridlat.schema.measurement import Breakdown
-
-        cells = tuple((use.signature, use.count) for use in partition.uses)
-        labels = {"network": file.label}
-        breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
-        self.store.add_breakdowns([breakdown])
-
-    def _measure(
-        self,
-        requests: Sequence[MeasureRequest],
-        settings: MeasurementConfig,
-        progress: OnProgress | None,
-    ) -> list[Measurement]:
-        from hybridlat.measuring.measurer import measurer_of
-
-        assert self.backend is not None
-        measurer = measurer_of(self.backend, self.options)
-        return measurer.measure(requests, self.store, settings, progress)
+    @property
+    def _workbench(self) -> Workbench:
+        """Where it measures; BackendUnavailable when the target is not this machine."""
+        if self.backend is None:
+            raise BackendUnavailable(self._why_not)
+        return Workbench(
+            self.target, self.backend, self.options, self.store, self._data, self.settings,
+            self.progress,
+        )  # fmt: skip
 
 
 def _rounded(latency_us: float | None) -> str:

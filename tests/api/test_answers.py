@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,11 +142,18 @@ def test_what_is_written_to_the_store_counts_at_once(
     assert worked_out.count == 2
 
 
+class Idle:
+    """A workbench at which nothing is measured."""
+
+    def for_gate(self, _: object) -> Callable[..., None]:
+        return lambda *_: None
+
+
 def test_where_measuring_is_allowed_every_answer_is_worked_out(
     tmp_path: Path, worked_out: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Predictor, "_may_measure", property(lambda self: True))
-    monkeypatch.setattr(Predictor, "_measure_now", lambda *_: None)
+    monkeypatch.setattr(Predictor, "_workbench", property(lambda self: Idle()))
     with Predictor(
         TARGET, store=str(tmp_path / "store.db"), measure="never", tolerance=9.0
     ) as made:
