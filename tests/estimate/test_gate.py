@@ -19,6 +19,7 @@ from hybridlat.estimate.calibration import (
     measure_greedily,
 )
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.foresight import EXPECTED_NOISE_SHARE
 from hybridlat.estimate.posterior import ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
 
@@ -74,7 +75,7 @@ def test_the_plan_is_the_cheapest_on_small_networks(
         for chosen in itertools.combinations(range(cells), size):
             # Condition on noisy observations by adding their precision: another road to the same.
             noise = np.full(cells, 1e12)
-            noise[list(chosen)] = gate.EXPECTED_NOISE_SHARE**2
+            noise[list(chosen)] = EXPECTED_NOISE_SHARE**2
             left = np.linalg.inv(np.linalg.inv(posterior.covariance) + np.diag(1 / noise))
             variance = float(weights @ left @ weights)
             everything = COMPOSITION.half_width_share(variance, posterior.sum_us)
