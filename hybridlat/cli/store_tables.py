@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybridlat.store import Store
 
 FORMS = ("networks", "trtexec")
-_SHOWN = 5  # rows named for each reason
+_SHOWN = 5  # values named for each reason
 
 
 def run(
@@ -89,8 +89,21 @@ def show(counts: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _sentence(item: Mapping[str, Any]) -> str:
+    """Rows with the same value are named once."""
     rows = item["rows"]
-    some = "; ".join(f"{where}: {value or '(empty)'}" for where, value in rows[:_SHOWN])
-    more = f"; and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-    number = "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
-    return f"{number} left out: {item['reason']} ({item['fix']}): {some}{more}"
+    by_value: dict[str, list[str]] = {}
+    for where, value in rows:
+        by_value.setdefault(value, []).append(where)
+    shown = list(by_value.items())[:_SHOWN]
+    some = "; ".join(
+        f"{places[0]}{_others(len(places) - 1)}: {value or '(empty)'}" for value, places in shown
+    )
+    left = len(rows) - sum(len(places) for _, places in shown)
+    more = f"; and {left:,} more" if left else ""
+    return (
+        f"{count_text(len(rows), 'row')} left out: {item['reason']} ({item['fix']}): {some}{more}"
+    )
+
+
+def _others(count: int) -> str:
+    return f" and {count_text(count, 'other')}" if count else ""

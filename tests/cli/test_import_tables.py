@@ -38,6 +38,18 @@ def test_rows_are_imported_once_and_the_rest_is_listed(folder: Path) -> None:
     assert process("store", "check", "--store", "s.db", cwd=folder).returncode == 0
 
 
+def test_rows_that_say_the_same_are_named_once(folder: Path) -> None:
+    rows = [*["other"] * 3, "b", "c", "d", "e", "f", "f"]
+    lines = "".join(f"{name},t4/tensorrt-8.6/fp16,1\n" for name in rows)
+    (folder / "many.csv").write_text("network,target,latency_ms\n" + lines)
+    done = process(*COMMAND, "many.csv", "--nets", "nets", cwd=folder)
+    assert (
+        ": many.csv, row 4: b; many.csv, row 5: c; many.csv, row 6: d; many.csv, row 7: e; "
+        "many.csv, row 8 and 1 other: f; and 3 more"
+    ) in done.stderr
+    assert "9 rows left out" in done.stderr
+
+
 def test_as_json(folder: Path) -> None:
     done = process(*COMMAND, "t.csv", "--nets", "nets", "--json", cwd=folder)
     told = json.loads(done.stdout)
