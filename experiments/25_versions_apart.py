@@ -18,11 +18,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from whole_networks_data import FAMILIES, read_rows
 
 from hybridlat.engines import device_sheets
 from hybridlat.model.geometry import geometry
@@ -35,14 +36,12 @@ LEAST = 8  # rows that two targets have in common
 
 
 def networks(folder: Path) -> dict[tuple[Target, str], dict[tuple[str, int], float]]:
-    """Latencies in us by target and layout, then by network and batch."""
-    table = pd.read_parquet(folder / "networks.parquet")
-    table = table[~table.note.astype(str).str.contains("suspect")]
-    keys = ["target", "layout", "onnx", "batch"]
+    """Latencies in us by target and layout (or copies), then by network and batch."""
     found: dict[tuple[Target, str], dict[tuple[str, int], float]] = defaultdict(dict)
-    for key, us in table.groupby(keys, dropna=False).latency_us.median().items():
-        name, layout, onnx, batch = key
-        found[Target.parse(str(name)), str(layout)][str(onnx), int(batch)] = float(us)
+    for row in read_rows(folder, itertools.chain.from_iterable(FAMILIES.values())):
+        if not row.suspect:
+            alike = " ".join(filter(None, (row.layout, "with copies" if row.copies else "")))
+            found[row.target, alike][row.onnx, row.batch] = row.latency_us
     return found
 
 

@@ -60,9 +60,9 @@ def _nearest_version(rows: list[Row], labels: list[str], label: str) -> tuple[st
     """The table of the same card and precision that is nearest, and how near, with its constant
     and without."""
 
-    def table(name: str) -> dict[tuple[str, int], float]:
+    def table(name: str) -> dict[tuple[str, int, bool], float]:
         return {
-            (row.onnx, row.batch): row.latency_us
+            (row.onnx, row.batch, row.copies): row.latency_us
             for row, one in zip(rows, labels, strict=True)
             if one == name and not row.suspect
         }

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 VERSION_SPREAD = {"torch": 0.15, "torch-compile": 0.15}
 OTHER_VERSION_SPREAD = 0.3
-"""Root mean square of ln(ratio) of two versions: PyTorch 0.04 to 0.2, TensorRT 0.21 to 0.34 (whole
-networks on RTX 3090, 4090 and V100: experiments/25_versions_apart.py, 2026-11-21)."""
+"""Root mean square of ln(ratio) of two versions: PyTorch 0.04 to 0.2, TensorRT 0.28 to 0.32 from
+one to the next and 0.6 over both (its grouped convolutions; whole networks on RTX 3090, 4090 and
+V100: experiments/25_versions_apart.py, 2026-11-22)."""
 PRECISION_SPREAD = 0.75
 """Of ln(FP16 / FP32) of single convolutions about what roofline and launch say: 0.76, TensorRT on
 the V100 (the same)."""
