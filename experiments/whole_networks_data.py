@@ -19,6 +19,7 @@ from hybridlat.model.family.kernels import KernelTable, kernel_table
 from hybridlat.model.family.shipped import copies_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.onnx_io import read_network
+from hybridlat.schema.notes import is_suspect
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table_columns import read_column_map
 
@@ -71,7 +72,7 @@ def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
         copies = copies_of(target, note)
         # Measured with ReLU where the file, another project's twin of it, has ReLU6.
         relu = str(row.mapping_note).startswith("ReLU in Paddle")
-        key = (target, str(row.onnx), int(row.batch), layout, "suspect" in note, copies, relu)
+        key = (target, str(row.onnx), int(row.batch), layout, is_suspect(note), copies, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
         Row(t, onnx, batch, layout, float(np.median(result)), *told)  # type: ignore[arg-type]

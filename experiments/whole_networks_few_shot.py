@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -17,13 +17,12 @@ from whole_networks_lines import Line, line, mean_line
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.dataset import KernelSet, SumData
 from hybridlat.model.family.served import FamilyModel
-from hybridlat.model.family.tasks import Task
+from hybridlat.model.family.tasks import by_task
 
 Array = NDArray[np.float64]
 FEW = (5, 10, 30, 100)
 _DRAWS = 5
 _LEAST = 4  # latencies left to judge
-_Pick = Callable[[Sequence[int]], list[int]]  # the rows of a task in the order of measuring
 
 
 class Table(Protocol):
@@ -41,14 +40,23 @@ def few_shot(table: Table, model: FamilyModel, label: str, rows: Sequence[int]) 
     A layout is a law of its own, and so are latencies with copies: of each, so many are measured.
     """
     draw = np.random.default_rng(0)
-    tasks = _by_task(table, rows)
+    tasks = [
+        (own, _chosen(table, model, own))
+        for own in by_task(rows, [table.rows[i].task for i in rows])
+        if len(own) >= 2 * FEW[0]
+    ]
     for count in FEW:
-        many = [own for own in tasks if len(own) >= 2 * count]
-        yield from _lines(table, model, label, f"few@{count}", many, count, draw)
+        many = [task for task in tasks if len(task[0]) >= 2 * count]
+        pick = partial(_first, count)
+        yield from _lines(table, model, label, f"few@{count}", many, pick, draw)
     for count in FEW:
-        many = [own for own in tasks if len(own) > len(_architectures(table, own)) >= 2 * count]
-        regime = f"few@{count} networks"
-        yield from _lines(table, model, label, regime, many, count, draw, whole=True)
+        many = [
+            task
+            for task in tasks
+            if len(task[0]) > len(_architectures(table, task[0])) >= 2 * count
+        ]
+        pick = partial(_all_batches, table, count)
+        yield from _lines(table, model, label, f"few@{count} networks", many, pick, draw)
 
 
 def _lines(
@@ -56,34 +64,27 @@ def _lines(
     model: FamilyModel,
     label: str,
     regime: str,
-    tasks: Sequence[list[int]],
-    count: int,
+    tasks: Sequence[tuple[list[int], list[int]]],
+    pick: Callable[[Sequence[int]], list[int]],
     draw: np.random.Generator,
-    whole: bool = False,
 ) -> Iterator[Line]:
-    orders: dict[str, list[_Pick]] = {
-        "chosen": [lambda own: _chosen(table, model, own, len(own) if whole else count)],
-        "random": [lambda own: [own[i] for i in draw.permutation(len(own))]] * _DRAWS,
+    """``tasks`` are rows as they stand and in the order of measuring, which ``pick`` takes of."""
+    orders = {
+        "chosen": [[best for _, best in tasks]],
+        "random": [
+            [[own[i] for i in draw.permutation(len(own))] for own, _ in tasks]
+            for _ in range(_DRAWS)
+        ],
     }
     for method, draws in orders.items():
         each = []
         for order in draws:
-            picks = [
-                _all_batches(table, own, order(own), count) if whole else order(own)[:count]
-                for own in tasks
-            ]
-            predicted, truth = _adapted(table, model, tasks, picks)
+            measured = [pick(one) for one in order]
+            predicted, truth = _adapted(table, model, [own for own, _ in tasks], measured)
             if len(truth) >= _LEAST:
                 each.append(line(label, regime, method, predicted, truth))
         if each:  # else the measured networks are all there are, at other batches
             yield mean_line(each)
-
-
-def _by_task(table: Table, rows: Sequence[int]) -> list[list[int]]:
-    by_task: dict[Task, list[int]] = {}
-    for row in rows:
-        by_task.setdefault(table.rows[row].task, []).append(row)
-    return [by_task[task] for task in sorted(by_task)]
 
 
 def _architectures(table: Table, rows: Sequence[int]) -> list[str]:
@@ -95,15 +96,20 @@ def _kernels(table: Table, row: int) -> KernelSet:
     return table.data.sets[table.data.of_set[row]]
 
 
-def _chosen(table: Table, model: FamilyModel, rows: Sequence[int], count: int) -> list[int]:
+def _chosen(table: Table, model: FamilyModel, rows: Sequence[int]) -> list[int]:
+    """All rows, those to be measured first at the head: so many or more begin alike."""
     kernels = [_kernels(table, i) for i in rows]
-    return [rows[i] for i in choose(model, table.rows[rows[0]].task, kernels, count)]
+    return [rows[i] for i in choose(model, table.rows[rows[0]].task, kernels, len(rows))]
 
 
-def _all_batches(table: Table, rows: Sequence[int], order: Sequence[int], count: int) -> list[int]:
+def _first(count: int, order: Sequence[int]) -> list[int]:
+    return list(order[:count])
+
+
+def _all_batches(table: Table, count: int, order: Sequence[int]) -> list[int]:
     """All rows of the first ``count`` architectures in an order."""
-    first = set(islice(_architectures(table, order), count))
-    return [i for i in rows if table.rows[i].architecture in first]
+    first = set(_architectures(table, order)[:count])
+    return sorted(i for i in order if table.rows[i].architecture in first)
 
 
 def _adapted(

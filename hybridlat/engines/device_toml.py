@@ -19,8 +19,8 @@ _NUMBERS = {  # key -> its unit in words
     "bus_bits": "bits", "data_rate_gbit_per_s": "Gbit per second", "cores_per_unit": "a count",
 }  # fmt: skip
 _TEXTS = ("title", "kind", "architecture", "compute_capability", "source")
-_TABLES = ("peak_tflops", "sustained_tflops", "cache_kib", "sources")
 _RATES = ("peak_tflops", "sustained_tflops")  # tables by precision
+_TABLES = (*_RATES, "cache_kib", "sources")
 _SOURCED = ("architecture", "compute_capability", "cache_kib")  # beside the numbers and peaks
 _KEYS = (*_TEXTS, *_NUMBERS, *_TABLES)
 _WHOLE = ("units", "bus_bits", "cores_per_unit")

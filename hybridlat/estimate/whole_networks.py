@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.notes import is_suspect
 from hybridlat.store.latencies import aggregate
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def outline_of(parts: Iterable[tuple[Links, str]]) -> str:
 
 def tells_latency(record: Measurement) -> bool:
     """Whether a record of a whole network tells its latency on its target."""
-    if record.latency_us is None or "suspect" in record.labels.get("note", ""):
+    if record.latency_us is None or is_suspect(record.labels.get("note", "")):
         return False
     return _same_version(record.target.version, record.environment.get("engine", ""))
 

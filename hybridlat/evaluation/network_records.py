@@ -15,6 +15,7 @@ from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation.dataset import RecordSource
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.notes import is_suspect
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import aggregate
 
@@ -48,7 +49,7 @@ class NetworkRecord:
     @property
     def is_suspect(self) -> bool:
         """Whether its origin doubts it."""
-        return "suspect" in self.labels.get("note", "")
+        return is_suspect(self.labels.get("note", ""))
 
 
 def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[NetworkRecord, ...]:

@@ -24,7 +24,7 @@ from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.intervals import Calibration, calibrate
 from hybridlat.model.family.served import FamilyModel, relative_point
-from hybridlat.model.family.tasks import Task
+from hybridlat.model.family.tasks import by_task
 from hybridlat.schema.progress import OnMessage
 
 Array = NDArray[np.float64]
@@ -162,9 +162,10 @@ class Regimes:
             )
         ]  # fmt: skip
         chance = np.random.default_rng(seed)
+        by_own_task = by_task(places, [self.records.rows[i].task for i in places])
         for count in FEW:
             # Layouts are laws of their own: of each, so many networks are measured.
-            tasks = [own for own in self._by_task(places) if len(own) >= 2 * count]
+            tasks = [own for own in by_own_task if len(own) >= 2 * count]
             if not tasks:
                 break
             after = partial(self._after, model, calibration, confidence)
@@ -182,12 +183,6 @@ class Regimes:
                 )
             )
         return results
-
-    def _by_task(self, rows: Sequence[int]) -> list[list[int]]:
-        by_task: dict[Task, list[int]] = {}
-        for row in rows:
-            by_task.setdefault(self.records.rows[row].task, []).append(row)
-        return [by_task[task] for task in sorted(by_task)]
 
     def _chosen(self, model: FamilyModel, places: Sequence[int], count: int) -> list[int]:
         """Which networks to measure first."""

@@ -18,6 +18,7 @@ from hybridlat.model.family.embedding import (
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration
 from hybridlat.model.family.served import FamilyModel, read_head, relative_point
 from hybridlat.model.family.tasks import Task
+from hybridlat.schema.notes import holds_copies
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 
@@ -30,7 +31,6 @@ FAMILY_OF = {
 }
 """Engines that run much the same kernels learn from each other."""
 _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
-_WITH_COPIES, _WITHOUT_COPIES = "including IO", "not including IO"  # what a row's note may say
 
 
 def family_name(engine: str) -> str | None:
@@ -50,12 +50,10 @@ def embedding_of(family: str) -> Embedding:
 def copies_of(target: Target, note: str = "") -> bool:
     """Whether latencies hold moving inputs and outputs between host and device.
 
-    As the note of a row says (``including IO``, ``not including IO``), else as is usual for the
-    target's engine.
+    As the note of a row says, else as is usual for the target's engine.
     """
-    if _WITHOUT_COPIES in note:
-        return False
-    return _WITH_COPIES in note or target.engine in _COPIES
+    stated = holds_copies(note)
+    return target.engine in _COPIES if stated is None else stated
 
 
 def folder_of(family: str, user_folder: Path) -> Path | None:

@@ -34,6 +34,14 @@ class Task:
         return VERSION.sub("", self.engine)
 
 
+def by_task(places: Sequence[int], tasks: Sequence[Task]) -> list[list[int]]:
+    """The places of each task, in the order of tasks; ``tasks`` are those of the places."""
+    found: dict[Task, list[int]] = {}
+    for place, task in zip(places, tasks, strict=True):
+        found.setdefault(task, []).append(place)
+    return [found[task] for task in sorted(found)]
+
+
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
