@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.coldness import known_coldness, noted
 from hybridlat.measuring.messages import VisitResult, VisitTask
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.schedule import (
@@ -70,7 +72,10 @@ def measure(
     store.add_signatures({job.signature: sign(job.network).text for job in jobs})
     journal = VisitJournal(store, backend.target, PROTOCOL, jobs)
     probing = not is_overhead_known(store, backend)
-    run = _Run(backend, options, jobs, settings or MeasurementConfig(), journal, progress, probing)
+    chosen = settings or MeasurementConfig()
+    if chosen.coldness is None:
+        chosen = replace(chosen, coldness=known_coldness(store, backend.target))
+    run = _Run(backend, options, jobs, chosen, journal, progress, probing)
     run.visit()
     records = _records(backend, store, run)
     store.add(records)
@@ -99,6 +104,7 @@ class _Run:
         self.probes: dict[str, list[VisitResult]] = {probe_key(n): [] for n in PROBE_LENGTHS}
         self.references_us: dict[int, list[float]] = {}
         self.failures: dict[str, str] = {}
+        self.coldness = settings.coldness or 1.0
         self._started = time.monotonic()
         self._done = 0
 
@@ -203,7 +209,7 @@ def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
         }
         fitted_us = fit_dispatch_overhead_us(levels_us)
         overhead_us = dispatch_overhead_us(store, backend, fitted_us)
-    environment = backend.environment()
+    environment = {**backend.environment(), **noted(run.coldness)}
     records: list[Measurement] = []
     for key, job in run.jobs.items():
         subject = Subject(

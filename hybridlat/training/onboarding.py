@@ -29,6 +29,7 @@ from hybridlat.schema.progress import OnMessage, Progress, silent
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.training.coldness_lesson import learn_coldness, wants_coldness
 from hybridlat.training.curriculum import Curriculum, Ground, Portion, portion_s
 from hybridlat.training.guesses import Guesses
 from hybridlat.training.lessons import Lessons
@@ -222,6 +223,7 @@ class _Work:
         space = KernelSpace.over(texts, sheet, self.target.precision, lessons.seed)
         guesses = Guesses(Ground(space), kin, sheet, self.target.precision)
         spent_s = (0.0, 0.0)
+        self._learn_coldness(guesses, end - began)
         # However slow reading was: one portion is measured.
         end = max(end, time.monotonic() + span_s)
         while (left_s := end - time.monotonic()) > (_STARTING_S if self._known else 0.0):
@@ -251,6 +253,24 @@ class _Work:
             took = self._measure(portion, end, most - self.kernels_measured, devices)
             spent_s = (spent_s[0] + took[0], spent_s[1] + took[1])
             guesses.compare({h: self._known[h][0] for h in self._known})
+
+    def _learn_coldness(self, guesses: Guesses, measuring_s: float) -> None:
+        """Set how many replicas cells of this target are measured with, before the first of them.
+
+        Where cells are known the settings say nothing, and what is measured goes on as it began.
+        """
+        chosen = self.settings.coldness is not None
+        if chosen or not wants_coldness(self.measurer, self.store, measuring_s):
+            return
+        self.on_message(f"{self.target}: how cold cells are inside networks")
+        guesses.learn_of(self.lessons.texts)
+        guesses.fit({})
+        found = learn_coldness(
+            self.measurer, self.lessons, guesses.costs_s(1.0), measuring_s, self.progress
+        )
+        self.settings = replace(self.settings, coldness=found.factor)
+        if found.networks:
+            self._notes.append(str(found))
 
     def networks_known(self) -> int:
         """Networks whose whole latency and cells are all known."""
