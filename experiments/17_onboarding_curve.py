@@ -8,9 +8,10 @@ is trained on it here, without the judged networks.
 
     python experiments/17_onboarding_curve.py --prior FOLDER [--half report] [--seeds 0 1 2]
 
-Networks and kernels in the order drawn, once each, with and without transfer; "any cell" draws from
-all cells that were heard of, each alike, and measures no network whole; "as before" measures each
-cell in six visits, the smallest networks first, then random kernels. Settings were chosen with
+Networks and kernels in the order drawn, once each, with and without transfer; "kernels at random"
+takes the kernels in the order drawn and no networks; "any cell" draws from all cells that were
+heard of, each alike, and measures no network whole; "as before" measures each cell in six visits,
+the smallest networks first, then random kernels. Settings were chosen with
 ``--half choose``, which judges the other half of the networks.
 """
 
@@ -128,12 +129,14 @@ class Arm:
     name: str
     transfer: bool
     before: bool = False
+    kernels_only: bool = False
     alike: bool = False
 
 
 ARMS = (
     Arm("transfer", True),
     Arm("no transfer", False),
+    Arm("kernels at random", True, kernels_only=True),
     Arm("any cell", True, alike=True),
     Arm("as before (six visits, no transfer)", False, True),
 )
@@ -177,8 +180,9 @@ def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
             noise = dict.fromkeys(played.cells, SINGLE_VISIT_SPREAD)
             pool = [h for h in order[:drawn] if h not in played.cells]
             chooser = replace(curriculum, dearest_s=0.25 * (end_s - clock))
-            if arm.alike:  # no networks, and their cells among the others
+            if arm.alike or arm.kernels_only:
                 chooser = replace(chooser, networks=())
+            if arm.alike:  # the networks' cells among the others
                 left = [h for h in dict.fromkeys([*texts, *pool]) if h not in played.cells]
                 pool = rng.sample(left, len(left))
             portion = chooser.portion(
