@@ -85,6 +85,18 @@ def decode(text: bytes, form: type[T]) -> T:
         raise ValueError(_phrase(error)) from None
 
 
+def decode_or_none(text: str | bytes | None, form: type[T]) -> T | None:
+    """A JSON document as ``form``; None where there is none, or one of another form.
+
+    For caches: what is damaged there counts as missing. ``form`` is any type that msgspec knows,
+    such as a Struct, a dataclass or ``tuple[int, dict[str, float]]``.
+    """
+    try:
+        return None if text is None else msgspec.json.decode(text, type=form)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
 def canonical(body: Mapping[str, object], numbers: Iterable[float]) -> str:
     """The JSON that ids are hashes of: what ``json`` writes with sorted keys and without spaces.
 

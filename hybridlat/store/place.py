@@ -28,7 +28,7 @@ class StorePlace:
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
-        self.url = text if ":" in text[2:] else f"sqlite:///{Path(text).expanduser()}"
+        self.url = text if "://" in text else f"sqlite:///{Path(text).expanduser()}"
 
     @property
     def address(self) -> str:

@@ -77,6 +77,14 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
         assert again.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(10.0, 0.01, 1)}
 
 
+def test_a_path_may_have_a_colon(tmp_path: Path) -> None:
+    path = tmp_path / "a:b" / "12:30:00.db"
+    with Store(str(path)) as store:
+        store.add([measured()])
+        assert store.file == path
+    assert path.exists()
+
+
 def test_the_median_of_good_records_wins(store: Store) -> None:
     store.add([measured(latency_us=v, spread_share=0.001) for v in (10.0, 30.0, 11.0)])
     store.add([measured(latency_us=None, failure="crashed")])
