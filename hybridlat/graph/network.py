@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
+
+from hybridlat.graph.order import topological_order
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -150,24 +151,9 @@ class Network:
 
         ``key(position)`` should tell all nodes apart; what it leaves alike goes by position.
         """
-        made_by, read_by = self.producers(), self.consumers()
-        waiting = [len({made_by[i] for i in n.inputs if i in made_by}) for n in self.nodes]
-        ready = [(key(i), i) for i, count in enumerate(waiting) if not count]
-        heapq.heapify(ready)
-        order: list[int] = []
-        while ready:
-            _, position = heapq.heappop(ready)
-            order.append(position)
-            outputs = self.nodes[position].outputs
-            if len(outputs) == 1:
-                readers: Iterable[int] = read_by.get(outputs[0], ())
-            else:
-                readers = {reader for out in outputs if out for reader in read_by.get(out, ())}
-            for reader in readers:
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    heapq.heappush(ready, (key(reader), reader))
-        return order
+        made_by = self._producers
+        needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
+        return topological_order(needs, key)
 
     def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
         """The nodes at ``positions`` as a network of their own.
