@@ -12,16 +12,14 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from hybridlat.api import workers
-from hybridlat.api.answers import Asked, answer, question, renamed
 from hybridlat.api.sources import Item, Query, items_of
 from hybridlat.api.workers import Answer, Reading, Workplace
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.onnx_io import UNNAMED
 from hybridlat.schema.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -75,7 +73,7 @@ def _told(
 def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
     started = time.perf_counter()
     try:
-        return answer(predictor, item, query, started)
+        return predictor._estimate_of(item.opened(query), started, query.describe)
     except HybridlatError as error:
         return error
 
@@ -87,17 +85,17 @@ def _by_workers(
     desk = _Desk(predictor, query)
     ahead = _Ahead(map(Item.as_bytes, items))
     length = 1
-    window = desk.received(ahead.taken(crew.count * CHUNKS_A_WORKER * length))
+    window = ahead.taken(crew.count * CHUNKS_A_WORKER * length)
     while window:
-        new = [request.item for request in window if request.is_new]
+        new = [item for item in window if item.travels]
         seconds: list[float] = []
         chunks = _chunks(new, length, crew.count)
         answers = _from_workers(crew, workplace, query, chunks, seconds)
         # The first one sets the workers going: meanwhile the next window is made ready for them.
         answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
-        following = desk.received(ahead.taken(crew.count * CHUNKS_A_WORKER * length))
-        for request in window:
-            yield desk.settled(request, next(answers)) if request.is_new else desk.told(request)
+        following = ahead.taken(crew.count * CHUNKS_A_WORKER * length)
+        for item in window:
+            yield desk.settled(item, next(answers)) if item.travels else desk.here(item, query)
         next(answers, None)  # joblib warns of answers that are left before their end
         if new:
             each_s = sum(seconds) / len(new)
@@ -152,15 +150,6 @@ def _from_workers(
         yield from answers
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A network that is asked for; see ``question``. ``is_new``: a worker is asked for it."""
-
-    item: Item
-    asked: Asked | None
-    is_new: bool
-
-
 @dataclass
 class _Desk:
     """Where the calling process makes answers of what the workers say.
@@ -174,36 +163,10 @@ class _Desk:
     predictor: Predictor
     query: Query
     has_measured: bool = False
-    met: Set[Asked | None] = frozenset()
 
-    def received(self, window: Sequence[Item]) -> list[_Request]:
-        """What is asked for, before anybody works on it; the window before is not answered yet."""
-        requests: list[_Request] = []
-        before, met = self.met, set[Asked | None]()
-        for item in window:
-            asked = question(self.predictor, item, self.query)
-            is_known = asked is not None and (
-                asked in met or asked in before or asked in self.predictor._answers
-            )
-            is_new = item.travels and not is_known
-            requests.append(_Request(item, asked, is_new))
-            met.add(asked)
-        self.met = met
-        return requests
-
-    def told(self, request: _Request) -> Estimate | HybridlatError:
-        """The answer to what was asked before, unless it is forgotten by now."""
-        started = time.perf_counter()
-        known = self.predictor._answers.get(request.asked)
-        if known is not None:
-            return renamed(known, request.item.name or UNNAMED, started)
-        return self._here(request.item, self.query)
-
-    def settled(self, request: _Request, answer: Answer) -> Estimate | HybridlatError:
+    def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
         """The answer that one process alone would give."""
-        item = request.item
         if isinstance(answer, Estimate) and not self._may_differ:
-            self.predictor._answers.keep(request.asked, answer)
             return answer
         if isinstance(answer, HybridlatError):
             return answer
@@ -211,8 +174,8 @@ class _Desk:
             self.predictor._remember(answer.key, answer.partition)
             if answer.model is not None:
                 exported = replace(item, source=answer.model, example=None)
-                return self._here(exported, Query(describe=self.query.describe))
-        return self._here(item, self.query)
+                return self.here(exported, Query(describe=self.query.describe))
+        return self.here(item, self.query)
 
     @property
     def _may_differ(self) -> bool:
@@ -220,7 +183,7 @@ class _Desk:
             return False
         return self.has_measured or self.predictor._is_calibrating
 
-    def _here(self, item: Item, query: Query) -> Estimate | HybridlatError:
+    def here(self, item: Item, query: Query) -> Estimate | HybridlatError:
         answer = _alone(self.predictor, item, query)
         if isinstance(answer, Estimate):
             self.has_measured |= answer.measured_now > 0 or answer.network_measured_now

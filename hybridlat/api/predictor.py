@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hybridlat.api.answers import AnswerMemory, answer
-from hybridlat.api.collector import collector_paused
 from hybridlat.api.partitions import Partitions
 from hybridlat.api.sources import (
     Item,
@@ -120,7 +118,6 @@ class Predictor:
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
         self._partitions = Partitions(self._partitioner, self._data)
-        self._answers = AnswerMemory()
         self._loaded = os.urandom(8)  # names what workers load for it
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
@@ -200,12 +197,12 @@ class Predictor:
         recall = partial(known_files.recall, self.store)
         item = Item(source, name, input)
         if sizes is None:
-            query = Query(one_batch(batch), shapes, describe=describe)
-            return answer(self, item, query, started, recall)
+            query = Query(one_batch(batch), shapes)
+            return self._estimate_of(item.opened(query, recall), started, describe)
         estimates = []
         for size in sizes:
-            query = Query(size, shapes, describe=describe)
-            estimates.append(answer(self, item, query, started, recall))
+            query = Query(size, shapes)
+            estimates.append(self._estimate_of(item.opened(query, recall), started, describe))
             started = time.perf_counter()
         return estimates
 
@@ -213,8 +210,7 @@ class Predictor:
         """The estimate of a network that is open; the call began at ``started``."""
         file = opened.file
         right = self._for(file)
-        with nullcontext() if right._may_measure else collector_paused():
-            estimate = right._estimate(opened, started, describe)
+        estimate = right._estimate(opened, started, describe)
         answered = Target.parse(estimate.target)
         notes = precision_notes(self.asked or answered, file.precision.name, str(file.precision))
         return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate

@@ -16,7 +16,6 @@ from hybridlat.api.predictor import Predictor
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.estimate.estimate_details import PackedEstimate, all_measured
 from hybridlat.estimate.partition import Partition
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -130,49 +129,22 @@ class _Reader(Predictor):
 
 def _is_settled(estimate: Estimate) -> bool:
     """Nothing for a gate to do, and nothing to tell of it."""
-    return estimate.within_tolerance and all_measured(estimate)
+    measured = all(cell.source == "measured" for cell in estimate.cells)
+    return estimate.within_tolerance and measured
 
 
 _readers: list[_Reader] = []  # of this worker: it keeps what it has loaded
 
 
-@dataclass(frozen=True)
-class Parcel:
-    """The answers to a chunk as they travel, and the seconds that they took.
-
-    ``estimates`` go packed: pickling one and reading it takes ten times as long, much of what a
-    second worker is worth. ``others`` are by their place among all answers.
-    """
-
-    seconds: float
-    estimates: list[PackedEstimate]
-    others: dict[int, HybridlatError | Reading]
-
-    @classmethod
-    def of(cls, seconds: float, answers: Sequence[Answer]) -> Parcel:
-        """Wrap up answers, in their order."""
-        estimates = [PackedEstimate.of(a) for a in answers if isinstance(a, Estimate)]
-        others = {i: a for i, a in enumerate(answers) if not isinstance(a, Estimate)}
-        return cls(seconds, estimates, others)
-
-    def opened(self) -> tuple[float, list[Answer]]:
-        """The seconds, and the answers in their order."""
-        estimates = map(PackedEstimate.opened, self.estimates)
-        answers: list[Answer] = []
-        while (answer := self.others.get(len(answers)) or next(estimates, None)) is not None:
-            answers.append(answer)
-        return self.seconds, answers
-
-
-def answer_chunk(workplace: Workplace, query: Query, chunk: Chunk) -> Parcel:
-    """In a worker: the answers to a chunk."""
+def answer_chunk(workplace: Workplace, query: Query, chunk: Chunk) -> tuple[float, list[Answer]]:
+    """In a worker: the seconds that a chunk took, and its answers."""
     started = time.perf_counter()
     try:
         reader = _reader_of(workplace)
     except HybridlatError as error:
-        return Parcel.of(0.0, [error] * len(chunk))
+        return 0.0, [error] * len(chunk)
     answers = [reader.answer(item, query) for item in chunk]
-    return Parcel.of(time.perf_counter() - started, answers)
+    return time.perf_counter() - started, answers
 
 
 def _reader_of(workplace: Workplace) -> _Reader:
@@ -237,8 +209,8 @@ class Crew:
         call = joblib.delayed(answer_chunk)
         results = self.parallel(call(workplace, query, chunk) for chunk in chunks)
         try:
-            for parcel in results:  # a generator of them would close it with a warning
-                yield parcel.opened()
+            for result in results:  # noqa: UP028 - yield from would close it with a warning
+                yield result
         finally:
             with warnings.catch_warnings():  # what was asked for in advance is not wanted any more
                 warnings.simplefilter("ignore")

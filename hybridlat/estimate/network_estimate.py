@@ -17,10 +17,9 @@ from hybridlat.estimate import gate, priors, remarks
 from hybridlat.estimate.agreement import Disagreement, disagreement
 from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval
-from hybridlat.estimate.estimate_details import MEASURED, PREDICTED, Basis, EstimateDetails
+from hybridlat.estimate.estimate_details import MEASURED, PREDICTED, Basis, cell_rows
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.whole_networks import WholeLatency
-from hybridlat.schema.deferred import Deferred
 from hybridlat.schema.estimate import CellPrediction, Estimate
 from hybridlat.schema.structure import Structure
 
@@ -198,7 +197,10 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         posterior, state.composition, request.tolerance, state.failures.keys()
     )
     asks = would_help and not registry.refuses(data.target)
-    details = _details(request, state, bases, constants, asks)
+    to_measure: tuple[str, ...] = ()
+    if asks:
+        plan = gate.plan(posterior, state.composition, request.tolerance, state.failures.keys())
+        to_measure = tuple([partition.uses[i].signature for i in plan.positions])
     return Estimate(
         network=request.file.name,
         target=str(data.target),
@@ -211,10 +213,10 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         measured_share=posterior.measured_share if exact is None else 1.0,
         measured_now=len(state.fresh),
         elapsed_s=time.perf_counter() - request.started,
-        cells=Deferred(details.rows),
-        removed=Deferred(details.not_run),
+        cells=cell_rows(partition, request.file.node_names, bases, posterior, request.confidence),
+        removed=_removed(request, constants),
         constants=len(constants),
-        to_measure=Deferred(details.to_measure),
+        to_measure=to_measure,
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
         warnings=_warnings(request, data, state, bases, interval, within, would_help),
@@ -226,38 +228,18 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     )
 
 
-def _details(
-    request: Request, state: _State, bases: tuple[Basis, ...], constants: frozenset[int], asks: bool
-) -> EstimateDetails:
-    posterior, uses = state.posterior, request.partition.uses
-    return EstimateDetails(
-        names=request.file.node_names,
-        signatures=tuple([use.signature for use in uses]),
-        ops=tuple([use.ops for use in uses]),
-        nodes=tuple([use.nodes for use in uses]),
-        counts=tuple([use.count for use in uses]),
-        bases=bases,
-        latencies_us=tuple(posterior.latencies_us.tolist()),
-        uses_us=tuple(posterior.uses_us.tolist()),
-        costs_s=tuple([prior.cost_s for prior in posterior.priors]),
-        covariance=posterior.covariance.tobytes(),
-        required=posterior.required,
-        refused=tuple(state.failures),
-        removed=request.partition.removed,
-        constants=constants,
-        composition=state.composition,
-        tolerance=request.tolerance,
-        confidence=request.confidence,
-        asks=asks,
-    )
-
-
 def _constants(request: Request) -> frozenset[int]:
     """Operators that only make constants, of those that the engine does not run."""
     told = request.partition.constants
     if told is not None:
         return told
     return request.file.constant_nodes.intersection(request.partition.removed)
+
+
+def _removed(request: Request, constants: frozenset[int]) -> tuple[str, ...]:
+    """Names of the operators that the engine does not run; those of constants stand last."""
+    names = request.file.node_names
+    return tuple([names[i] for i in sorted(request.partition.removed, key=constants.__contains__)])
 
 
 def _structure(request: Request, data: TargetData) -> Structure | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from hybridlat.schema.deferred import Deferred
 from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
@@ -44,7 +42,6 @@ class Estimate:
     ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
     the true latency with probability ``confidence``. ``measured_share`` is the part of the time
     that comes from measured cells; ``measured_now`` counts cells measured to answer this call.
-    ``cells``, ``removed`` and ``to_measure`` are tuples, or made when somebody looks at them.
     ``removed`` names the operators of the file that the engine does not run, and the last
     ``constants`` of them only make constants; every other one is in exactly one cell.
     ``to_measure`` are the signatures that the gate would measure next, to come within
@@ -71,10 +68,10 @@ class Estimate:
     measured_share: float
     measured_now: int
     elapsed_s: float
-    cells: Sequence[CellEstimate]
-    removed: Sequence[str] = ()
+    cells: tuple[CellEstimate, ...]
+    removed: tuple[str, ...] = ()
     constants: int = 0
-    to_measure: Sequence[str] = ()
+    to_measure: tuple[str, ...] = ()
     tolerance: float | None = None
     warnings: tuple[str, ...] = ()
     structure: Structure | None = field(default=None, compare=False, repr=False)
@@ -120,7 +117,6 @@ class Estimate:
         """The fixed JSON object of ``predict --json`` (format 1)."""
         body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
         body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
-        body |= {k: value.made for k, value in body.items() if isinstance(value, Deferred)}
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
         body["throughput_per_s"] = self.throughput_per_s
         body["throughput_interval_per_s"] = self.throughput_interval_per_s

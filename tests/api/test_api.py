@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,34 @@ def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
     assert estimates[0].network == str(path)
     times = [e.latency_us or 0.0 for e in estimates]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("target", "origin"),
+    [
+        ("epyc-26-2/onnxruntime-1.31/fp32/1t", ""),
+        ("epyc-26-2/onnxruntime-1.30/fp32/1t", "another version"),
+        ("v100/tensorrt-8.6/fp16", "another version"),
+        ("l4/tensorrt-10.0/fp16", "devices of the family"),
+    ],
+)
+def test_an_estimate_holds_plain_values(tmp_path: Path, target: str, origin: str) -> None:
+    """Whatever its cells are known by: numbers of numpy do not travel as JSON."""
+    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        estimate = predictor.predict(NETS / "squeezenet.onnx", describe=True)
+    assert any(origin in cell.reason for cell in estimate.cells)
+    assert json.loads(json.dumps(estimate.to_json()))["target"] == target
+    plain = {str, int, float, bool, type(None), tuple, list, dict}
+    assert {type(value) for value in _values(asdict(estimate))} <= plain
+
+
+def _values(value: object) -> Iterator[object]:
+    """A value and all that it holds."""
+    yield value
+    for part in value.values() if isinstance(value, dict) else ():
+        yield from _values(part)
+    for part in value if isinstance(value, tuple | list) else ():
+        yield from _values(part)
 
 
 def test_bad_arguments_are_named() -> None:
