@@ -35,7 +35,9 @@ CARD_FILE = "card.json"
 COMPOSITION_FILE = "composition.json"
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
-_MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj", COMPOSITION_FILE)
+PRIOR_FOLDER = "prior"
+"""The folder within a model's that holds the model it started from, and so on."""
+_CELL_MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -74,8 +76,13 @@ def folder_in_use(parent: Path) -> Path | None:
 def model_hash(folder: Path) -> str:
     """Hash of all that predictions depend on, 16 hex digits; the card's date is not part of it."""
     digest = hashlib.sha256()
-    for name in _MODEL_FILES:
+    for name in (*_CELL_MODEL_FILES, COMPOSITION_FILE):
         digest.update((folder / name).read_bytes())
+    prior = folder / PRIOR_FOLDER
+    while prior.is_dir():
+        for name in _CELL_MODEL_FILES:
+            digest.update((prior / name).read_bytes())
+        prior /= PRIOR_FOLDER
     return digest.hexdigest()[:16]
 
 

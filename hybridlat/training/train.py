@@ -124,13 +124,24 @@ def train_target(
             on_message(f"{wanted}: {reason}")
             _keep(kept, dataset, config, candidate, error, old_error, accepted, reason)
             version = tracker.register(wanted, kept, folder, config.device.title)
-            if accepted and version is not None:
-                tracker.promote(version)
             installed = install(folder, root / wanted.folder) if accepted else None
+            if installed is not None and version is not None:
+                reason += _promote(tracker, version, on_message)
             return Trained(
                 wanted, accepted, reason, error, old_error, candidate.held_out, candidate.scores,
                 model_hash(folder), installed, kept.id, version.number if version else "",
             )  # fmt: skip
+
+
+def _promote(tracker: tracking.Tracker, version: tracking.Version, on_message: OnMessage) -> str:
+    """Move the alias to what is installed; what to add to the reason where that fails."""
+    try:
+        tracker.promote(version)
+    except tracking.TrackingError as error:
+        problem = f"installed, but version {version.number} is not the registry's champion: {error}"
+        on_message(f"{version.name}: {problem}")
+        return f"; {problem}"
+    return ""
 
 
 def _dataset(target: Target, store: Store, packs_folder: Path | None) -> Dataset:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.estimate.model_folders import folder_in_use, model_folders, model_hash
+from hybridlat.estimate.model_folders import folder_in_use, model_folders, model_hash, read_model
+from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target
 from hybridlat.training import promotion
 from hybridlat.training.promotion import Champion, install
@@ -153,6 +154,20 @@ def test_what_is_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert model_folders(TARGET) == [folder]
     assert folder in model_folders(None)
     assert model_hash(folder) == model_hash(tmp_path / "new")
+
+
+@pytest.mark.parametrize("place", ["prior", "prior/prior"])
+def test_a_damaged_prior_is_found_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    new = _model(tmp_path / "new", "new")
+    for depth in ("prior", "prior/prior"):
+        _model(new / depth, "prior")
+    folder = install(new, tmp_path / TARGET.folder)
+    monkeypatch.setattr(CellModel, "load", lambda _: pytest.fail("the damaged model was read"))
+    (folder / place / "trees.ubj").write_text("damaged")
+    with pytest.raises(StoreError, match="not those that were installed"):
+        read_model(folder)
 
 
 def test_a_card_without_a_list_of_networks_is_said(

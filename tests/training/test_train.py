@@ -121,6 +121,42 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert moved.number == third.version
 
 
+@pytest.fixture
+def good_model(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings give the model of the first one, without fitting it again."""
+    assert trained.folder is not None
+    good = CellModel.load(trained.folder)
+    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
+
+
+@pytest.mark.usefixtures("good_model")
+def test_a_failed_installation_leaves_the_alias(
+    tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Path:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(train, "install", full)
+    with pytest.raises(OSError, match="no space left"):
+        _train(tracked, tmp_path / "models", track=True)
+    assert tracking.open_tracker(tracked).champion(TARGET) is None
+
+
+@pytest.mark.usefixtures("good_model")
+def test_a_failed_promotion_is_part_of_the_reason(
+    tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = tracking.open_tracker(tracked)
+
+    def refuse(*_: object) -> None:
+        raise tracking.TrackingError("the server does not answer")
+
+    monkeypatch.setattr(type(tracker), "promote", refuse)
+    done = _train(tracked, tmp_path / "models", track=True)
+    assert done.accepted and done.folder == folder_in_use(tmp_path / "models" / TARGET.folder)
+    assert "not the registry's champion: the server does not answer" in done.reason
+
+
 def _more(url: str, networks: int, poisoned: bool = False) -> None:
     with Store(url) as store:
         fill(store, networks=networks, sweep=0, first=14, poisoned=poisoned)
