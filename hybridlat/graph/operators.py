@@ -74,12 +74,14 @@ class Fusion:
     """A kernel that computes several operators of a file, as far as its cost goes.
 
     ``op`` is the operator that decides the cost, ``adds`` says whether a sum is among the others,
-    ``activation`` the class of what is done to each element on the way out.
+    ``activation`` the class of what is done to each element on the way out, ``reorders`` whether
+    a convolution or product reads through a transpose.
     """
 
     op: str
     adds: bool
     activation: int
+    reorders: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +89,8 @@ def fusion(qualified_op: str) -> Fusion | None:
     """What a kernel of the domain ``fused`` (``fused::Conv+Add+Relu``) is; None for any other.
 
     Normalisation folds into the weights and counts nothing. A chain of pointwise operators is one
-    kind of kernel, whatever its links; two operators that both cost are a kind of their own.
+    kind of kernel, whatever its links. A convolution or product that reads through a
+    transpose is that convolution; other operators that both cost are a kind of their own.
     """
     domain, _, name = qualified_op.rpartition("::")
     if domain != "fused":
@@ -98,8 +101,12 @@ def fusion(qualified_op: str) -> Fusion | None:
     costs = [op for op in light if op not in _FREE]
     cost = max((activation_class(op) for op in costs), default=0)
     unknown = [op for op in light if kind_of(op) == KINDS["other"]]
+    contracting = [op for op in heavy if kind_of(op) <= KINDS["matmul"]]
+    reorders = heavy == ["Transpose", *contracting] and len(contracting) == 1
+    if reorders:
+        heavy = contracting
     main = "+".join(heavy + unknown) or "Pointwise"
-    return Fusion(main, "Add" in members or "Sum" in members, cost)
+    return Fusion(main, "Add" in members or "Sum" in members, cost, reorders)
 
 
 def activation_class(name: str) -> int:

@@ -116,8 +116,18 @@ def kernel_row(
         added = fused.adds and sum(not t[3] for t in present) > 1
     kind = kind_of(op)
     name = op.rpartition("::")[2]  # a reorder has one layout before it and another behind it
+    reordered = kind == KINDS["conv"] and fused is not None and fused.reorders
+    if reordered and present[0][3]:
+        # The operand that a transpose reads stands behind those that the operator itself names.
+        image = max((t for t in present if not t[3]), key=lambda t: t[1], default=present[0])
+        present = [image, *(t for t in present if t is not image)]
+        first = image
+    if kind == KINDS["pool"] and a.kernel is None:
+        # A fused kernel may give out the map beside its mean: the pool's own sizes count.
+        first = max(present, key=lambda t: t[1], default=blank)
+        main = min(made, key=lambda t: t[1], default=blank)
     last = name.startswith("Nhwc") or (a.channels_last and not name.startswith("Reorder"))
-    batch, c_in, h_in, w_in = _image(first[0], last)
+    batch, c_in, h_in, w_in = _image(first[0], last or reordered)
     _, c_out, h_out, w_out = _image(main[0], last)
     place = weight_place(op)
     if place > 1 and len(read) > place and read[place] is not None:
