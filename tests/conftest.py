@@ -16,6 +16,8 @@ PLUGIN = ROOT / "tests" / "fakes" / "plugin"
 sys.path.append(str(PLUGIN))
 # Processes that tests start find the package, the tests' fakes and the plug-in as they do here.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(PLUGIN)])
+# The machine counts as idle, whatever else runs on it beside the tests.
+os.environ["HYBRIDLAT_PROC"] = str(ROOT / "tests" / "fakes" / "proc")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

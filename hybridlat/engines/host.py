@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hybridlat.schema.device_names import cpu_name
+from hybridlat.schema.machine_load import MachineLoad
+
+PROC_VARIABLE = "HYBRIDLAT_PROC"
+"""Names the folder that stands for /proc where the load of the machine is read."""
 
 
 @functools.cache
@@ -46,14 +50,20 @@ def has_avx512() -> bool:
     return "avx512f" in _cpuinfo().get("flags", "").split()
 
 
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def cpu_environment() -> Mapping[str, str]:
     """CPU, cores seen, clock now, caches, system: what a record must know of this machine."""
     info = _cpuinfo()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     environment = {
         "cpu": info.get("model name", platform.processor()),
         "cpu_family_model": f"{info.get('cpu family', '?')}-{info.get('model', '?')}",
-        "cores": str(cores),
+        "cores": str(usable_cores()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
@@ -71,3 +81,65 @@ def pin(threads: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[-threads:])
+
+
+class LoadMeter:
+    """The load of this machine by other work, from when the meter is made.
+
+    ``own_threads`` of the measuring process run whenever a sample is taken, and do not count;
+    ``cores`` are those that measuring could use before it was pinned. Where the system does not
+    tell (not Linux) there is no load.
+    """
+
+    def __init__(self, own_threads: int = 1, cores: int | None = None) -> None:
+        self._own_threads = own_threads
+        self._cores = usable_cores() if cores is None else cores
+        self._others: list[float] = []
+        self._ticks = _cpu_ticks()
+        self.sample()
+
+    def sample(self) -> None:
+        """Count the tasks that run or wait for a core now."""
+        running = _runnable_tasks()
+        if running is not None:
+            self._others.append(max(running - self._own_threads, 0))
+
+    def load(self) -> MachineLoad | None:
+        """The mean of the samples, for the cores that this process may use."""
+        if not self._others:
+            return None
+        steal_share = 0.0
+        now = _cpu_ticks()
+        if now is not None and self._ticks is not None and now[0] > self._ticks[0]:
+            steal_share = (now[1] - self._ticks[1]) / (now[0] - self._ticks[0])
+        load = sum(self._others) / len(self._others)
+        load *= self._cores / (os.cpu_count() or self._cores)  # an even part of all tasks
+        return MachineLoad(load, max(steal_share, 0.0), self._cores)
+
+
+def _proc_lines(name: str) -> list[str]:
+    try:
+        path = Path(os.environ.get(PROC_VARIABLE, "/proc"), name)
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _runnable_tasks() -> int | None:
+    """Tasks that run or wait for a core: the fourth word of /proc/loadavg."""
+    for line in _proc_lines("loadavg"):
+        words = line.split()
+        if len(words) > 3 and words[3].partition("/")[0].isdigit():
+            # A kernel that counts nothing says 0, though this very process runs.
+            return int(words[3].partition("/")[0]) or None
+    return None
+
+
+def _cpu_ticks() -> tuple[int, int] | None:
+    """Ticks of all cores since the machine started, and those stolen: the line ``cpu``."""
+    for line in _proc_lines("stat"):
+        words = line.split()
+        if words[:1] == ["cpu"] and len(words) > 8 and all(map(str.isdigit, words[1:9])):
+            ticks = [int(word) for word in words[1:9]]
+            return sum(ticks), ticks[7]
+    return None

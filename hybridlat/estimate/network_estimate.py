@@ -14,13 +14,14 @@ import numpy as np
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate, priors, remarks
-from hybridlat.estimate.agreement import Disagreement, disagreement
+from hybridlat.estimate.agreement import Disagreement, disagreement, load_while_measured
 from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval
 from hybridlat.estimate.estimate_details import MEASURED, PREDICTED, Basis, cell_rows
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import CellPrediction, Estimate
+from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
@@ -189,7 +190,10 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
     bases = _bases(request, state)
     supported = posterior.complete
     something = posterior.sum_us > 0
+    signatures = [use.signature for use in partition.uses]
+    load = load_while_measured(data, signatures, posterior, state.whole)
     tight = interval.half_width_share <= request.tolerance and not state.contradicted
+    tight = tight and load is None
     within = tight and (exact is not None or (supported and not posterior.required))
     constants = _constants(request)
     asks = not within and exact is None and request.measure is None
@@ -219,12 +223,13 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         to_measure=to_measure,
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
-        warnings=_warnings(request, data, state, bases, interval, within, would_help),
+        warnings=_warnings(request, data, state, bases, interval, within, would_help, load),
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"measured whole {exact.basis}",
         network_measured_now=state.network_runs > 0,
         pace_share=state.composition.measured_half_width_share(0.0),
         contradicted=state.contradicted,
+        busy=load is not None,
     )
 
 
@@ -268,8 +273,11 @@ def _warnings(
     interval: NetworkInterval,
     within: bool,
     would_help: bool,
+    load: MachineLoad | None,
 ) -> tuple[str, ...]:
     found = [*data.trained.warnings, *request.partition.warnings]
+    if load is not None:
+        found.append(load.sentence)
     if state.exact is None:
         unmeasured = data.target if would_help else None
         found += remarks.about_cells(request, bases, interval, within, unmeasured)

@@ -19,7 +19,7 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     from hybridlat.store import LatencyStats, Store
 
-_MACHINE_VERSION = 3  # 1 counted networks that were disturbed, 2 knew of no usual pace
+_MACHINE_VERSION = 4
 _MOST_NETWORKS = 200
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hybridlat.schema.machine_load import was_busy
 from hybridlat.schema.measurement import Measurement
 
 LARGE_SHARE = 0.03
@@ -25,6 +26,8 @@ _USUAL_SHARE = 0.02  # what is taken for likely before a machine's processes say
 _USUAL_PROCESSES = 2
 _FAR_OUT = 3.0
 _LEAST_USUAL = 0.01
+MOST_MEDIAN_RATIO = 1.03
+"""Quiet machines show 1.00 to 1.03; what lies above is other work and not the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,13 @@ class Paces:
         self._median_ratios: list[float] = []
 
     def add(self, record: Measurement) -> None:
-        """Take the drifts of a record's visits; those of failures say nothing."""
+        """Take the drifts of a record's visits.
+
+        Failures, and records that were made while the machine was busy, say nothing of its pace.
+        """
         if record.failure is not None or record.labels.get("role"):
+            return
+        if was_busy(record.environment):
             return
         for visit in record.visits:
             key = record.measured_at[:16], visit.process
@@ -111,10 +119,10 @@ class Paces:
         """How far medians of whole networks' samples lie above what their records say, typically.
 
         A record's level is a low quantile, which repeats best and serves to compare; who times a
-        network sees the median. Never below 1; 1 without a network.
+        network sees the median. 1 without a network, and between 1 and ``MOST_MEDIAN_RATIO``.
         """
         ratios = self._median_ratios
-        return max(statistics.median(ratios), 1.0) if ratios else 1.0
+        return min(max(statistics.median(ratios), 1.0), MOST_MEDIAN_RATIO) if ratios else 1.0
 
 
 def paces_of(records: Iterable[Measurement]) -> Paces:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from hybridlat.schema.machine_load import MachineLoad, busiest, was_busy
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.notes import is_suspect
 from hybridlat.store.latencies import aggregate
@@ -36,6 +37,7 @@ class WholeLatency:
 
     ``noise_share`` is the relative standard error of ``latency_us``. ``is_exact``: it answers for
     the network; otherwise it is only evidence. ``basis`` says in a few words what it rests on.
+    ``load`` is that of the machine where it was busy whenever it measured the network.
     """
 
     latency_us: float
@@ -43,6 +45,7 @@ class WholeLatency:
     is_exact: bool
     basis: str
     times: int = 1
+    load: MachineLoad | None = None
 
 
 def whole_latency(
@@ -51,7 +54,7 @@ def whole_latency(
     """What is recorded of the network with this signature; None where nothing is that counts.
 
     Records that their origin doubts, and those of another version of the engine than the target's,
-    do not count; those older than three years are evidence only.
+    do not count; those older than three years, or of a busy machine, are evidence only.
     """
     records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
     if records:
@@ -110,13 +113,18 @@ def tells_latency(record: Measurement) -> bool:
 def from_records(
     records: Iterable[Measurement], today: datetime.datetime | None = None
 ) -> WholeLatency | None:
-    """What records of one network that count say together; the recent ones where there are any."""
+    """What records of one network that count say together.
+
+    The recent ones where there are any, and of these what a quiet machine measured.
+    """
     now = today or datetime.datetime.now(datetime.UTC)
     found = sorted(records, key=lambda r: (r.measured_at, r.id))
     recent = [r for r in found if _age_days(r.measured_at, now) <= MOST_AGE_DAYS]
     chosen = recent or found
+    chosen = [r for r in chosen if not was_busy(r.environment)] or chosen
     if not chosen:
         return None
+    load = busiest(r.environment for r in chosen)
     known = aggregate(
         (r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen
     )  # fmt: skip
@@ -131,7 +139,9 @@ def from_records(
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
     if not recent:
         noise = max(noise, AGED_NOISE_SHARE)
-    return WholeLatency(known.latency_us, noise, bool(recent), f"{times}, {when}", known.records)
+    is_exact = bool(recent) and load is None
+    basis = f"{times}, {when}"
+    return WholeLatency(known.latency_us, noise, is_exact, basis, known.records, load)
 
 
 def _noise(record: Measurement) -> float:

@@ -18,10 +18,11 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from hybridlat.engines.base import Backend, Session
+from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.pairs import Part, isolated_parts, parts_of, tapped, whole, working_bytes
@@ -37,6 +38,7 @@ from hybridlat.measuring.statistics import (
 )
 from hybridlat.measuring.target_constants import fit_dispatch_overhead_us, overhead_probes
 from hybridlat.measuring.visiting import References
+from hybridlat.schema.machine_load import MachineLoad, mean_load
 from hybridlat.schema.measurement import Measurement, Visit
 
 __all__ = [
@@ -141,6 +143,7 @@ class Differential:
     def _visit(self, rotation: Rotation, round_: int, references: References) -> dict[str, Any]:
         """Samples of every session; a session that cannot be built or run is told of instead."""
         seed = 1 + 1000 * round_ + 100_000 * self._effort.seed
+        meter = LoadMeter(self._backend.target.threads or 1)
         sessions: dict[str, Session] = {}
         failures: dict[str, str] = {}
         try:
@@ -156,7 +159,9 @@ class Differential:
             is_network = rotation.parts[0].kind == "network"
             effort = self._effort
             span_ms = effort.network_visit_ms if is_network else effort.session_ms * len(sessions)
+            meter.sample()
             samples = rotate(sessions, span_ms / 1e3)
+            meter.sample()
             reference_us = (before_us + references.run_us()) / 2
         finally:
             for session in sessions.values():
@@ -165,6 +170,7 @@ class Differential:
             "reference_us": round(reference_us, 2),
             "samples_us": {h: [round(s, 2) for s in taken] for h, taken in samples.items()},
             "failures": failures,
+            "load": None if (load := meter.load()) is None else astuple(load),
         }
 
     # ---- what the run says of the target -------------------------------------------------------
@@ -174,6 +180,12 @@ class Differential:
         return usual_us(
             [v["reference_us"] for k, v in self._journal.items() if k.startswith("visit/")]
         )
+
+    @property
+    def load(self) -> MachineLoad | None:
+        """How busy the machine was with other work, on average over all visits."""
+        visits = [v for k, v in self._journal.items() if k.startswith("visit/")]
+        return load_of_visits(visits)
 
     @property
     def overhead_us(self) -> float:
@@ -204,9 +216,10 @@ class Differential:
         records: list[Measurement] = []
         for part in self._parts:
             made = visits_of[id(part)]
+            load = load_of_visits(made)
             subject = Subject(
-                self._backend.target, part.signature.hash, part.kind, PROTOCOL, environment,
-                part.labels, measured_at,
+                self._backend.target, part.signature.hash, part.kind, PROTOCOL,
+                {**environment, **(load.environment() if load else {})}, part.labels, measured_at,
             )  # fmt: skip
             hashes = [sign(network).hash for network in part.networks]
             reasons = [v["failures"][h] for v in made for h in hashes if h in v["failures"]]
@@ -223,6 +236,12 @@ class Differential:
             is_first = part.predecessor is None and part.kind != "network"
             records.append(record_of(subject, visits, overhead_us if is_first else 0.0))
         return records
+
+
+def load_of_visits(visits: Sequence[dict[str, Any]]) -> MachineLoad | None:
+    """How busy the machine was with other work, on average over visits of the journal."""
+    loads = (visit.get("load") for visit in visits)
+    return mean_load(None if load is None else MachineLoad(*load) for load in loads)
 
 
 def _samples(hashes: Sequence[str], samples_us: dict[str, list[float]]) -> tuple[float, ...]:

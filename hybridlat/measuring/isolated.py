@@ -42,6 +42,7 @@ from hybridlat.measuring.target_constants import (
     reference_latency_us,
 )
 from hybridlat.measuring.visit_journal import VisitJournal
+from hybridlat.schema.machine_load import mean_load
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress, Progress
 
@@ -196,10 +197,11 @@ def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
     """A record of each job that was visited or failed, in order."""
     references_us = [r.reference_us for results in run.reports.values() for _, r in results]
     reference_us = overhead_us = 0.0
+    load = mean_load(r.load for results in run.reports.values() for _, r in results)
     flicker = max(map(flicker_share, run.references_us.values()), default=0.0)
     single = max(SINGLE_VISIT_SPREAD, flicker)
     if references_us:
-        reference_us = reference_latency_us(store, backend, usual_us(references_us))
+        reference_us = reference_latency_us(store, backend, usual_us(references_us), load)
         levels_us = {
             length: [
                 level_us(report.samples_us) * reference_us / report.reference_us
@@ -208,13 +210,13 @@ def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
             for length in PROBE_LENGTHS
         }
         fitted_us = fit_dispatch_overhead_us(levels_us)
-        overhead_us = dispatch_overhead_us(store, backend, fitted_us)
+        overhead_us = dispatch_overhead_us(store, backend, fitted_us, load)
     environment = {**backend.environment(), **noted(run.coldness)}
     records: list[Measurement] = []
     for key, job in run.jobs.items():
-        subject = Subject(
-            backend.target, job.signature, job.kind, PROTOCOL, environment, job.labels
-        )
+        load = mean_load(result.load for _, result in run.reports[key])
+        of_job = {**environment, **(load.environment() if load else {})}
+        subject = Subject(backend.target, job.signature, job.kind, PROTOCOL, of_job, job.labels)
         if key in run.failures:
             records.append(failure_of(subject, run.failures[key]))
         elif run.reports[key]:

@@ -161,8 +161,8 @@ def measure_pairs(
     run.visit(on_step)
     store.add_signatures({part.signature.hash: part.signature.text for part in parts})
     records = run.records(
-        reference_latency_us(store, backend, run.usual_us()),
-        dispatch_overhead_us(store, backend, run.overhead_us),
+        reference_latency_us(store, backend, run.usual_us(), run.load),
+        dispatch_overhead_us(store, backend, run.overhead_us, run.load),
     )
     store.add(records)
     return records

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hybridlat.graph.network import Network
+from hybridlat.schema.machine_load import MachineLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class VisitTask:
 class VisitResult:
     """What a visit found: samples of the replicas in turn and the references around, or a failure.
 
+    ``load`` is how busy the machine was with other work meanwhile, None where it does not tell.
+
     No samples and no failure: everything was disturbed, and the next visit may do better.
     """
 
@@ -65,6 +68,7 @@ class VisitResult:
     reference_us: float = 0.0
     seconds: float = 0.0
     failure: str | None = None
+    load: MachineLoad | None = None
 
 
 @dataclass(frozen=True, slots=True)

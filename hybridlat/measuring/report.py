@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hybridlat.engines import registry
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
+from hybridlat.schema.machine_load import busiest
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 
@@ -25,7 +26,7 @@ class MeasureReport:
 
     ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell
     has no latency; both at the machine's usual pace. ``warnings`` say what of the file was not
-    measured.
+    measured, and whether the machine was busy.
     """
 
     network: str
@@ -51,6 +52,7 @@ def report_of(
     shown_ratio: float = 1.0,
 ) -> MeasureReport:
     """The report on one network from its records; ``shown_ratio`` is the composition's."""
+    load = busiest(r.environment for r in records)
     latency_us = next((r.latency_us for r in records if r.kind == "network"), None)
     return MeasureReport(
         network=network,
@@ -61,7 +63,7 @@ def report_of(
         sum_of_cells_us=None if sum_of_cells_us is None else shown_ratio * sum_of_cells_us,
         elapsed_s=elapsed_s,
         failures={r.signature: r.failure for r in records if r.failure is not None},
-        warnings=warnings,
+        warnings=warnings if load is None else (*warnings, load.sentence),
     )
 
 

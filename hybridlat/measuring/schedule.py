@@ -71,8 +71,11 @@ class MeasurementConfig:
     coldness: float | None = None
 
 
-ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=2, differential_rounds=1)
-"""Somebody waits for the answer: one visit in each of two processes."""
+ON_DEMAND = MeasurementConfig(
+    rounds=1, processes=2, max_processes=3, spread_share=0.1, differential_rounds=1
+)
+"""Somebody waits for the answer: one visit in each of two processes, and in a third where they
+differ by more than a sixth."""
 
 
 def replicas_for(network: Network, coldness: float = 1.0) -> int:

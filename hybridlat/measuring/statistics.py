@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, was_busy
 from hybridlat.schema.measurement import Kind, Measurement, Visit
 from hybridlat.schema.target import Target
 
@@ -30,6 +31,9 @@ USUAL_QUANTILE = 0.3
 FLOOR_US = 0.05
 SINGLE_VISIT_SPREAD = 0.05
 _MOST_SPREAD = 10.0
+# A process that is so far from the others was disturbed for all of its life.
+OUTLIER_SHARE = 0.15
+_LEAST_PROCESSES = 3  # of two that differ none is known to be right
 _MEDIAN_ERROR = 1.2533  # standard error of a median of normal numbers, in those of their mean
 
 
@@ -108,10 +112,30 @@ def _level(visit: Visit) -> float:
     return level_us(visit.samples_us) / visit.drift
 
 
-def _standard_error_us(visits: Sequence[Visit], single_visit_spread: float) -> float:
+def without_outliers(visits: Sequence[Visit]) -> list[Visit]:
+    """The visits of processes within ``OUTLIER_SHARE`` of the median process, where most are.
+
+    All visits where there are fewer than three processes, or no majority that agrees.
+    """
+    middles = {p: statistics.median(levels) for p, levels in _levels_by_process(visits).items()}
+    if len(middles) < _LEAST_PROCESSES:
+        return list(visits)
+    usual = statistics.median(middles.values())
+    near = {p for p, level in middles.items() if abs(level - usual) <= OUTLIER_SHARE * abs(usual)}
+    if 2 * len(near) <= len(middles):
+        return list(visits)
+    return [visit for visit in visits if visit.process in near]
+
+
+def _levels_by_process(visits: Sequence[Visit]) -> dict[int, list[float]]:
     by_process: dict[int, list[float]] = {}
     for visit in visits:
         by_process.setdefault(visit.process, []).append(_level(visit))
+    return by_process
+
+
+def _standard_error_us(visits: Sequence[Visit], single_visit_spread: float) -> float:
+    by_process = _levels_by_process(visits)
     levels = [level for group in by_process.values() for level in group]
     if len(levels) < 2:
         samples = visits[0].samples_us
@@ -144,14 +168,21 @@ def record_of(
     overhead_us: float = 0.0,
     single_visit_spread: float = SINGLE_VISIT_SPREAD,
 ) -> Measurement:
-    """The record that visits make; ValueError without samples."""
-    result = combine(visits, overhead_us, single_visit_spread)
+    """The record that visits make; ValueError without samples.
+
+    Its latency is that of the visits ``without_outliers``; it keeps all of them. Where the
+    environment says that the machine was busy, the visits may be slow all alike: the spread is
+    then at least ``BUSY_SPREAD_SHARE``.
+    """
+    sound = without_outliers([visit for visit in visits if visit.samples_us])
+    result = combine(sound, overhead_us, single_visit_spread)
+    least = BUSY_SPREAD_SHARE if was_busy(subject.environment) else 0.0
     return Measurement(
         target=subject.target,
         signature=subject.signature,
         kind=subject.kind,
         latency_us=result.latency_us,
-        spread_share=result.spread_share,
+        spread_share=max(result.spread_share, least),
         visits=tuple(visits),
         overhead_us=overhead_us,
         protocol=subject.protocol,

@@ -3,7 +3,8 @@
 The **dispatch overhead** is what entering the engine costs, which a network pays once and a cell
 not at all: the latency of a chain of no operators, extrapolated from chains of a few tiny ones (the
 *overhead probes*). The **reference latency** is what the reference network takes on a quiet
-machine: the machine's speed around a visit is told as a multiple of it, so that runs agree.
+machine: the machine's speed around a visit is told as a multiple of it, so that runs agree. What a
+busy machine recorded of either holds until a quiet one records it again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.statistics import Subject, record_of
+from hybridlat.schema.machine_load import MachineLoad, was_busy
 from hybridlat.schema.measurement import Visit
 
 if TYPE_CHECKING:
@@ -45,35 +47,54 @@ def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
 
 
 def is_overhead_known(store: Store, backend: Backend) -> bool:
-    """Whether the target's dispatch overhead is recorded, so that no probe has to be visited."""
-    return _known_us(store, backend, sign(null_network(1)).hash) is not None
+    """Whether a quiet machine recorded the dispatch overhead, so that no probe is visited."""
+    return _recorded_us(store, backend, sign(null_network(1)).hash)[0] is not None
 
 
-def dispatch_overhead_us(store: Store, backend: Backend, fitted_us: float) -> float:
-    """The target's, as the store knows it; else ``fitted_us``, recorded now unless it is 0."""
-    return _recorded(store, backend, null_network(1), fitted_us, "entry cost")
+def dispatch_overhead_us(
+    store: Store, backend: Backend, fitted_us: float, load: MachineLoad | None = None
+) -> float:
+    """The target's, as the store knows it; else ``fitted_us``, recorded now unless it is 0.
+
+    ``load`` is how busy the machine was in this run.
+    """
+    return _constant_us(store, backend, null_network(1), fitted_us, "entry cost", load)
 
 
-def reference_latency_us(store: Store, backend: Backend, usual_us: float) -> float:
+def reference_latency_us(
+    store: Store, backend: Backend, usual_us: float, load: MachineLoad | None = None
+) -> float:
     """The target's, as the store knows it; else ``usual_us`` of this run, recorded now."""
-    return _recorded(store, backend, reference_network(), usual_us, "reference")
+    return _constant_us(store, backend, reference_network(), usual_us, "reference", load)
 
 
-def _recorded(
-    store: Store, backend: Backend, network: Network, value_us: float, role: str
+def _constant_us(
+    store: Store,
+    backend: Backend,
+    network: Network,
+    value_us: float,
+    role: str,
+    load: MachineLoad | None,
 ) -> float:
     signature = sign(network)
-    known_us = _known_us(store, backend, signature.hash)
-    if known_us is not None:
-        return known_us
+    quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
+    if quiet_us is not None:
+        return quiet_us
+    if busy_us is not None and ((load is not None and load.is_busy) or value_us <= 0):
+        return busy_us
     if value_us > 0:
+        environment = {**backend.environment(), **(load.environment() if load else {})}
         subject = Subject(backend.target, signature.hash, "cell", PROTOCOL,
-                          backend.environment(), {"role": role})  # fmt: skip
+                          environment, {"role": role})  # fmt: skip
         store.add_signatures({signature.hash: signature.text})
         store.add([record_of(subject, [Visit((value_us,))])])
     return value_us
 
 
-def _known_us(store: Store, backend: Backend, hash_: str) -> float | None:
-    known = store.latencies(backend.target, [hash_]).get(hash_)
-    return None if known is None else known.latency_us or None
+def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | None, float | None]:
+    """The median of what the machine recorded while quiet, and of what it did while busy."""
+    records = [r for r in store.measurements(backend.target, "cell", hash_) if r.latency_us]
+    busy = [r.latency_us for r in records if r.latency_us and was_busy(r.environment)]
+    quiet = [r.latency_us for r in records if r.latency_us and not was_busy(r.environment)]
+    return (statistics.median(quiet) if quiet else None,
+            statistics.median(busy) if busy else None)  # fmt: skip

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from hybridlat.measuring.messages import VisitResult, VisitTask
 from hybridlat.measuring.schedule import Job
+from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
@@ -20,7 +22,7 @@ class VisitJournal:
 
     def __init__(self, store: Store, target: Target, protocol: str, jobs: Sequence[Job]) -> None:
         self._store = store
-        self._prefix = f"visit/{protocol}/{target}"
+        self._prefix = f"visit-2/{protocol}/{target}"
         self._generation = _generations(store, target, jobs)
         self._kept: list[str] = []
 
@@ -31,16 +33,16 @@ class VisitJournal:
         if kept is None:
             return None
         self._kept.append(key)
-        samples, reference_us = json.loads(kept)
-        if reference_us <= 0:
-            return None  # of a version that kept visits without a pace
-        return VisitResult(task.key, tuple(samples), reference_us)
+        samples, reference_us, load = json.loads(kept)
+        known = None if load is None else MachineLoad(*load)
+        return VisitResult(task.key, tuple(samples), reference_us, load=known)
 
     def keep(self, process: int, task: VisitTask, report: VisitResult) -> None:
         """Keep a visit as soon as it is made."""
         key = self._key(process, task)
         rounded = [round(sample, 2) for sample in report.samples_us]
-        self._store.cache_put(key, json.dumps([rounded, report.reference_us]))
+        load = None if report.load is None else astuple(report.load)
+        self._store.cache_put(key, json.dumps([rounded, report.reference_us, load]))
         self._kept.append(key)
 
     def drop(self) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from hybridlat.engines.base import Backend, Session
+from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.reference_networks import reference_network
 from hybridlat.measuring.messages import VisitResult, VisitTask
@@ -51,13 +52,17 @@ class References:
         return self._last_us
 
 
-def visit(backend: Backend, references: References, task: VisitTask) -> VisitResult:
+def visit(
+    backend: Backend, references: References, task: VisitTask, cores: int | None = None
+) -> VisitResult:
     """Build the replicas, run them in turn for ``visit_ms``, take them down again.
 
     The first pass warms up and is dropped. So is the first replica of every pass: it runs behind
-    the bookkeeping of the pass, the others behind each other, as cells do in a network.
+    the bookkeeping of the pass, the others behind each other, as cells do in a network. ``cores``
+    are those of the machine that measuring may use, where this process is pinned to fewer.
     """
     started = time.perf_counter()
+    meter = LoadMeter(backend.target.threads or 1, cores)
     sessions: list[Session] = []
     try:
         if task.replicas == 1:
@@ -67,15 +72,22 @@ def visit(backend: Backend, references: References, task: VisitTask) -> VisitRes
                 task.network, count=task.replicas, seed=task.seed, lowered=task.lowered
             )
         before = references.run_us()
+        meter.sample()
         samples = _rotate(sessions, task.visit_ms)
+        meter.sample()
         after = references.run_us()
+        meter.sample()
     except HybridlatError as error:
         return VisitResult(task.key, failure=str(error), seconds=time.perf_counter() - started)
     finally:
         for session in sessions:
             session.close()
     return VisitResult(
-        task.key, tuple(samples), (before + after) / 2, time.perf_counter() - started
+        task.key,
+        tuple(samples),
+        (before + after) / 2,
+        time.perf_counter() - started,
+        load=meter.load(),
     )
 
 

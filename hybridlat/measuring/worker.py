@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
 def serve(parent_side: Connection) -> None:
     """Answer tasks; EOFError or ConnectionError when the parent is gone."""
     from hybridlat.engines import registry
-    from hybridlat.engines.host import pin
+    from hybridlat.engines.host import pin, usable_cores
     from hybridlat.measuring.visiting import References, visit
 
     start = parent_side.recv()
@@ -52,6 +52,7 @@ def serve(parent_side: Connection) -> None:
         os.environ["PYTHONPATH"] = start.pythonpath
     try:
         backend = registry.backend_at(start.backend)(**start.options)
+        cores = usable_cores()
         pin(backend.target.threads or 1)
         references = References(backend)
     except HybridlatError as error:
@@ -59,7 +60,7 @@ def serve(parent_side: Connection) -> None:
         return
     parent_side.send(Ready())
     while isinstance(task := parent_side.recv(), VisitTask):
-        parent_side.send(visit(backend, references, task))
+        parent_side.send(visit(backend, references, task, cores))
 
 
 def _end_with(parent: int) -> None:

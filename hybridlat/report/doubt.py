@@ -18,6 +18,8 @@ def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
         return f"{count_text(missing, 'cell')} without a latency on {estimate.target}"
     if estimate.contradicted:
         return "the whole network and its cells were measured, and cannot both be right"
+    if estimate.busy:
+        return "the machine was busy while measuring"
     if estimate.within_tolerance:
         return ""
     if tolerance is None:

@@ -54,7 +54,8 @@ class Estimate:
     ``network_measured_now`` says that the whole network was measured to answer this call.
     ``pace_share`` is how far the interval would reach if nothing but the machine's own pace were
     unsure: what all latencies on it share, so that it tells no two of them apart. ``contradicted``
-    says that the network and its cells were both measured and cannot both be right.
+    says that the network and its cells were both measured and cannot both be right, ``busy`` that
+    the machine had other work while it measured what the answer rests on.
     """
 
     network: str
@@ -80,6 +81,7 @@ class Estimate:
     network_measured_now: bool = False
     pace_share: float = 0.0
     contradicted: bool = False
+    busy: bool = False
 
     @property
     def supported(self) -> bool:
@@ -91,8 +93,11 @@ class Estimate:
         """True when every cell has a latency, and they are measured or the interval suffices.
 
         With every cell measured there is nothing left to do about an interval that is wide; so it
-        is with a network that was measured whole, unless its measured cells contradict it.
+        is with a network that was measured whole, unless its measured cells contradict it. What a
+        busy machine measured is never trusted.
         """
+        if self.busy:
+            return False
         if self.source == "measured":
             return not self.contradicted
         if self.latency_us is None or not self.supported:

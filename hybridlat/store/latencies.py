@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
 
 #: latency_us, spread_share, measured_at and failure of one record.
@@ -49,9 +50,13 @@ class TargetStats:
 
 
 def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
-    """One answer from the records of one thing."""
+    """One answer from the records of one thing.
+
+    Records as unsure as those of a busy machine count only where there are no others.
+    """
     rows = list(records)
     good = [(latency, spread) for latency, spread, _, _ in rows if latency is not None]
+    good = [row for row in good if row[1] < BUSY_SPREAD_SHARE] or good
     if not good:
         newest = max(rows, key=lambda record: record[2])
         return LatencyStats(None, 0.0, 0, newest[3] or "no reason was recorded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,18 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
+from hybridlat.engines.host import PROC_VARIABLE, usable_cores
 from hybridlat.estimate.agreement import disagreement, undisturbed
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.machine import SummedNetwork
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.wandering import Wandering
 from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.report.doubt import why_untrusted
+from hybridlat.schema.machine_load import load_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.estimate.test_whole_networks import FAKE, NETS, QUICK, TARGET, network_of
@@ -62,9 +66,22 @@ def test_a_disturbed_network_says_nothing_of_its_machine() -> None:
     bad = SummedNetwork(16400.0, 8690.0)
     assert undisturbed([bad], 0.0) == []
     assert undisturbed([good[0], bad, *good[1:]], 0.0) == good
-    # Where all sums miss alike it is the machine.
+    # A busy hour disturbs all alike: they do not vouch for each other.
     slow = [SummedNetwork(1.9 * us, us) for us in (100.0, 200.0, 400.0)]
-    assert undisturbed(slow, 0.0) == slow
+    assert undisturbed(slow, 0.0) == []
+    other_cpu = [SummedNetwork(1.1 * us, us) for us in (100.0, 200.0, 400.0)]
+    assert undisturbed(other_cpu, 0.0) == other_cpu
+
+
+def test_all_cells_measured_leave_no_excuse_to_a_wide_composition() -> None:
+    wide = Composition(scale=1.0, residual_share=0.3, networks=3)
+    whole = WholeLatency(2 * 8690.0, 0.01, True, "once")
+    found = disagreement(whole, wide, measured_cells(4690.0, 4000.0))
+    assert found is not None and found.is_measured
+    predicted = wide.start(
+        [replace(cell, source="predicted") for cell in measured_cells(4690.0, 4000.0).priors]
+    )
+    assert disagreement(whole, wide, predicted) is None
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -112,6 +129,65 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
     assert not settled.contradicted and settled.trusted
     with Store(slow) as other:
         assert 2 <= len(list(other.measurements(TARGET, "network", own[0].signature))) <= 4
+
+
+def test_networks_that_a_busy_hour_slowed_alike_are_all_contradicted(tmp_path: Path) -> None:
+    url, slow = (f"sqlite:///{tmp_path / name}" for name in ("quiet.db", "slow.db"))
+    files = [to_onnx(network_of(channels), seed=1) for channels in (8, 12, 16, 20)]
+    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
+        before = [predictor.predict(file) for file in files]
+    with Store(url) as opened, Store(slow) as other:
+        other.add(
+            replace(r, latency_us=2 * (r.latency_us or 0.0)) if r.kind == "network" else r
+            for r in opened.measurements(TARGET)
+        )
+        other.add_breakdowns(list(opened.breakdowns(TARGET)))
+        composition = TargetData(TARGET, other).composition
+    assert composition.networks == 0 and composition.scale == pytest.approx(1.0)
+    with Predictor(FAKE, store=slow, measure="never") as predictor:
+        after = [predictor.predict(file) for file in files]
+    assert all(estimate.trusted for estimate in before)
+    assert all(estimate.contradicted and not estimate.trusted for estimate in after)
+
+
+def busy_proc(folder: Path, running: int) -> str:
+    """A folder in place of /proc, of a machine on which so many tasks run or wait."""
+    folder.mkdir(exist_ok=True)
+    (folder / "loadavg").write_text(f"9.70 5.00 2.00 {running}/300 4242\n", encoding="utf-8")
+    (folder / "stat").write_text("cpu  1 0 1 1 0 0 0 0 0 0\n", encoding="utf-8")
+    return str(folder)
+
+
+def test_a_busy_machine_is_named_and_what_it_measured_is_outweighed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    files = [to_onnx(network_of(channels), seed=1) for channels in (8, 12)]
+    tasks = 1 + 5 * (os.cpu_count() or 1)  # the measuring process is one of them
+    monkeypatch.setenv(PROC_VARIABLE, busy_proc(tmp_path / "proc", tasks))
+    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
+        busy = [predictor.predict(file) for file in files]
+    for estimate in busy:
+        assert estimate.busy and not estimate.trusted and not estimate.within_tolerance
+        assert why_untrusted(estimate) == "the machine was busy while measuring"
+        [warning] = [w for w in estimate.warnings if "busy" in w]
+        assert f"load {5 * usable_cores():.1f} on" in warning and "when it is idle" in warning
+    with Store(url) as opened:
+        records = list(opened.measurements(TARGET))
+        data = TargetData(TARGET, opened)
+        assert all(load_of(record.environment) for record in records)
+        # It taught the machine nothing, and later answers from its records say the same.
+        assert data.wandering == Wandering() and data.composition.networks == 0
+    with Predictor(FAKE, store=url, measure="never") as predictor:
+        assert any("busy" in warning for warning in predictor.predict(files[0]).warnings)
+    monkeypatch.setenv(PROC_VARIABLE, busy_proc(tmp_path / "proc", 1))
+    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
+        quiet = [predictor.predict(file) for file in files]
+    for estimate in quiet:
+        assert estimate.network_measured_now and estimate.trusted and not estimate.busy
+        assert not any("busy" in warning for warning in estimate.warnings)
+    with Store(url) as opened:
+        assert TargetData(TARGET, opened).wandering.processes > 0
 
 
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from hybridlat.estimate.wandering import (
 )
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
+from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.measurement import Kind, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -56,6 +58,11 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
     records = [timed(102.0), timed(103.0, drift=1.2), timed(130.0)]
     assert paces_of(records).median_ratio == pytest.approx(1.03)
     assert paces_of([timed(100.0)]).median_ratio == 1.0
+    # A busy first visit: no quiet machine has medians so far above the levels.
+    assert paces_of([timed(129.0)]).median_ratio == 1.03
+    load = MachineLoad(9.7, 0.0, 2).environment()
+    busy = [replace(timed(102.0, drift=1.3), environment=load)]
+    assert paces_of(busy).median_ratio == 1.0 and paces_of(busy).found() == []
     paces = [("", 9, 1.05), ("", 9, 1.10), ("", 9, 1.08)]
     found = wandering_of(paces, 1.03)
     assert found.shown_ratio == pytest.approx(1.08 * 1.03)

@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 from hybridlat.measuring.statistics import (
     FLOOR_US,
     SINGLE_VISIT_SPREAD,
+    Subject,
     combine,
     difference,
     flicker_share,
     level_us,
+    record_of,
     usual_us,
+    without_outliers,
 )
+from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad
 from hybridlat.schema.measurement import Visit
+from hybridlat.schema.target import Target
+from hybridlat.store.latencies import aggregate
+
+FAKE = Target("fake", "fake-1.0", "fp32", 1)
 
 samples = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=30)
 visits = st.lists(
@@ -90,3 +98,31 @@ def test_flicker_is_what_changes_from_visit_to_visit() -> None:
     assert combine(once, 0.0, 0.1).spread_share == pytest.approx(0.1)
     often = [*once, *once]
     assert combine(often, 0.0, 0.1).spread_share == combine(often).spread_share
+
+
+def test_a_process_far_from_the_others_does_not_count() -> None:
+    def process(number: int, level_us: float) -> list[Visit]:
+        return [Visit((level_us,) * 3, 1.0, number), Visit((1.01 * level_us,) * 3, 1.0, number)]
+
+    quiet = [*process(0, 100.0), *process(1, 102.0)]
+    disturbed = [*quiet, *process(2, 190.0)]
+    assert without_outliers(disturbed) == quiet
+    record = record_of(Subject(FAKE, "0" * 32, "cell", "p"), disturbed)
+    assert record.latency_us == combine(quiet).latency_us and len(record.visits) == 6
+    # Of two that differ, or three that all do, none is known to be right.
+    for unsure in ([*process(0, 100.0), *process(1, 190.0)],
+                   [*process(0, 100.0), *process(1, 130.0), *process(2, 190.0)]):  # fmt: skip
+        assert without_outliers(unsure) == unsure
+        assert combine(unsure).spread_share > 0.15
+
+
+def test_a_record_of_a_busy_machine_is_unsure_and_a_quiet_one_outweighs_it() -> None:
+    visits = [Visit((100.0,) * 5, 1.0, process) for process in (0, 1)]
+    busy, quiet = (
+        record_of(Subject(FAKE, "0" * 32, "cell", "p", load.environment()), visits)
+        for load in (MachineLoad(9.7, 0.0, 2), MachineLoad(0.8, 0.0, 2))
+    )
+    assert busy.spread_share == BUSY_SPREAD_SHARE and quiet.spread_share < 0.01
+    rows = [(190.0, busy.spread_share, "", None), (100.0, quiet.spread_share, "", None)]
+    assert aggregate(rows).latency_us == 100.0 and aggregate(rows).records == 1
+    assert aggregate(rows[:1]).latency_us == 190.0
