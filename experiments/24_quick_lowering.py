@@ -5,12 +5,12 @@
     python experiments/24_quick_lowering.py rates [--networks 1000] [--journal FILE]
     python experiments/24_quick_lowering.py report --journal FILE [--write]
 
-``agree`` asks the engine for every network of four sets and holds its answer against the quick
-way, which starts each set knowing nothing, and against the cells that known stretches give; it
-ends after M minutes, and goes on where it stopped when it is started again with the same file of
-progress. ``rates`` predicts networks given as ModelProtos with a Predictor that measures nothing:
-never-seen, and again. ``report`` prints what is in the journal (JSON lines), ``--write`` makes
-``experiments/quick_lowering.md`` of it. A million requests: ``tests/benchmarks/bench_million.py``.
+``agree`` asks the engine for every network of four sets and holds its answer against the quick way,
+which starts each set knowing nothing; it ends after M minutes, and goes on where it stopped when it
+is started again with the same file of progress. ``rates`` predicts networks given as ModelProtos
+with a Predictor that measures nothing: never-seen, and again. ``report`` prints what is in the
+journal (JSON lines), ``--write`` makes ``experiments/quick_lowering.md`` of it. A million requests:
+``tests/benchmarks/bench_million.py``.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ from hybridlat.engines.onnxruntime import lowering
 from hybridlat.engines.onnxruntime.quick import QuickLowering
 from hybridlat.engines.onnxruntime.quick import agree as agrees
 from hybridlat.engines.onnxruntime.rules import draft
-from hybridlat.engines.onnxruntime.stretches import StretchRules
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.partition import Partition, partition_network
-from hybridlat.estimate.stretches import StretchMemory
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.schema.target import Target
@@ -81,9 +79,8 @@ def agree(name: str, files: Iterator[OnnxFile], progress: Path | None, until: fl
         return answers["told"]
 
     quick = QuickLowering(told, lowering.context_of, lowering.identity(HERE))
-    memory = StretchMemory(StretchRules(quick, lowering.context_for))
     before = [row for row in read_rows(progress) if row["set"] == name]
-    networks = differ = refused = fresh = together = 0
+    networks = differ = refused = fresh = 0
     asked_s = quick_s = 0.0
     for index, file in enumerate(files):
         if time.monotonic() > until:
@@ -105,20 +102,17 @@ def agree(name: str, files: Iterator[OnnxFile], progress: Path | None, until: fl
             continue
         right = found is not None and agrees(found.lowered, answers["told"])
         truth = partition_network(network, answers["told"], file.node_names)
-        parted = memory.partition(file, None, {}, lambda *_: False)
-        together += parted is not None
         started = time.perf_counter()
         lowered = quick.lower(network)
         quick_s += time.perf_counter() - started
         networks += 1
-        found_by = [partition_network(network, lowered, file.node_names), parted or truth]
-        if not all(same(one, truth) for one in found_by):
+        if not same(partition_network(network, lowered, file.node_names), truth):
             differ += 1
             print(f"DIFFERS: {file.name}", file=sys.stderr)
         write_row(progress if row is None else None, {"set": name, "right": right})
     return {
         "part": "agree", "set": name, "networks": networks, "refused": refused, "differ": differ,
-        "by_stretches": together, "patterns": len(quick.confirmed), "banned": len(quick.banned),
+        "patterns": len(quick.confirmed), "banned": len(quick.banned),
         **asdict(quick.tally),
         "engine_ms": round(1e3 * asked_s / max(fresh, 1), 2),
         "quick_ms": round(1e3 * quick_s / max(networks, 1), 3),
@@ -183,15 +177,14 @@ def report(rows: Sequence[Row]) -> str:
     """The journal's newest rows as tables."""
     newest = {(r["part"], r.get("set"), r.get("target"), r.get("what")): r for r in rows}
     lines = [
-        "| set | networks | by stretches | foretold | asked: not covered | not confirmed | sampled "
+        "| set | networks | foretold | asked: not covered | not confirmed | sampled "
         "| draft was wrong | answer differs | engine ms | quick ms |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in newest.values():
         if row["part"] == "agree":
             lines.append(
-                f"| {row['set']} | {row['networks']} | {row.get('by_stretches', '–')} "
-                f"| {row['foretold']} | {row['uncovered']} "
+                f"| {row['set']} | {row['networks']} | {row['foretold']} | {row['uncovered']} "
                 f"| {row['unconfirmed']} | {row['sampled']} | {row['disagreed']} "
                 f"| **{row['differ']}** | {row['engine_ms']} | {row['quick_ms']} |"
             )

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hybridlat.api.partitions import Partitions
 from hybridlat.api.sources import (
     Item,
     Opened,
@@ -117,7 +116,6 @@ class Predictor:
         self._why_not = engine.why_not
         self._partitioner = Partitioner(self.target, self.store)
         self._data = TargetData(self.target, self.store)
-        self._partitions = Partitions(self._partitioner, self._data)
         self._loaded = os.urandom(8)  # names what workers load for it
 
     def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
@@ -217,7 +215,7 @@ class Predictor:
 
     def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
         file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self._partition(opened, signed=self._may_measure)
+        partition = self._partition(opened)
         request = Request(
             file,
             partition,
@@ -366,12 +364,10 @@ class Predictor:
             )
         return workbench.report(opened, self._partition(opened), what, remeasure, started)
 
-    def _partition(self, opened: Opened, *, signed: bool = True) -> Partition:
-        """How a network falls into cells on this target, at the precision of its file.
-
-        ``signed`` if the network's own signature is wanted whatever is on record.
-        """
-        return self._for(opened.file)._partitions.of(opened, signed=signed)
+    def _partition(self, opened: Opened) -> Partition:
+        """How a network falls into cells on this target, at the precision of its file."""
+        partitioner = self._for(opened.file)._partitioner
+        return partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     @property
     def _workbench(self) -> Workbench:

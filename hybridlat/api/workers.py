@@ -117,7 +117,7 @@ class _Reader(Predictor):
                 estimate = self._estimate_of(opened, started, query.describe)
                 if not self._place.may_measure or _is_settled(estimate):
                     return estimate
-            partition = self._partition(opened)
+            partition = self._partition(opened).signed()
             if self.store.is_in_memory:  # nobody else finds the texts there
                 hashes = [use.signature for use in partition.uses]
                 partition = replace(partition, texts=self._data.texts(partition, hashes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -121,17 +120,6 @@ class Backend(abc.ABC):
         return sessions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoweredStretch:
-    """What becomes of a run of operators between two tensors that alone are live.
-
-    ``inside`` is what its engine's lowering has to know of it to say what stands behind it.
-    """
-
-    lowered: Lowered
-    inside: object
-
-
 class LearnedRules(Protocol):
     """What a process has learned of its engine's lowering, for other processes.
 
@@ -145,47 +133,3 @@ class LearnedRules(Protocol):
 
     def learn(self, text: str) -> None:
         """Take over what another process said is new; ValueError for what is none."""
-
-
-class StretchLowering(Protocol):
-    """An engine's lowering that knows what becomes of a stretch without the rest of the network.
-
-    Two stretches meet at a *border*, which is what the lowering has to know of all before it: an
-    object that only the lowering looks into. Equal borders are one object.
-    """
-
-    joining: frozenset[str]
-    """Operators that may become one with what makes the tensor that they read."""
-    start: object
-    """The border at which networks begin."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it knows anything yet."""
-
-    @property
-    def generation(self) -> object:
-        """Changes when what was worked out before may no longer be used."""
-
-    def context(self, weight_bytes: int) -> str:
-        """The context of the cells of a network with weights of that size."""
-
-    def form(self, before: object) -> object:
-        """What the kernels behind a border hang on: equal where they are the same."""
-
-    def lower(
-        self, stretch: Network, before: object, readers: int, context: str
-    ) -> LoweredStretch | None:
-        """The kernels of a stretch that ``readers`` operators read from, none for the last.
-
-        None where the engine has to be asked for the network.
-        """
-
-    def behind(self, inside: object, before: object) -> object | None:
-        """The border behind a stretch (``LoweredStretch.inside``) that stands behind a border.
-
-        None where the engine has to be asked for the network.
-        """
-
-    def may_skip_asking(self) -> bool:
-        """Count one more network that the engine is not asked for; no where it is time to ask."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from hybridlat.engines.base import Backend, LearnedRules, StretchLowering
+from hybridlat.engines.base import Backend, LearnedRules
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
@@ -162,23 +162,13 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
     return replace(lowered, warnings=(*lowered.warnings, *told)) if told else lowered
 
 
-def by_stretches(target: Target) -> StretchLowering | None:
-    """The way of :func:`lower_quickly` stretch by stretch, where the target's engine has one."""
-    return cast("StretchLowering | None", _besides(target, "by_stretches"))
-
-
 def learned_rules(target: Target) -> LearnedRules | None:
     """What :func:`lower_quickly` learns as it goes, where the target's engine has such a way."""
-    return cast("LearnedRules | None", _besides(target, "learned_rules"))
-
-
-def _besides(target: Target, name: str) -> object:
-    """What the engine's lowering has under that name for a target; None where it has no such."""
     found = entry(target.engine)
     if found is None or found.lowering is None:
         return None
-    way = getattr(_lowering(target), name, None)
-    return way(target) if way is not None else None
+    way = getattr(_lowering(target), "learned_rules", None)
+    return cast("LearnedRules | None", None if way is None else way(target))
 
 
 def about(network: Network) -> tuple[str, ...]:

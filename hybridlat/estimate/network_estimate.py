@@ -110,11 +110,11 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     fresh: set[str] = set()
     runs = 0
     if request.remeasure and request.measure is not None:
-        request.measure(request.file, partition, hashes, bool(partition.whole))
+        request.measure(request.file, partition, hashes, True)
         fresh.update(hashes)
         runs = 1
     known = data.known(hashes)
-    whole = data.whole(partition.whole)
+    whole = data.whole_of(partition)
     rows, predicted, kin = cell_priors(request, data, known, whole)
     composition = composition_of(request, data, kin)
     failures = {
@@ -153,20 +153,20 @@ def _let_the_gate_measure(
         state.posterior = state.posterior.observe(news)
         if step.network:
             state.network_runs += 1
-        state.take_whole(data.whole(request.partition.whole) if step.network else state.whole)
+        state.take_whole(data.whole_of(request.partition) if step.network else state.whole)
 
 
 def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
     """What the gate asks for: nothing where the network itself is known well enough."""
     exact, composition = state.exact, state.composition
-    runs_left = request.partition.whole and state.network_runs < MOST_NETWORK_RUNS
+    runs_left = state.network_runs < MOST_NETWORK_RUNS
     if exact is not None:
         # Measured once more, its noise is that of a mean of two.
         now = composition.measured_half_width_share(exact.noise_share)
         again = composition.measured_half_width_share(exact.noise_share / math.sqrt(2))
         worth = now > request.tolerance and again < now / 1.05
         unsettled = state.contradicted and exact.times < MOST_NETWORK_RUNS
-        return gate.Step((), bool(runs_left and (worth or unsettled)))
+        return gate.Step((), runs_left and (worth or unsettled))
     network = None
     if runs_left and not state.network_runs:
         cost_s = priors.network_cost_s(composition.latency_us(state.posterior.sum_us))
@@ -235,9 +235,6 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
 
 def _constants(request: Request) -> frozenset[int]:
     """Operators that only make constants, of those that the engine does not run."""
-    told = request.partition.constants
-    if told is not None:
-        return told
     return request.file.constant_nodes.intersection(request.partition.removed)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hybridlat.graph.cells import cut_positions, file_rank, labels
 from hybridlat.graph.network import Lowered, Network
@@ -53,9 +54,8 @@ class CellUse:
 class Partition:
     """A network as cells: ``gone`` are positions of operators that the engine does not run.
 
-    ``texts`` are the signature texts of the cells, where they are at hand; ``whole`` is the hash of
-    the network itself, under which its whole-network records lie, empty where nobody needed it.
-    ``constants`` are those of ``removed`` that only make constants; None: the file has to tell.
+    ``texts`` are the signature texts of the cells, where they are at hand. ``hash`` is that of the
+    network itself where it has been signed, else ``network`` is there to be signed: see ``whole``.
     """
 
     uses: tuple[CellUse, ...]
@@ -64,8 +64,20 @@ class Partition:
     by: str
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
-    whole: str = ""
-    constants: frozenset[int] | None = None
+    hash: str = ""
+    network: Network | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def whole(self) -> str:
+        """The hash of the network itself, under which its whole-network records lie.
+
+        To sign a network costs as much as to sign all its cells, so it is done when first asked.
+        """
+        return self.hash if self.network is None else sign(self.network).hash
+
+    def signed(self) -> Partition:
+        """The same partition without its network, to be stored or sent."""
+        return replace(self, hash=self.whole, network=None)
 
     def to_text(self) -> str:
         """JSON for the store's cache; signature texts are kept by the store itself."""
@@ -100,7 +112,7 @@ class Partition:
             batch,
             by,
             tuple(warnings),
-            whole=whole,
+            hash=whole,
         )
 
 
@@ -108,13 +120,8 @@ def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
     return CellPlace(order, tuple(reads), tuple(map(tuple, kernels)))
 
 
-def partition_network(
-    network: Network, lowered: Lowered, file_names: tuple[str, ...], *, whole: bool = True
-) -> Partition:
-    """Group the cells of a lowered network by signature; positions count in ``file_names``.
-
-    Without ``whole`` the network itself is not signed.
-    """
+def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
+    """Group the cells of a lowered network by signature; positions count in ``file_names``."""
     position_of = {name: i for i, name in enumerate(file_names)}
     in_file = [position_of[node.name] for node in network.nodes]
     nodes, types = lowered.network.nodes, lowered.network.types
@@ -146,5 +153,7 @@ def partition_network(
     removed += [position_of[name] for name, _ in network.left_out]
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    own = sign(network).hash if whole else ""
-    return Partition(uses, tuple(sorted(removed)), batch, lowered.by, lowered.warnings, texts, own)
+    gone = tuple(sorted(removed))
+    return Partition(
+        uses, gone, batch, lowered.by, lowered.warnings, texts, network=network
+    )  # fmt: skip

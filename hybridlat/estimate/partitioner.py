@@ -10,20 +10,18 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.estimate import known_files
 from hybridlat.estimate.partition import PARTITION_FORMAT, Partition, partition_network
-from hybridlat.estimate.whole_networks import outline
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.estimate.shared_learning import SharedLearning
-    from hybridlat.estimate.stretches import NeedsWhole, StretchMemory
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
@@ -55,42 +53,22 @@ class Partitioner:
         file: OnnxFile,
         batch: int | None = None,
         shapes: Shapes | None = None,
-        *,
-        needs_whole: NeedsWhole | None = None,
     ) -> Partition:
-        """The cells of ``file``; NetworkError or MeasurementError where it has none.
-
-        Where ``needs_whole`` says no the network itself need not be signed, which costs as much as
-        all its cells. What is remembered unsigned is not asked about again: see ``drop_unsigned``.
-        """
+        """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         asked = (file.written, batch, tuple((shapes or {}).items()))
         key = self._keys.get(asked)
         partition = self._remembered.get(key) if key is not None else None
         if partition is not None and key is not None:
             self._remembered.move_to_end(key)
             return partition
-        if needs_whole is not None and file.known is None and self._stretches is not None:
-            partition = self._stretches.partition(file, batch, shapes or {}, needs_whole)
-            if partition is not None:  # put together again as soon as found, and large to keep
-                return partition
         key = file.key(batch, shapes)
         partition = self._remembered.get(key) or self._recall(key, file)
-        partition = partition or self._ask(file, batch, shapes, key, needs_whole)
+        partition = partition or self._ask(file, batch, shapes, key)
         self._keys[asked] = key
         if len(self._keys) > MAX_REMEMBERED:
             self._keys.popitem(last=False)
         self._remember(key, partition)
         return partition
-
-    @cached_property
-    def _stretches(self) -> StretchMemory | None:
-        """The way by stretches, where the engine has one and nobody put another in its place."""
-        if self._lower is not registry.lower_quickly:
-            return None
-        from hybridlat.estimate.stretches import StretchMemory
-
-        lowering = registry.by_stretches(self._target)
-        return StretchMemory(lowering) if lowering is not None else None
 
     @cached_property
     def _learning(self) -> SharedLearning | None:
@@ -101,11 +79,6 @@ class Partitioner:
 
         rules = registry.learned_rules(self._target)
         return SharedLearning(rules, self._store) if rules is not None else None
-
-    def drop_unsigned(self) -> None:
-        """Forget the networks that nobody needed signed: that may have changed."""
-        for key in [k for k, partition in self._remembered.items() if not partition.whole]:
-            del self._remembered[key]
 
     def remember(self, key: str, partition: Partition) -> None:
         """Take over what another process was answered for the structure ``key``."""
@@ -140,7 +113,6 @@ class Partitioner:
         batch: int | None,
         shapes: Shapes | None,
         key: str,
-        needs_whole: NeedsWhole | None,
     ) -> Partition:
         network = file.network(batch, shapes)
         if self._learning is not None:
@@ -151,14 +123,10 @@ class Partitioner:
         # What rules make of a network is found again sooner than made again, which pays for files;
         # a search's candidates, which are none, would fill the store.
         keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
-        whole = (
-            keeps
-            or needs_whole is None
-            or needs_whole(network.weight_bytes, partial(outline, network))
-        )
-        partition = partition_network(network, lowered, file.node_names, whole=whole)
+        partition = partition_network(network, lowered, file.node_names)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if keeps:
+            partition = partition.signed()
             self._keep(key, partition)
             if self._store is not None:
                 known_files.keep(self._store, file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,10 +13,10 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, own_records
 from hybridlat.estimate.agreement import undisturbed
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.measured_outlines import MeasuredOutlines
 from hybridlat.estimate.trained import Trained
 from hybridlat.estimate.wandering import Wandering
 from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
+from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
-FEW_NETWORKS = 8
+FEW_NETWORKS = 50
+"""To sign so many takes less than to read what was measured."""
 
 
 @dataclass
@@ -58,8 +59,8 @@ class TargetData:
         self._seen_store = _StoreView()
         self._entry_cost_us: float | None = None
         self._whole: dict[str, WholeLatency | None] = {}
-        self._outlines: tuple[int, MeasuredOutlines | None] | None = None
-        self._seen = 0
+        self._weight_bytes: tuple[int, frozenset[int] | None] | None = None
+        self._compared = 0
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
 
@@ -109,7 +110,7 @@ class TargetData:
             self._remembered.pop(hash_, None)
         self._entry_cost_us = None
         self._whole.clear()
-        self._outlines = None
+        self._weight_bytes = None
         self._composition = self._wandering = None
 
     def whole(self, signature: str) -> WholeLatency | None:
@@ -139,39 +140,43 @@ class TargetData:
         packs = [pack for pack in self._packs if pack.target == self.target]
         return sum(pack.counts()["network"] for pack in packs)
 
-    def may_be_measured(self, weight_bytes: int, outlined: Callable[[], str], known: int) -> bool:
-        """Whether a network may have been measured whole: False only where that is certain.
+    def whole_of(self, partition: Partition) -> WholeLatency | None:
+        """``whole`` for a network, which is not signed where no record can be of it."""
+        network = partition.network
+        if network is not None and not self._may_be_measured(network.weight_bytes):
+            return None
+        return self.whole(partition.whole)
 
-        ``known`` is the present count of ``networks``; the outline is only asked for where one
-        with weights of that size has been measured.
-        """
+    def _may_be_measured(self, weight_bytes: int) -> bool:
+        """Whether a network with so many bytes of weights may have been measured whole."""
         if self.near:
             return True  # on another version of the engine, perhaps
-        if not known:
+        networks = self.networks
+        if not networks:
             return False
-        if self._outlines is None or self._outlines[0] != known:
-            self._seen += 1
-            if self._seen <= FEW_NETWORKS:
-                return True  # to sign so few takes less than to read what was measured
-            self._seen, self._outlines = 0, (known, self._measured_outlines())
-        outlines = self._outlines[1]
-        return outlines is None or outlines.may_hold(weight_bytes, outlined)
+        if self._weight_bytes is None or self._weight_bytes[0] != networks:
+            self._compared += 1
+            if self._compared <= FEW_NETWORKS:
+                return True
+            self._compared, self._weight_bytes = 0, (networks, self._measured_weight_bytes())
+        measured = self._weight_bytes[1]
+        return measured is None or weight_bytes in measured
 
-    def _measured_outlines(self) -> MeasuredOutlines | None:
-        """Outlines of the networks on record; None where one is unknown."""
+    def _measured_weight_bytes(self) -> frozenset[int] | None:
+        """Bytes of weights of the networks on record; None where they are unknown for one."""
         found: list[str] = []
-        sources: list[tuple[Store | PackLookup, list[str]]] = [
-            (self.store, self.store.signatures(self.target, "network"))
-        ]
         packs = [pack for pack in self._packs if pack.target == self.target]
-        sources += [(pack, pack.signatures("network")) for pack in packs]
+        sources: list[tuple[Store | PackLookup, list[str]]] = [
+            (self.store, self.store.signatures(self.target, "network")),
+            *[(pack, pack.signatures("network")) for pack in packs],
+        ]
         for source, hashes in sources:
             texts = source.signature_texts(hashes)
             if len(texts) < len(set(hashes)):
                 return None
             found += texts.values()
         try:
-            return MeasuredOutlines(found)
+            return frozenset(map(weight_bytes_of, found))
         except ValueError:  # of a later format
             return None
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hybridlat.schema.machine_load import MachineLoad, busiest, was_busy
 from hybridlat.schema.measurement import Measurement
@@ -15,7 +14,6 @@ from hybridlat.schema.notes import is_suspect
 from hybridlat.store.latencies import aggregate
 
 if TYPE_CHECKING:
-    from hybridlat.graph.network import Network
     from hybridlat.schema.target import Target
     from hybridlat.store import Store
     from hybridlat.store.packs import PackLookup
@@ -67,40 +65,6 @@ def whole_latency(
             basis = f"{times}, in the shipped pack"
             return WholeLatency(found.latency_us, noise, True, basis, found.records)
     return None
-
-
-def outline(network: Network) -> str:
-    """What two networks have in common that are the same: found in a tenth of a signature's time.
-
-    How often each operator reads from which others; the bytes of the weights are for others to
-    compare.
-    """
-    return outline_of([(links_of(network), "")])
-
-
-Links: TypeAlias = "Mapping[tuple[str, ...], int]"
-"""How often an operator (first) reads from others (in the order of its inputs)."""
-_INPUT = "input"  # in place of what makes it
-
-
-def links_of(network: Network) -> Links:
-    """The links of a network, or of a part of one."""
-    ops = dict.fromkeys(network.inputs, _INPUT)
-    ops.update((out, node.op) for node in network.nodes for out in node.outputs)
-    return Counter([
-        (node.op, *[ops.get(name, "") for name in node.inputs]) for node in network.nodes
-    ])  # fmt: skip
-
-
-def outline_of(parts: Iterable[tuple[Links, str]]) -> str:
-    """The outline of a network of these parts, each with the operator that makes its input."""
-    links: dict[tuple[str, ...], int] = {}
-    for part, maker in parts:
-        for link, count in part.items():
-            if _INPUT in link:
-                link = tuple([maker if op == _INPUT else op for op in link])
-            links[link] = links.get(link, 0) + count
-    return repr(sorted(links.items()))
 
 
 def tells_latency(record: Measurement) -> bool:

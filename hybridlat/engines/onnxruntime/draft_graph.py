@@ -52,14 +52,10 @@ class DraftGraph:
     ``blocked`` are the kernels whose results are in blocks, by the tensor's name in the file,
     ``made`` the makers of all tensors; ``readers`` the operators that read each tensor of the file,
     ``same`` the results of operators that equal an earlier one, ``twins`` those operators.
-    Where the network is a part of another, ``entry`` is the kernel that makes its input, and
-    ``beyond`` counts the operators that read its output.
     """
 
     network: Network
     block: int
-    entry: Kernel | None = None
-    beyond: int = 0
     kernels: list[Kernel] = field(default_factory=list)
     blocked: dict[str, Kernel] = field(default_factory=dict)
     made: dict[str, Kernel] = field(default_factory=dict)
@@ -70,7 +66,7 @@ class DraftGraph:
 
     def __post_init__(self) -> None:
         network = self.network
-        self.outputs = set() if self.beyond else set(network.outputs)
+        self.outputs = set(network.outputs)
         self.same = equal_results(network)
         if not self.outputs.isdisjoint(self.same.keys() | set(self.same.values())):
             raise UncoveredError
@@ -85,11 +81,7 @@ class DraftGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
-        if self.entry is None:
-            self.types.update((name, network.types[name]) for name in network.inputs)
-        else:
-            self._name_result(self.entry)
-            self.count_uses(self.entry)
+        self.types.update((name, network.types[name]) for name in network.inputs)
 
     def finish(self) -> None:
         """Put in the reorders behind blocks, and all kernels in order."""
@@ -110,15 +102,10 @@ class DraftGraph:
         claimed = {i for origin in origins for i in origin}
         removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
         lowered = Network(
-            network.name, nodes, tuple(map(self.held_as, network.inputs)),
-            tuple(map(self.held_as, network.outputs)), self.types, self.constants, network.folded,
-            context,
+            network.name, nodes, network.inputs, network.outputs, self.types, self.constants,
+            network.folded, context,
         )  # fmt: skip
         return Lowered(lowered, origins, removed, by, is_quick=True)
-
-    def held_as(self, name: str) -> str:
-        """A tensor at an end of the network by the name that it has here."""
-        return name + BLOCKS if name in self.blocked and name not in self.outputs else name
 
     def input(self, node: Node, index: int) -> str:
         name = node.inputs[index]
@@ -184,8 +171,6 @@ class DraftGraph:
     def count_uses(self, kernel: Kernel) -> None:
         out = kernel.output.removesuffix(BLOCKS)
         kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
-        if self.beyond and out in self.network.outputs:
-            kernel.uses += self.beyond
         kernel.left = kernel.uses
 
     def as_blocks(self, name: str) -> str:
@@ -211,8 +196,8 @@ class DraftGraph:
     def reorder_outputs(self) -> None:
         """What holds blocks and is read in the layout of the file is brought back to it."""
         for name, held in self.blocked.items():
-            if held.left <= 0 or (self.beyond and name in self.network.outputs):
-                continue  # or it is brought back where it is read
+            if held.left <= 0:
+                continue
             attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
             reorder = Kernel(
                 "ReorderOutput", BLOCKED_DOMAIN, 1, [held.output], name, attributes, [],

@@ -26,7 +26,7 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     import onnxruntime
 
-    from hybridlat.engines.base import LearnedRules, StretchLowering
+    from hybridlat.engines.base import LearnedRules
     from hybridlat.engines.onnxruntime.quick import QuickLowering
 
 SMALL_BYTES = 4_000_000
@@ -59,13 +59,6 @@ def lower(network: Network, target: Target) -> Lowered:
 def lower_quickly(network: Network, target: Target) -> Lowered:
     """The same answer, without asking the engine where it has confirmed the rules before."""
     return quick_lowering(target.threads or 1).lower(network)
-
-
-def by_stretches(target: Target) -> StretchLowering:
-    """The way of ``lower_quickly`` for stretches of a network, sharing what it has learned."""
-    from hybridlat.engines.onnxruntime.stretches import StretchRules
-
-    return StretchRules(quick_lowering(target.threads or 1), context_for)
 
 
 def learned_rules(target: Target) -> LearnedRules:
@@ -138,11 +131,7 @@ def context_of(network: Network) -> str:
     a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
     is another cell for the store.
     """
-    return context_for(network.weight_bytes)
-
-
-def context_for(weight_bytes: int) -> str:
-    """The context of a network with so many bytes of weights."""
+    weight_bytes = network.weight_bytes
     if weight_bytes < SMALL_BYTES:
         return "small"
     return "medium" if weight_bytes < MEDIUM_BYTES else ""

@@ -6,8 +6,6 @@ for others that are built alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,7 +21,6 @@ _SIZES = frozenset({"kernel_shape", "pads", "strides", "dilations", "activation_
 Maker = tuple[str, str, bool, bool, bool, bool]
 """A kernel, as one that reads its result sees it: operator, domain, whether it gives blocks,
 whether others read it too, whether it is activated, whether it adds."""
-_ENTRY = "entry"
 _Operand = tuple[tuple[int, ...], bool]
 """What a kernel reads that no kernel makes: the shape of a weight, and whether it is numbers."""
 
@@ -49,56 +46,10 @@ class _Stand(NamedTuple):
 def patterns_of(graph: DraftGraph) -> frozenset[Pattern]:
     """What was done to each operator and what it reads, without sizes that decide nothing."""
     stands = {_stand(graph, kernel) for kernel in graph.kernels}
-    return _patterns_of(stands, graph.block)
+    return frozenset().union(*[_patterns(stand, graph.block) for stand in stands])
 
 
-def _patterns_of(stands: Iterable[_Stand], block: int) -> frozenset[Pattern]:
-    return frozenset().union(*[_patterns(stand, block) for stand in stands])
-
-
-@dataclass(frozen=True, slots=True)
-class OpenPatterns:
-    """Patterns of a part of a network, whatever makes its input: ``of`` says those for a maker.
-
-    ``reading`` are the kernels that read the input, ``last`` the one that makes the output where
-    others read that, ``is_left`` whether the input is read in the layout of the file.
-    """
-
-    inner: frozenset[Pattern]
-    reading: tuple[_Stand, ...]
-    last: _Stand | None
-    is_left: bool
-    block: int
-
-    @classmethod
-    def around(cls, graph: DraftGraph, last: Kernel | None) -> OpenPatterns:
-        """Those of a finished graph; ``last`` makes what other parts read."""
-        stands = {_stand(graph, kernel) for kernel in graph.kernels if kernel is not last}
-        reading = tuple([stand for stand in stands if _ENTRY in stand.read])
-        inner = _patterns_of(stands.difference(reading), graph.block)
-        end = None if last is None else _stand(graph, last)
-        is_left = graph.entry is not None and graph.entry.left > 0
-        return cls(inner, reading, end, is_left, graph.block)
-
-    def of(self, maker: Maker) -> frozenset[Pattern]:
-        """All but those of the last kernel."""
-        if not self.reading:
-            return self.inner
-        read = [_filled(stand, maker) for stand in self.reading]
-        return self.inner | _patterns_of(read, self.block)
-
-    def of_last(self, maker: Maker, is_left: bool) -> frozenset[Pattern]:
-        """Those of the last kernel, whose result is read in the layout of the file, or is not."""
-        assert self.last is not None
-        stand = _filled(self.last, maker)._replace(is_left=is_left)
-        return _patterns(stand, self.block)
-
-
-def _filled(stand: _Stand, maker: Maker) -> _Stand:
-    return stand._replace(read=tuple([maker if r == _ENTRY else r for r in stand.read]))
-
-
-def maker_of(kernel: Kernel) -> Maker:
+def _maker(kernel: Kernel) -> Maker:
     """A kernel as those see it that read its result."""
     shared, adds = kernel.uses > 1, len(kernel.inputs) > 3
     return kernel.op, kernel.domain, kernel.channels > 0, shared, kernel.is_activated, adds
@@ -110,7 +61,7 @@ def _stand(graph: DraftGraph, kernel: Kernel) -> _Stand:
     for name in kernel.inputs:
         maker = made.get(name)
         if maker is not None:
-            read.append(_ENTRY if maker is graph.entry else maker_of(maker))
+            read.append(_maker(maker))
         elif (constant := constants.get(name)) is not None:
             read.append((constant.type.shape, constant.values is not None))
         else:

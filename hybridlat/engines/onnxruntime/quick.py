@@ -70,7 +70,7 @@ class QuickLowering:
             return self.ask(network)
         new = found.patterns - self.confirmed
         if not new:
-            if self.may_skip_asking():
+            if self._may_skip_asking():
                 return found.lowered
             self._in_a_row = 0
             self.check_every = min(2 * self.check_every, max(SELDOMEST, self.check_every))
@@ -83,11 +83,7 @@ class QuickLowering:
         self._object(network, told, found, new)
         return told
 
-    def has_confirmed(self, patterns: frozenset[Pattern]) -> bool:
-        """Whether all these may be relied on."""
-        return patterns <= self.confirmed
-
-    def may_skip_asking(self) -> bool:
+    def _may_skip_asking(self) -> bool:
         """Count a network whose patterns are all confirmed; no if ``lower`` is to ask for it."""
         if self._in_a_row + 1 >= self.check_every:
             return False

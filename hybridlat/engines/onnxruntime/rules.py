@@ -41,8 +41,6 @@ _PLAIN = frozenset({
 _FUSED_ACTIVATIONS = frozenset({
     "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish",
 })  # fmt: skip
-JOINING = _FUSED_ACTIVATIONS | {"BatchNormalization", "Add"}
-"""Operators that may become one with what makes the tensor that they read."""
 # Those that run on blocks as they are, and join a convolution behind an addition.
 _BLOCKED_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
 _POOLS = frozenset({"MaxPool", "AveragePool"})
@@ -62,29 +60,19 @@ def draft(network: Network, block: int, context: str, by: str) -> Draft | None:
 
     None for a network that holds anything the rules do not cover.
     """
-    graph = drawn(network, block)
-    if graph is None:
-        return None
-    return Draft(graph.lowered(context, by), patterns_of(graph))
-
-
-def drawn(
-    network: Network, block: int, entry: Kernel | None = None, beyond: int = 0
-) -> DraftGraph | None:
-    """The finished graph of a network, or of a part of one; see :class:`DraftGraph`."""
     if any(n.op not in _PLAIN or n.domain or len(n.outputs) != 1 for n in network.nodes):
         return None
     if any(type_.dtype != "float32" for type_ in network.types.values()):
         return None
     try:
-        graph = _Rules(network, block, entry, beyond)
+        graph = _Rules(network, block)
         for position, node in enumerate(network.nodes):
             if position not in graph.done:
                 _RULES.get(node.op, _Rules.plain)(graph, position, node)
     except UncoveredError:
         return None
     graph.finish()
-    return graph
+    return Draft(graph.lowered(context, by), patterns_of(graph))
 
 
 class _Rules(DraftGraph):
