@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 import re
@@ -36,6 +37,22 @@ class _Text(_Base):
 
     def read(self, text: str) -> object:
         raise NotImplementedError
+
+
+class Moment(_Text):
+    """``2026-11-21`` or ``2026-11-21T14:30``, in UTC unless it names another zone."""
+
+    name = "time"
+
+    def read(self, text: str) -> datetime.datetime:
+        """The moment, with its zone."""
+        try:
+            moment = datetime.datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a time: write it as 2026-11-21 or 2026-11-21T14:30"
+            ) from None
+        return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
 class Share(_Text):
@@ -145,6 +162,7 @@ class OutputFile(click.Path):
 BATCHES = Batches()
 SHARE, DURATION, LATENCY, SHAPE = Share(), Duration(), Latency(), Shape()
 # The farther end of an interval may be more than the latency itself away from it.
+MOMENT = Moment()
 TOLERANCE = Share(most=9.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.param_types import DURATION
+from hybridlat.cli.param_types import DURATION, MOMENT
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import StoreError
 from hybridlat.report.units import count_text
@@ -21,6 +22,7 @@ from hybridlat.store import importers
 
 if TYPE_CHECKING:
     from hybridlat.store import Store
+    from hybridlat.store.removal import Removal
 
 DAMAGED = 2
 _COUNTS_WIDTH = 64  # of the other columns of `store stats`
@@ -267,6 +269,58 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
         if not problems:
             click.echo(f"{checked}: every hash, format and range checked, nothing wrong")
     ctx.exit(DAMAGED if problems else 0)
+
+
+@store.command()
+@click.option("--target", metavar="TARGET", shell_complete=options.complete_target,
+              help="Records of this target; of all unless given.")  # fmt: skip
+@click.option("--since", type=MOMENT, help="Records measured at this time (UTC) or later.")
+@click.option("--until", type=MOMENT, help="Records measured before this time (UTC).")
+@click.option("--yes", is_flag=True, help="Remove them without asking.")
+@options.store
+@options.as_json
+def forget(
+    target: str | None,
+    since: datetime.datetime | None,
+    until: datetime.datetime | None,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Take records of a target or a time back, as those of a busy hour.
+
+    Whole networks, cells and layers go for good, and what was cached of their targets.
+
+    \b
+    hybridlat store forget --target v100/tensorrt/fp16
+    hybridlat store forget --since 2026-11-21T14:00 --until 2026-11-21T15:00 --yes
+    """
+    from hybridlat.schema.target import Target
+    from hybridlat.store import Store
+
+    if target is None and since is None and until is None:
+        raise click.UsageError("say which records: give --target, --since or --until")
+    if as_json and not yes:
+        raise click.UsageError("--json asks nothing: give --yes with it")
+    chosen = None if target is None else Target.parse(target)
+    with Store(store) as opened:
+        planned = opened.forget(chosen, since, until, dry_run=True)
+        if not planned.records:
+            raise StoreError("the store has no such records: see hybridlat store stats")
+        if not yes:
+            words = _removal_text(planned)
+            click.confirm(f"Remove {words} from {opened.address} for good?", abort=True)
+        removed = opened.forget(chosen, since, until)
+    if as_json:
+        print_json({**asdict(removed), "records": removed.records})
+    else:
+        click.echo(f"{_removal_text(removed)} removed")
+
+
+def _removal_text(removal: Removal) -> str:
+    kinds = ((removal.networks, "network"), (removal.cells, "cell"), (removal.layers, "layer"))
+    parts = ", ".join(f"{count:,} of {kind}s" for count, kind in kinds if count)
+    return f"{count_text(removal.records, 'record')} ({parts})"
 
 
 @store.command()

@@ -70,6 +70,16 @@ def remove(database: Database, keys: Iterable[str]) -> int:
     return database.write(lambda connection: _delete(connection, digests)) if digests else 0
 
 
+def drop_of(connection: sa.Connection, database: Database, target: str, dry_run: bool) -> int:
+    """Drop what was cached of a target, in a transaction under way; how many texts."""
+    _date(connection, database)
+    named = CACHE.c.scope.contains(target, autoescape=True)
+    if dry_run:
+        count = sa.select(sa.func.count()).select_from(CACHE).where(named)
+        return connection.scalar(count) or 0
+    return connection.execute(sa.delete(CACHE).where(named)).rowcount
+
+
 def sweep(
     database: Database,
     *,

@@ -41,7 +41,10 @@ _BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
 _TEXTS = "SELECT hash, text FROM signature WHERE hash IN :keys"
 _CACHED = "SELECT text FROM cache WHERE key = :key"
 _CACHED_DIGESTS = "SELECT key FROM cache"
-_TARGETS = "SELECT id, name FROM target"
+_TARGETS = """
+SELECT id, name FROM target
+WHERE EXISTS (SELECT 1 FROM measurement WHERE target_id = target.id)
+OR EXISTS (SELECT 1 FROM breakdown WHERE target_id = target.id)"""
 _KIND_STATS = """
 SELECT target_id, kind, count(*), count(latency_us), min(nullif(measured_at, '')), max(measured_at)
 FROM measurement GROUP BY target_id, kind"""

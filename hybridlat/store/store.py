@@ -1,13 +1,15 @@
 """The store: append-only measurements behind an SQLAlchemy URL, SQLite by default.
 
-Records are never edited or removed, and the same record added twice is stored once. Several
-processes may write at once; each call of an ``add`` is one short transaction, so a process that is
-killed loses at most the call it was in. SQLAlchemy is loaded when a store is first used, and a
-SQLite file that does not exist yet reads as an empty store and is made by the first write.
+Records are never edited, and removed only by ``forget``; the same record added twice is stored
+once. Several processes may write at once; each call of an ``add`` is one short transaction, so a
+process that is killed loses at most the call it was in. SQLAlchemy is loaded when a store is first
+used, and a SQLite file that does not exist yet reads as an empty store and is made by the first
+write.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from hybridlat.store.cache import CacheSweep
     from hybridlat.store.integrity import IntegrityProblem
     from hybridlat.store.pack_io import ImportCounts
+    from hybridlat.store.removal import Removal
 
 
 class Store:
@@ -107,6 +110,26 @@ class Store:
             is_outdated=is_outdated,
             dry_run=dry_run,
         )
+
+    def forget(
+        self,
+        target: Target | None = None,
+        since: datetime.datetime | None = None,
+        until: datetime.datetime | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Removal:
+        """Remove records of a target, or of all, measured from ``since`` to before ``until``.
+
+        What was cached of these targets goes too. With ``dry_run`` nothing does, and the answer
+        says what would.
+        """
+        from hybridlat.store import removal
+
+        if not self._place.exists:
+            return removal.Removal()
+        targets = self.targets() if target is None else [target]
+        return removal.remove(self._connections.database, targets, since, until, dry_run)
 
     # ---- reading -------------------------------------------------------------------------------
 

@@ -1,0 +1,75 @@
+"""Records of a target or a time are taken back whole, with what was cached of them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+from hybridlat.store import Store
+from tests.cli.shell import process
+from tests.store.conftest import Execute
+from tests.store.records import HASHES, OTHER, TARGET, filled, measured
+
+FEBRUARY = datetime.datetime(2026, 2, 1, tzinfo=datetime.UTC)
+
+
+def test_a_target_is_forgotten_with_what_was_cached_of_it(store: Store, execute: Execute) -> None:
+    filled(store)
+    store.cache_put(f"wandering/4/{TARGET}/6-2026", "{}")
+    store.cache_put(f"wandering/4/{OTHER}/1-2026", "{}")
+    planned = store.forget(TARGET, dry_run=True)
+    assert (planned.cells, planned.networks, planned.layers, planned.cached) == (4, 1, 1, 1)
+    assert len(list(store.measurements(TARGET))) == planned.records == 6
+    assert store.forget(TARGET) == planned
+    assert not list(store.measurements(TARGET)) and not list(store.breakdowns(TARGET))
+    assert store.targets() == [OTHER] == [row.target for row in store.stats()]
+    assert store.cache_get(f"wandering/4/{TARGET}/6-2026") is None
+    assert store.cache_get(f"wandering/4/{OTHER}/1-2026") == "{}"
+    assert store.check() == []
+    assert [tuple(row) for row in execute("SELECT count(*) FROM payload")] == [(1,)]
+    # The same records may come back.
+    assert store.add([measured(HASHES[0], 10.0)]) == 1 and TARGET in store.targets()
+
+
+def test_a_time_is_forgotten_of_all_targets(store: Store) -> None:
+    filled(store)
+    store.add([measured(HASHES[1], 30.0, measured_at="")])
+    dated = {r.id for r in store.measurements() if r.measured_at >= "2026-02"}
+    assert store.forget(since=FEBRUARY).records == len(dated) == 1
+    assert not dated & {r.id for r in store.measurements()}
+    assert len(list(store.breakdowns(TARGET))) == 1
+    assert store.forget(until=FEBRUARY).records == 6
+    # What has no date goes with its target alone.
+    assert [r.measured_at for r in store.measurements()] == [""]
+    assert store.forget(OTHER).records == 0
+
+
+def test_a_store_that_was_open_elsewhere_goes_on(url: str) -> None:
+    with filled(Store(url)) as store, Store(url) as other:
+        other.add([measured(HASHES[2], 7.0)])
+        store.forget(TARGET)
+        other.add([measured(HASHES[2], 8.0)])
+        assert [r.latency_us for r in store.measurements(TARGET)] == [8.0]
+
+
+def test_the_command_says_how_many_and_asks(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with filled(Store(path)):
+        pass
+    arguments = ["store", "forget", "--store", str(path)]
+    assert "say which records" in process(*arguments).stderr
+    assert "not a time" in process(*arguments, "--since", "noon").stderr
+    assert "no such records" in process(*arguments, "--since", "2030-01-01").stderr
+    assert process(*arguments, "--target", str(TARGET), "--json").returncode == 2
+    asked = process(*arguments, "--target", str(TARGET))
+    assert "6 records (1 of networks, 4 of cells, 1 of layers)" in asked.stdout
+    assert asked.returncode != 0  # without an answer nothing is removed
+    done = process(*arguments, "--target", str(TARGET), "--since", "2026-02-01", "--yes", "--json")
+    assert json.loads(done.stdout) == {
+        "cells": 1, "networks": 0, "layers": 0, "cached": 0, "records": 1,
+    }  # fmt: skip
+    done = process(*arguments, "--target", str(TARGET), "--yes")
+    assert done.returncode == 0 and "5 records" in done.stdout
+    with Store(path) as store:
+        assert store.targets() == [OTHER]
