@@ -183,7 +183,7 @@ def of_networks(data: Path, cache: Path) -> None:
             answer = prior.predict(texts, counts, copied, CONFIDENCE)
             own = models[row.target.precision].predict(texts)
             far = any(guess.latency_us and not guess.trusted for guess in own)
-            pairs = list(zip(own, answer.cells_us.tolist(), counts, strict=True))
+            pairs = list(zip(own, answer.cells_us, counts, strict=True))
             for way, says in WAYS.items():
                 each = [count * says(guess, us, answer.half_width) for guess, us, count in pairs]
                 error = math.log(row.latency_us / (math.fsum(each) + answer.beside_us))

@@ -116,8 +116,12 @@ def _from_elsewhere(
     On a machine that can measure them only the family speaks: a guess is not worth its doubt where
     the cell itself can be asked.
     """
+    from hybridlat.estimate.fallback import fill_in, has_family
+
+    if request.measure is not None and not has_family(data.target, data.trained.model):
+        return {}, None
     fallback = data.fallback
-    if fallback is None or (request.measure is not None and fallback.family is None):
+    if fallback is None:
         return {}, None
     texts = data.texts(request.partition, [use.signature for use in request.partition.uses])
     uses = [(u.signature, texts[u.signature], u.count) for u in request.partition.uses]
@@ -126,6 +130,4 @@ def _from_elsewhere(
         network = request.network()
         outside = (*network.inputs, *network.outputs)
         copied_bytes = float(sum(network.type_of(name).bytes for name in outside))
-    from hybridlat.estimate.fallback import fill_in
-
     return fill_in(fallback, uses, own, asked, copied_bytes, request.confidence)

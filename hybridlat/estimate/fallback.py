@@ -98,7 +98,12 @@ class Fallback:
         return [CellPrediction(us, (us * low, us * high), True, reason) for us in each]
 
     def nearest(
-        self, texts: Mapping[str, str], answer: FamilyAnswer | None, confidence: float
+        self,
+        texts: Mapping[str, str],
+        answer: FamilyAnswer | None,
+        confidence: float,
+        *,
+        untrusted: bool = False,
     ) -> dict[str, CellPrediction]:
         """What other versions and precisions say of cells (signature → text), the surest of each.
 
@@ -108,7 +113,7 @@ class Fallback:
         for one in self.near:
             if answer is None or one.spread < answer.spread_share:
                 rest = {h: text for h, text in texts.items() if h not in found}
-                found.update(one.cells(rest, self.device, confidence))
+                found.update(one.cells(rest, self.device, confidence, untrusted=untrusted))
         return found
 
     def as_near(self, cells: int, confidence: float) -> FamilyAnswer:
@@ -116,7 +121,7 @@ class Fallback:
         nearest = self.near[0]
         beside_us = nearest.data.composition.overhead_us
         kin = f"{nearest.target}: {nearest.difference}"
-        return FamilyAnswer(np.zeros(cells), beside_us, 0.0, confidence, kin)
+        return FamilyAnswer([0.0] * cells, beside_us, 0.0, confidence, kin)
 
 
 def fallback_for(
@@ -129,7 +134,7 @@ def fallback_for(
     the engine has none and the target no model, that of another device; else the device's roofline.
     None for a device that nobody has described under an engine that nobody has used.
     """
-    device = _described(target) or (model.device if model is not None else None)
+    device = _device(target, model)
     folder = None if device is None else _family_folder(target, device)
     if device is None or folder is None:
         sibling = sibling_of(target) if model is None else None
@@ -138,6 +143,8 @@ def fallback_for(
         if sibling is not None:
             device = device or sibling.model.device
             sibling = sibling.measured(_measured_cells(store, target))
+        if device is None:
+            device = next((d for one in near if (d := one.device) is not None), None)
         if device is None and not near:
             return None
         return Fallback(device, target.precision, sibling=sibling, near=near)
@@ -155,17 +162,24 @@ def _measured_cells(store: Store, target: Target) -> dict[str, float]:
     """Latencies in µs of cells that the store knows of a target, by their texts."""
     measured = {
         record.signature: record.latency_us
-        for record in store.measurements(target)
-        if record.kind == "cell" and record.latency_us is not None
+        for record in store.measurements(target, "cell")
+        if record.latency_us is not None
     }
     texts = store.signature_texts(measured)
     return {text: measured[signature] for signature, text in texts.items()}
 
 
-def has_family(target: Target) -> bool:
-    """Whether a family's law answers for a target, corrected by its measured networks."""
-    device = _described(target)
+def has_family(target: Target, model: CellModel | None = None) -> bool:
+    """Whether a family's law answers for a target, corrected by its measured networks.
+
+    ``model``, the target's own, describes the device where it has no data sheet.
+    """
+    device = _device(target, model)
     return device is not None and _family_folder(target, device) is not None
+
+
+def _device(target: Target, model: CellModel | None) -> Device | None:
+    return _described(target) or (model.device if model is not None else None)
 
 
 def _described(target: Target) -> Device | None:
@@ -185,8 +199,8 @@ def _family_folder(target: Target, device: Device) -> Path | None:
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
     """Whole networks of a target whose cells the store can name, 300 at most."""
     latest: dict[str, Measurement] = {}
-    for record in store.measurements(target):
-        if record.kind == "network" and tells_latency(record):
+    for record in store.measurements(target, "network"):
+        if tells_latency(record):
             latest[record.signature] = record
     measured: list[MeasuredNetwork] = []
     partitions = store.breakdowns(target) if latest else ()
@@ -228,13 +242,15 @@ def fill_in(
     made = fallback.nearest({h: text_of[h] for h in asked}, answer, confidence)
     rest = [h for h in asked if h not in made]
     if answer is None:
+        silent = {h: text_of[h] for h in rest if h not in own or own[h].latency_us is None}
+        made |= fallback.nearest(silent, None, confidence, untrusted=True)
+        silent = {h: text for h, text in silent.items() if h not in made}
+        guessed = fallback.by_roofline(list(silent.values()), confidence)
         answer = fallback.as_near(len(uses), confidence) if made else None
-        silent = [h for h in rest if h not in own or own[h].latency_us is None]
-        guessed = fallback.by_roofline([text_of[h] for h in silent], confidence)
         made |= dict(zip(silent, guessed, strict=True))
     else:
         factor = math.exp(answer.half_width)
-        for (signature, _, _), us in zip(uses, answer.cells_us.tolist(), strict=True):
+        for (signature, _, _), us in zip(uses, answer.cells_us, strict=True):
             if signature in rest:
                 interval = (us / factor, us * factor)
                 reason = f"predicted from {answer.kin}"
@@ -249,7 +265,7 @@ def _narrowed(
 ) -> FamilyAnswer:
     """The answer with the width that its cells have by their shares of the time."""
     total = widths = 0.0
-    for (signature, _, count), us in zip(uses, answer.cells_us.tolist(), strict=True):
+    for (signature, _, count), us in zip(uses, answer.cells_us, strict=True):
         cell = made.get(signature)
         half = answer.half_width
         if cell is not None and cell.latency_us is not None and cell.interval_us is not None:

@@ -56,7 +56,7 @@ class FamilyAnswer:
     ``confidence``; ``kin`` says whose measurements it rests on.
     """
 
-    cells_us: NDArray[np.float64]
+    cells_us: Sequence[float]
     beside_us: float
     half_width: float
     confidence: float
@@ -139,9 +139,9 @@ class FamilyPrior:
         each = each * factor
         beside = np.isin(kernels.classes, (HOST, COPY))
         return FamilyAnswer(
-            np.asarray(np.bincount(cell, each[: len(cell)], len(texts)), np.float64),
+            np.bincount(cell, each[: len(cell)], len(texts)).tolist(),
             float(each[beside].sum()),
-            self._half_width(spread, confidence) - math.log(factor),
+            float(self._half_width(spread, confidence) - math.log(factor)),
             confidence,
             self._kin(),
         )

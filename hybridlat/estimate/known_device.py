@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
 from hybridlat.estimate.model_folders import model_folders
+from hybridlat.schema import wire
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -28,8 +30,7 @@ def known_device(target: Target, store: Store) -> Device | None:
             device = read_device(folder)
             if device is not None:
                 return device
-    kept = store.cache_get(_key(target))
-    return None if kept is None else Device.from_mapping(json.loads(kept))
+    return store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
 
 
 def keep_device(target: Target, store: Store, device: Device) -> None:

@@ -19,11 +19,10 @@ _log = logging.getLogger(__name__)
 def recall(store: Store, digest: str) -> FileFacts | None:
     """What is kept of the file with these bytes; None where nothing is."""
     try:
-        text = store.cache_get(_key(digest))
+        return store.cache_read(_key(digest), FileFacts.from_text)
     except StoreError as error:
         _log.warning("what is kept of a file is not used: %s", error)
         return None  # a cache that cannot be read is no reason not to answer
-    return None if text is None else FileFacts.from_text(text)
 
 
 def keep(store: Store, file: OnnxFile) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.engines import registry
 from hybridlat.estimate.composition import normal_quantile
@@ -60,6 +59,12 @@ class NearTarget:
         return self.data.target
 
     @property
+    def device(self) -> Device | None:
+        """The device as the model there knows it."""
+        model = self.data.trained.model
+        return model.device if model is not None else None
+
+    @property
     def difference(self) -> str:
         """What differs, in words."""
         parts = []
@@ -70,12 +75,18 @@ class NearTarget:
         return f"another {' and '.join(parts)}"
 
     def cells(
-        self, texts: Mapping[str, str], device: Device | None, confidence: float
+        self,
+        texts: Mapping[str, str],
+        device: Device | None,
+        confidence: float,
+        *,
+        untrusted: bool = False,
     ) -> dict[str, CellPrediction]:
         """Latencies here of those cells (signature → text) that are known there.
 
         Between precisions they scale as roofline and launch do; without a data sheet that is
-        unknown, and only cells of the same precision answer.
+        unknown, and only cells of the same precision answer. ``untrusted`` takes the model's word
+        for cells far from its training as well.
         """
         if device is None and self.target.precision != self.here.precision:
             return {}
@@ -94,11 +105,15 @@ class NearTarget:
         rest = [h for h in hashes if h not in found] if model is not None else []
         guesses = model.predict([texts[h] for h in rest]) if model is not None else ()
         for hash_, guess in zip(rest, guesses, strict=True):
-            if guess.latency_us is not None and guess.trusted and model is not None:
-                own = _half_width(guess, model.confidence) / normal_quantile(model.confidence)
-                reason = f"predicted by the model of {self.target}: {self.difference}"
-                half = z * math.hypot(self.spread, own)
-                found[hash_] = _prediction(guess.latency_us * factor[hash_], half, reason)
+            if guess.latency_us is None or model is None or not (guess.trusted or untrusted):
+                continue
+            own = _half_width(guess, model.confidence) / normal_quantile(model.confidence)
+            reason = f"predicted by the model of {self.target}: {self.difference}"
+            half = z * math.hypot(self.spread, own)
+            made = _prediction(guess.latency_us * factor[hash_], half, reason)
+            if not guess.trusted:
+                made = replace(made, trusted=False, reason=f"{reason}, {guess.reason}")
+            found[hash_] = made
         return found
 
     def whole(self, signature: str) -> WholeLatency | None:
@@ -112,16 +127,17 @@ class NearTarget:
         basis = f"{found.basis} as {self.target}"
         return replace(found, noise_share=noise, is_exact=False, basis=basis)
 
-    def _factors(self, texts: Sequence[str], device: Device | None) -> NDArray[np.float64]:
+    def _factors(self, texts: Sequence[str], device: Device | None) -> list[float]:
         if device is None or self.target.precision == self.here.precision:
-            return np.ones(len(texts))
+            return [1.0] * len(texts)
         cells = geometry(texts)
         launch = device.launch_us or LAUNCH_US[device.kind]
         here, there = (
             np.bincount(cells.cell, View(cells, device, one).roofline_us + launch, cells.cells)
             for one in (self.here.precision, self.target.precision)
         )
-        return np.asarray(here / there, np.float64)
+        factors: list[float] = (here / there).tolist()
+        return factors
 
 
 def near_targets(target: Target, store: Store) -> tuple[NearTarget, ...]:

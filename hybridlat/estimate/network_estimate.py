@@ -210,7 +210,7 @@ def _estimate(request: Request, data: TargetData, state: _State) -> Estimate:
         target=str(data.target),
         batch=partition.batch,
         latency_us=interval.latency_us if something or exact else None,
-        interval_us=interval.interval_us if something or exact else None,
+        interval_us=interval.interval_us if supported or exact else None,
         confidence=request.confidence,
         within_tolerance=within,
         sum_of_cells_us=posterior.sum_us,

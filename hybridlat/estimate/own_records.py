@@ -6,14 +6,19 @@ Worked out once for each state of the store, which keeps it for later processes.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, wandering
+from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.wandering import Wandering
 from hybridlat.estimate.whole_networks import WholeLatency
+from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -21,34 +26,43 @@ if TYPE_CHECKING:
 
 _MACHINE_VERSION = 4
 _MOST_NETWORKS = 200
+T = TypeVar("T", Composition, Wandering)
 
 
 def of_this_revision(
-    store: Store, target: Target, what: str, work_out: Callable[[], Mapping[str, object]]
-) -> Mapping[str, Any]:
-    """What follows from the store's records, worked out once for each state of the store."""
+    store: Store,
+    target: Target,
+    what: str,
+    form: type[T],
+    work_out: Callable[[], T],
+    besides: object = "",
+) -> T:
+    """A value that follows from the store's records, worked out once for each state of the store.
+
+    ``form`` is its type; ``besides`` is whatever else it depends on.
+    """
     count, last = store.revision(target)
     if not count:
         return work_out()
-    key = f"{what}/{_MACHINE_VERSION}/{target}/{count}-{last}"
-    kept = store.cache_get(key)
-    if kept is not None:
-        body: Mapping[str, Any] = json.loads(kept)
-        return body
-    found = work_out()
+    depends = hashlib.sha256(repr(besides).encode()).hexdigest()[:16]
+    key = f"{what}/{_MACHINE_VERSION}/{target}/{count}-{last}-{depends}"
+    known = store.cache_read(key, partial(wire.decode_or_none, form=form))
+    if known is not None:
+        return known
+    made = work_out()
     with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
-        store.cache_put(key, json.dumps(found))
-    return found
+        store.cache_put(key, json.dumps(asdict(made)))
+    return made
 
 
 def newest_wandering(store: Store, target: Target) -> Wandering:
     """How the machine's own pace wanders, as its newest records tell it."""
 
-    def newest() -> Mapping[str, object]:
+    def newest() -> Wandering:
         paces = wandering.paces_of(store.recent(target))
-        return wandering.to_json(wandering.wandering_of(paces.found(), paces.median_ratio))
+        return wandering.wandering_of(paces.found(), paces.median_ratio)
 
-    return wandering.from_json(of_this_revision(store, target, "wandering", newest))
+    return of_this_revision(store, target, "wandering", Wandering, newest)
 
 
 def summed_networks(

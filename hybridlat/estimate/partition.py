@@ -7,12 +7,34 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from hybridlat.graph.cells import cut_positions, file_rank, labels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
+from hybridlat.schema import wire
 
 PARTITION_FORMAT = 4
+
+
+class _Place(NamedTuple):
+    """A ``CellPlace`` in a cache."""
+
+    order: int
+    reads: tuple[int, ...]
+    kernels: tuple[tuple[int, ...], ...]
+
+
+class _Document(NamedTuple):
+    """What ``Partition.to_text`` writes."""
+
+    format: int
+    uses: tuple[tuple[str, tuple[str, ...], tuple[_Place, ...]], ...]
+    removed: tuple[int, ...]
+    batch: int
+    by: str
+    warnings: tuple[str, ...]
+    whole: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +120,21 @@ class Partition:
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
-        """Read ``to_text``; None for another format."""
-        body = json.loads(text)
-        if not isinstance(body, list) or body[0] != PARTITION_FORMAT:
+        """Read ``to_text``; None for another format, and for what is damaged."""
+        body = wire.decode_or_none(text, _Document)
+        if body is None or body.format != PARTITION_FORMAT:
             return None
-        _, uses, removed, batch, by, warnings, whole = body
         return cls(
             tuple(
-                CellUse(signature, tuple(ops), tuple(_place(*place) for place in places))
-                for signature, ops, places in uses
+                CellUse(signature, ops, tuple(CellPlace(*place) for place in places))
+                for signature, ops, places in body.uses
             ),
-            tuple(removed),
-            batch,
-            by,
-            tuple(warnings),
-            hash=whole,
+            body.removed,
+            body.batch,
+            body.by,
+            body.warnings,
+            hash=body.whole,
         )
-
-
-def _place(order: int, reads: list[int], kernels: list[list[int]]) -> CellPlace:
-    return CellPlace(order, tuple(reads), tuple(map(tuple, kernels)))
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:

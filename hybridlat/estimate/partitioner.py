@@ -98,11 +98,10 @@ class Partitioner:
         if self._store is None:
             return None
         try:
-            text = self._store.cache_get(self._cache_key(key))
+            partition = self._store.cache_read(self._cache_key(key), Partition.from_text)
         except StoreError as error:
             _log.warning("a cached partition is not used: %s", error)
             return None  # a cache that cannot be read is no reason not to answer
-        partition = Partition.from_text(text) if text is not None else None
         if partition is not None:
             known_files.keep(self._store, file)
         return partition

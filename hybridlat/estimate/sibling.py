@@ -72,7 +72,7 @@ class SiblingModel:
         spread = math.hypot(self.pace[1], NETWORK_SPREAD, threads)
         half = spread * normal_quantile(confidence)
         kin = f"the model of {self.target}, another device: how its pace compares is a guess"
-        return FamilyAnswer(cells_us, 0.0, half, confidence, kin)
+        return FamilyAnswer(cells_us.tolist(), 0.0, half, confidence, kin)
 
 
 def sibling_of(target: Target) -> SiblingModel | None:

@@ -37,12 +37,14 @@ class _StoreView:
 
     ``unknown`` are cells that nobody has measured, ``networks`` how many records of whole networks
     there are, ``holds_any`` whether there is a record of anything; None before somebody asked.
+    ``whole`` are networks by signature, None where there is no record of one.
     """
 
     stamp: object = None
     unknown: set[str] = field(default_factory=set)
     networks: int | None = None
     holds_any: bool | None = None
+    whole: dict[str, WholeLatency | None] = field(default_factory=dict)
 
 
 class TargetData:
@@ -57,10 +59,9 @@ class TargetData:
         self.trained = Trained(target, self.kin, models)
         self._remembered: dict[str, LatencyStats] = {}
         self._seen_store = _StoreView()
-        self._entry_cost_us: float | None = None
-        self._whole: dict[str, WholeLatency | None] = {}
         self._weight_bytes: tuple[int, frozenset[int] | None] | None = None
         self._compared = 0
+        self._paced_at: object = None
         self._composition: Composition | None = None
         self._wandering: Wandering | None = None
 
@@ -108,8 +109,7 @@ class TargetData:
         """These were measured just now, and the entry cost perhaps: ask the store again."""
         for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
-        self._entry_cost_us = None
-        self._whole.clear()
+        self._seen_store.whole.clear()
         self._weight_bytes = None
         self._composition = self._wandering = None
 
@@ -117,15 +117,16 @@ class TargetData:
         """What is recorded of a whole network, here or on another version; None without any."""
         if not signature:
             return None
-        if signature not in self._whole:
+        known = self._view().whole
+        if signature not in known:
             found = self.own_whole(signature)
             if found is None:
                 elsewhere = (one.whole(signature) for one in self.near)
                 found = next((one for one in elsewhere if one is not None), None)
-            if len(self._whole) > MAX_REMEMBERED:
-                self._whole.clear()
-            self._whole[signature] = found
-        return self._whole[signature]
+            if len(known) > MAX_REMEMBERED:
+                known.clear()
+            known[signature] = found
+        return known[signature]
 
     @property
     def networks(self) -> int:
@@ -203,13 +204,8 @@ class TargetData:
     @property
     def dispatch_overhead_us(self) -> float:
         """What entering the engine costs once per inference; 0 where it was never measured."""
-        if self._entry_cost_us is None:
-            signature = _entry_cost_signature()
-            known = self.known([signature])
-            self._entry_cost_us = (
-                (known[signature].latency_us or 0.0) if signature in known else 0.0
-            )
-        return self._entry_cost_us
+        entry = self.known([_entry_cost_signature()]).get(_entry_cost_signature())
+        return (entry.latency_us or 0.0) if entry is not None else 0.0
 
     @property
     def composition(self) -> Composition:
@@ -218,6 +214,7 @@ class TargetData:
         The machine's own wandering is in it. Both are known from its first measurement on: ask
         again after one.
         """
+        self._forget_old_pace()
         if self._composition is None:
             trained = self.trained
             found = trained.composition or trained.kin_composition or self._machine_composition()
@@ -234,22 +231,33 @@ class TargetData:
     @property
     def wandering(self) -> Wandering:
         """How the machine's own pace wanders, as its newest records tell it."""
+        self._forget_old_pace()
         if self._wandering is None:
             self._wandering = own_records.newest_wandering(self.store, self.target)
         return self._wandering
+
+    def _forget_old_pace(self) -> None:
+        """What the machine's own records say is worked out anew once there are others."""
+        state = self._view().stamp or self.store.revision(self.target)
+        if state != self._paced_at:
+            self._paced_at, self._composition, self._wandering = state, None, None
 
     def _machine_composition(self) -> Composition:
         borrowed = self.trained.borrowed
         lent = None if borrowed is None else borrowed[1]
 
-        def fitted() -> Mapping[str, object]:
+        def fitted() -> Composition:
             overhead_us = self.dispatch_overhead_us
             networks = undisturbed(self.summed_networks(), overhead_us, lent)
-            return machine.machine_composition(networks, overhead_us, lent).to_json()
+            return machine.machine_composition(networks, overhead_us, lent)
 
-        found = Composition.from_json(
-            own_records.of_this_revision(self.store, self.target, "composition", fitted)
-        )
+        revisions = [self.store.revision(target) for target in self.kin]
+        packs = [(str(pack.folder), pack.info) for pack in self._packs]
+        lending = None if lent is None else lent.to_json()
+        found = own_records.of_this_revision(
+            self.store, self.target, "composition", Composition, fitted,
+            (lending, revisions, packs),
+        )  # fmt: skip
         trained = self.trained.fitted
         return found if trained is None else replace(found, correlation=trained.correlation)
 

@@ -9,9 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from hybridlat.schema import wire
 
 FACTS_FORMAT = 2
 """To be raised with every change of how a fact is found: what is remembered is then found anew."""
+
+
+class _Document(NamedTuple):
+    """What ``FileFacts.to_text`` writes."""
+
+    format: int
+    structure: str
+    written: str
+    inputs: tuple[str, ...]
+    node_names: tuple[str, ...]
+    op_types: tuple[str, ...]
+    module_paths: tuple[str, ...]
+    constant_nodes: frozenset[int]
+    precisions: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -71,12 +88,16 @@ class FileFacts:
 
     @classmethod
     def from_text(cls, text: str) -> FileFacts | None:
-        """Read ``to_text``; None for another format."""
-        body = json.loads(text)
-        if not isinstance(body, list) or body[0] != FACTS_FORMAT:
+        """Read ``to_text``; None for another format, and for what is damaged."""
+        body = wire.decode_or_none(text, _Document)
+        if body is None or body.format != FACTS_FORMAT:
             return None
-        _, structure, written, inputs, names, ops, paths, constants, counts = body
+        try:
+            structure, written = bytes.fromhex(body.structure), bytes.fromhex(body.written)
+        except ValueError:
+            return None
+        precision = FilePrecision(body.precisions)
         return cls(
-            bytes.fromhex(structure), bytes.fromhex(written), tuple(inputs), tuple(names),
-            tuple(ops), tuple(paths), frozenset(constants), FilePrecision(counts),
+            structure, written, body.inputs, body.node_names, body.op_types, body.module_paths,
+            body.constant_nodes, precision,
         )  # fmt: skip

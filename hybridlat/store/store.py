@@ -9,10 +9,12 @@ write.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from hybridlat.store.integrity import IntegrityProblem
     from hybridlat.store.pack_io import ImportCounts
     from hybridlat.store.removal import Removal
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class Store:
@@ -221,6 +226,19 @@ class Store:
     def cache_get(self, key: str) -> str | None:
         """The text kept under ``key`` by ``cache_put``, else None."""
         return self._cached.get(key)
+
+    def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
+        """What ``read`` makes of the text kept under ``key``; None where there is none.
+
+        One of which it makes None is damaged, and is removed so that it can be made again.
+        """
+        text = self.cache_get(key)
+        document = None if text is None else read(text)
+        if text is not None and document is None:
+            _log.warning("a damaged entry of the cache is made again: %s", key)
+            with contextlib.suppress(StoreError):  # a store that takes nothing
+                self.cache_remove([key])
+        return document
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted."""

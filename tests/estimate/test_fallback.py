@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate import fallback
 from hybridlat.estimate.fallback import Fallback, fallback_for, fill_in
 from hybridlat.estimate.family_prior import FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.family import shipped
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import CellPrediction, Estimate
@@ -80,18 +83,18 @@ def test_networks_that_were_measured_correct_the_family() -> None:
     for name in train:
         texts, counts = cells_of(name)
         said = plain.predict(texts, counts, 0.0, 0.9)
-        total = float(said.cells_us.sum()) + said.beside_us
+        total = math.fsum(said.cells_us) + said.beside_us
         slow.append(MeasuredNetwork(texts, counts, 0.0, 3 * total))
     after = FamilyPrior.of(plain.model, plain.device, "fp16", plain.task, slow).predict(
         *test, 0.0, 0.9
     )
-    assert after.cells_us.sum() > 1.6 * before.cells_us.sum()
+    assert math.fsum(after.cells_us) > 1.6 * math.fsum(before.cells_us)
     assert after.half_width < before.half_width
 
 
 def test_records_of_networks_in_the_store_are_what_corrects(tmp_path: Path) -> None:
     texts, counts = cells_of("resnet34")
-    total = float(law().predict(texts, counts, 0.0, 0.9).cells_us.sum())
+    total = math.fsum(law().predict(texts, counts, 0.0, 0.9).cells_us)
     with Store(tmp_path / "s.db") as store:
         before = fallback_for(L4, store, None)
         hashes = {sign_hash(text): text for text in texts}
@@ -138,6 +141,19 @@ def test_a_cpu_that_nobody_knows_is_told_by_another_one_as_badly_as_that_is(tmp_
     low, high = estimate.interval_us
     assert low < theirs.latency_us < high and high / low > 9
     assert any("another device" in cell.reason for cell in estimate.cells)
+
+
+def test_no_other_machine_is_asked_about_cells_that_can_be_measured_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "sibling_of", None)  # cannot be called
+    net = Builder("net")
+    data = to_onnx(net.network(net.relu(net.conv(net.input((1, 3, 8, 8)), 8))), seed=1)
+    quick = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=2.0)
+    store = str(tmp_path / "s.db")
+    with Predictor("fake/fake-1.0/fp32/1t", store=store, settings=quick) as predictor:
+        estimate = predictor.predict(data)
+    assert estimate.measured_now == len(estimate.cells) == 2
 
 
 def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:

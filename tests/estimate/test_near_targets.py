@@ -20,9 +20,10 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.networks import residual_block
+from tests.networks import Builder, residual_block
 
 VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 CELL_US = 700.0  # far from what any law would say of these
 
 
@@ -73,6 +74,37 @@ def test_cells_of_another_version_answer_and_say_so(
     assert width == pytest.approx(1.645 * 0.3, rel=0.2)
 
 
+def test_the_model_of_another_version_answers_for_every_cell_without_a_record(
+    tmp_path: Path,
+) -> None:
+    net = Builder("net")
+    x = net.relu(net.conv(net.input((1, 3, 64, 64)), 64))
+    x = net.relu(net.conv(x, 9000, kernel=9))  # far from all that the model was trained on
+    target = "epyc-26-2/onnxruntime-0.1/fp32/1t"
+    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        estimate = predictor.predict(to_onnx(net.network(x), seed=1))
+    assert estimate.supported and estimate.interval_us is not None
+    strange = [cell for cell in estimate.cells if not cell.trusted]
+    assert strange and not estimate.trusted
+    for cell in estimate.cells:
+        assert "epyc-26-2/onnxruntime-1.31/fp32/1t: another version of the engine" in cell.reason
+        assert cell.interval_us is not None and cell.latency_us is not None
+        assert cell.interval_us[1] / cell.latency_us >= math.exp(1.6 * 0.3)
+
+
+def test_an_estimate_that_lacks_a_cell_has_no_interval(tmp_path: Path) -> None:
+    store, known = str(tmp_path / "s.db"), Target.parse("abacus/tensorrt/fp16")
+    with Predictor(PLAIN, store=store, measure="never") as predictor:
+        cell = predictor.predict(NETS / "resnet18.onnx").cells[0]
+    with Store(store) as opened:
+        opened.add([Measurement(known, cell.signature, "cell", CELL_US, 0.01)])
+    with Predictor(known, store=store, measure="never") as predictor:
+        estimate = predictor.predict(NETS / "resnet18.onnx")
+    assert estimate.latency_us == CELL_US * cell.count and not estimate.supported
+    assert estimate.interval_us is None
+    assert any("no latency" in warning for warning in estimate.warnings)
+
+
 def test_another_precision_scales_as_the_data_sheet_does(tmp_path: Path) -> None:
     keep_cells(tmp_path, "orin-agx/tensorrt-8.6/fp32")
     network = read(tmp_path)
@@ -86,6 +118,8 @@ def test_another_precision_scales_as_the_data_sheet_does(tmp_path: Path) -> None
     for cell in found.values():
         assert cell.latency_us is not None and 0.1 * CELL_US < cell.latency_us < CELL_US
         assert "another precision" in cell.reason
+        assert cell.interval_us is not None
+        assert {type(us) for us in (cell.latency_us, *cell.interval_us)} == {float}
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.trained import Trained
+from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store, cached_texts, place
 from tests.store.records import HASHES, TARGET, measured
 
@@ -29,6 +33,36 @@ def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
         assert set(data.known([KNOWN, LATER])) == {KNOWN} and data.networks == 0
         writer.add([measured(LATER), measured(HASHES[2], kind="network")])
         assert set(data.known([KNOWN, LATER])) == {KNOWN, LATER} and data.networks == 1
+
+
+def test_a_network_that_another_process_records_is_seen(reader: Store) -> None:
+    data = TargetData(TARGET, reader)
+    assert data.whole(KNOWN) is None and data.wandering.processes == 0
+    with Store(reader.url) as writer, reader:
+        writer.add([measured(KNOWN, 500.0, kind="network")])
+        whole = data.whole(KNOWN)
+        assert whole is not None and whole.latency_us == 500.0
+        runs = [
+            replace(
+                measured(LATER, measured_at=f"2026-03-0{day}"), visits=(Visit((9.0,), 1.2),) * 4
+            )
+            for day in (1, 2)
+        ]
+        writer.add(runs)
+        assert data.wandering.processes == 2
+
+
+def test_a_machines_composition_follows_what_is_lent_to_it(
+    reader: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reader:
+        reader.add([measured(KNOWN), measured(LATER, 25.0, kind="network")])
+        shares = []
+        for lent in (0.01, 0.2):
+            borrowed = "other", Composition(residual_share=lent, networks=9)
+            monkeypatch.setattr(Trained, "borrowed", borrowed)
+            shares.append(TargetData(TARGET, reader).composition.residual_share)
+    assert shares[0] < 0.1 < shares[1]
 
 
 def test_a_store_that_does_not_change_is_asked_once(

@@ -1,0 +1,51 @@
+"""What a cache holds can be made again: a damaged entry costs an answer nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from hybridlat.api import Predictor
+from hybridlat.estimate.known_device import keep_device, known_device
+from hybridlat.schema.device import Device
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+
+NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "squeezenet.onnx"
+TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+
+
+def texts(path: Path) -> list[str]:
+    with sqlite3.connect(path) as connection:
+        return [text for (text,) in connection.execute("SELECT text FROM cache ORDER BY key")]
+
+
+@pytest.mark.parametrize("damage", ["substr(text, 1, length(text) / 2)", "'[]'", "'x'", "'[4, 7]'"])
+def test_a_file_is_answered_though_all_that_is_cached_of_it_is_damaged(
+    damage: str, tmp_path: Path
+) -> None:
+    path, latencies = tmp_path / "s.db", []
+    for _ in range(2):
+        with Predictor(TARGET, store=str(path), measure="never") as predictor:
+            latencies.append(predictor.predict(NET).latency_us)
+        whole = texts(path)
+        assert whole
+        with sqlite3.connect(path) as connection:
+            connection.execute(f"UPDATE cache SET text = {damage}")
+    with Predictor(TARGET, store=str(path), measure="never") as predictor:
+        latencies.append(predictor.predict(NET).latency_us)
+    assert len(set(latencies)) == 1
+    assert texts(path) == whole  # made again
+
+
+def test_a_damaged_micro_benchmark_counts_as_none(tmp_path: Path) -> None:
+    target, path = Target.parse("abacus/onnxruntime/fp32/1t"), tmp_path / "s.db"
+    device = Device("abacus", "cpu", {"fp32": 1e9}, 1e9, 1, 1e9)
+    with Store(path) as store:
+        keep_device(target, store, device)
+        assert known_device(target, store) == device
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE cache SET text = '[]'")
+        assert known_device(target, Store(path)) is None
