@@ -91,9 +91,7 @@ class NearTarget:
         if device is None and self.target.precision != self.here.precision:
             return {}
         hashes = list(texts)
-        factor = dict(
-            zip(hashes, self._factors(list(texts.values()), device).tolist(), strict=True)
-        )
+        factor = dict(zip(hashes, self._factors(list(texts.values()), device), strict=True))
         z = normal_quantile(confidence)
         found = {}
         for hash_, stats in self.data.known(hashes).items():
