@@ -33,7 +33,7 @@ OFFENCES = {
     "Reports show what they are given": ("report/units.py", "hybridlat.store.codec"),
     "Only onnx_io imports onnx": ("engines/host.py", "onnx"),
     "Only the tracker imports mlflow": ("evaluation/figures.py", "mlflow"),
-    "Only the store speaks SQL": ("training/train.py", "sqlalchemy"),
+    "Only the store speaks SQL": ("training/train.py", "sqlite3"),
     "Only models import xgboost and scikit-learn": ("training/train.py", "xgboost"),
     "Only the command line imports click": ("api/predictor.py", "click"),
 }  # fmt: skip

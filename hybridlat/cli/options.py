@@ -142,7 +142,7 @@ target = click.option("--target", metavar="TARGET", shell_complete=complete_targ
 store = click.option(
     "--store",
     metavar="URL",
-    help="Where measurements are kept: a file or an SQLAlchemy URL; HYBRIDLAT_STORE unless given, "
+    help="Where measurements are kept: a file or a PostgreSQL URL; HYBRIDLAT_STORE unless given, "
     "else a file in the user's data folder.",
 )
 threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",

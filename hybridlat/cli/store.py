@@ -338,10 +338,10 @@ def _removal_text(removal: Removal) -> str:
 def gc(
     older_than: float, max_mb: int | None, dry_run: bool, store: str | None, as_json: bool
 ) -> None:
-    """Give back the space of what can be made again; measurements all stay.
+    """Delete cached data; measurements are kept.
 
-    Dropped are old entries of the cache, and those of an engine's version or of fusion rules that
-    are in use no more.
+    Dropped are damaged and old entries of the cache, and those of an engine's version or of fusion
+    rules that are no longer used.
 
     \b
     hybridlat store gc --older-than 30d --dry-run

@@ -1,7 +1,6 @@
-"""The store of measurements: append-only records, behind an SQLAlchemy URL or in shipped packs.
+"""The store of measurements: append-only records, in a database or in shipped packs.
 
-``Store`` is the database, ``LatencyStats`` what it answers. SQLAlchemy is loaded when a store is
-used.
+``Store`` is the database, ``LatencyStats`` what it answers.
 """
 
 from hybridlat.store.integrity import IntegrityProblem

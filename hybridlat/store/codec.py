@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from hybridlat.errors import StoreError
+from hybridlat.schema import wire
 from hybridlat.schema.measurement import Kind
 
 T = TypeVar("T")
 
-SCHEMA = 1
-"""Number of the tables in ``tables``."""
 KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 
 
@@ -45,8 +44,6 @@ def plain(text: str) -> str:
 
 def unpacked(body: bytes) -> object:
     """The JSON of a stored record; ValueError where it is damaged."""
-    from hybridlat.schema import wire
-
     try:
         return wire.decode(zlib.decompress(body), object)
     except zlib.error as error:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.store import cache, queries
+from hybridlat.store.codec import KIND_CODES, plain, unpacked
+from hybridlat.store.database import Database
 from hybridlat.store.latencies import LatencyRow
+from hybridlat.store.pack_io import lookup_of
+from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 
-if TYPE_CHECKING:
-    from hybridlat.store.database import Database
+_TARGETS = "SELECT id, name FROM target"
+_ENTRIES = """
+SELECT id, target_id, kind, signature, latency_us, spread_share, failure FROM measurement"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,71 +91,38 @@ class Orphans:
 
 
 def check_database(database: Database) -> list[IntegrityProblem]:
-    """Every finding in a database: the file itself, texts, records, breakdowns, orphans."""
-    import sqlalchemy as sa
-
-    from hybridlat.store import tables as t
-
-    problems: list[IntegrityProblem] = []
+    """Every finding in a database: the file itself, texts, records, breakdowns, orphans, cache."""
+    problems = [IntegrityProblem("database", line) for line in database.damage()]
     orphans = Orphans()
-    with database.reading() as connection:
-        if connection.dialect.name == "sqlite":
-            for line in connection.exec_driver_sql("PRAGMA integrity_check").scalars():
-                if line != "ok":
-                    problems.append(IntegrityProblem("database", str(line)))
-        signatures = sa.select(t.SIGNATURE.c.hash, t.SIGNATURE.c.text)
-        for key, text in connection.execute(signatures.execution_options(yield_per=500)):
-            hash_ = bytes(key).hex()
-            orphans.texts.add(hash_)
-            problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
-    names, bodies = _compact(database)
-    with database.reading() as connection:
-        payloads = sa.select(t.PAYLOAD.c.id, t.PAYLOAD.c.body).execution_options(yield_per=500)
-        for key, body in connection.execute(payloads):
-            problems += _check_payload(bytes(key), bytes(body), bodies, names, orphans)
-        broken = sa.select(t.BREAKDOWN.c.id, t.BREAKDOWN.c.body).execution_options(yield_per=500)
-        for key, body in connection.execute(broken):
-            problems += _check_breakdown(bytes(key), bytes(body), orphans)
+    for key, text in queries.all_texts(database):
+        hash_ = key.hex()
+        orphans.texts.add(hash_)
+        problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
+    names = {number: str(name) for number, name in database.rows(_TARGETS)}
+    entries = {bytes(key): entry for key, *entry in database.rows(_ENTRIES)}
+    for key, body in queries.payloads(database):
+        problems += _check_payload(key, body, entries, names, orphans)
+    for key, body in queries.all_breakdowns(database):
+        problems += _check_breakdown(key, body, orphans)
     problems += [
-        IntegrityProblem(f"record {key.hex()}", "its raw samples are missing") for key in bodies
+        IntegrityProblem(f"record {key.hex()}", "its raw samples are missing") for key in entries
+    ]
+    problems += [
+        IntegrityProblem(f"cache {scope or key.hex()}", f"{problem}: `store gc` drops it")
+        for key, scope, problem in cache.damaged(database)
     ]
     return problems + orphans.problems()
-
-
-_Compact = tuple[int, int, bytes, float | None, float, str | None]
-
-
-def _compact(database: Database) -> tuple[dict[int, str], dict[bytes, _Compact]]:
-    import sqlalchemy as sa
-
-    from hybridlat.store import tables as t
-
-    column = t.MEASUREMENT.c
-    with database.reading() as connection:
-        targets = sa.select(t.TARGET.c.id, t.TARGET.c.name)
-        names = {number: str(name) for number, name in connection.execute(targets)}
-        query = sa.select(
-            column.id, column.target_id, column.kind, column.signature,
-            column.latency_us, column.spread_share, column.failure,
-        )  # fmt: skip
-        rows = {
-            bytes(key): (target, kind, bytes(signature), latency, spread, failure)
-            for key, target, kind, signature, latency, spread, failure in connection.execute(query)
-        }
-    return names, rows
 
 
 def _check_payload(
     key: bytes,
     body: bytes,
-    compact: dict[bytes, _Compact],
+    entries: dict[bytes, list[Any]],
     names: dict[int, str],
     orphans: Orphans,
 ) -> list[IntegrityProblem]:
-    from hybridlat.store.codec import KIND_CODES, plain, unpacked
-
     where = f"record {key.hex()}"
-    row = compact.pop(key, None)
+    row = entries.pop(key, None)
     try:
         record = Measurement.from_json(unpacked(body))
     except ValueError as error:
@@ -161,7 +134,7 @@ def _check_payload(
         problems.append(IntegrityProblem(where, "it has no entry that a look-up would find"))
     else:
         target, kind, signature, latency, spread, failure = row
-        entry = (names.get(target), kind, signature.hex(), latency, spread, plain(failure or ""))
+        entry = (names.get(target), kind, bytes(signature).hex(), latency, spread, failure or "")
         holds = (
             str(record.target), KIND_CODES[record.kind], record.signature,
             record.latency_us, record.spread_share, plain(record.failure or ""),
@@ -175,8 +148,6 @@ def _check_payload(
 
 
 def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[IntegrityProblem]:
-    from hybridlat.store.codec import unpacked
-
     where = f"breakdown {key.hex()}"
     try:
         item = Breakdown.from_json(unpacked(body))
@@ -192,9 +163,6 @@ def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[Integrit
 
 def check_pack(folder: str | Path) -> list[IntegrityProblem]:
     """Every finding in a pack: its files, texts, records, breakdowns, orphans and look-up."""
-    from hybridlat.store.pack_io import lookup_of
-    from hybridlat.store.packs import LOOKUP_FILE, PackLookup
-
     try:
         pack = PackLookup(folder)
     except StoreError as error:

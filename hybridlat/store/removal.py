@@ -1,4 +1,4 @@
-"""Taking records of a target or a time back, with what was cached of the target. Loads SQLAlchemy.
+"""Removal of the records of a target or a time, with what was cached of the target.
 
 The one way in which records leave a store: whole, by the user's own word, and never edited.
 """
@@ -9,14 +9,21 @@ import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 from hybridlat.store.cache import drop_of
-from hybridlat.store.codec import KIND_CODES, chunks
+from hybridlat.store.codec import KIND_CODES
+from hybridlat.store.connection import Connection
 from hybridlat.store.database import Database
-from hybridlat.store.tables import BREAKDOWN, MEASUREMENT, PAYLOAD, TARGET
+
+_RECORDS = """
+SELECT measurement.target_id, signature, kind, measurement.id, measured_at
+FROM measurement JOIN target ON target.id = measurement.target_id WHERE target.name = :target"""
+_DELETE_ENTRY = """
+DELETE FROM measurement
+WHERE target_id = :target AND kind = :kind AND signature = :signature AND id = :id"""
+_DELETE_BODY = "DELETE FROM payload WHERE id = :id"
+_DELETE_BREAKDOWNS = "DELETE FROM breakdown WHERE target_id = :target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +54,11 @@ def remove(
     """
     names = [str(target) for target in targets]
 
-    def work(connection: sa.Connection) -> Removal:
+    def work(connection: Connection) -> Removal:
         removed = dict.fromkeys(KIND_CODES, 0)
         cached = 0
         for name in names:
-            counts, entries = _remove_of(connection, database, name, since, until, dry_run)
+            counts, entries = _remove_of(connection, name, since, until, dry_run)
             removed = {kind: number + counts[kind] for kind, number in removed.items()}
             cached += entries
         return Removal(removed["cell"], removed["network"], removed["layer"], cached)
@@ -60,31 +67,28 @@ def remove(
 
 
 def _remove_of(
-    connection: sa.Connection,
-    database: Database,
+    connection: Connection,
     name: str,
     since: datetime.datetime | None,
     until: datetime.datetime | None,
     dry_run: bool,
 ) -> tuple[dict[Kind, int], int]:
     """The records by kind and the cached texts of one target."""
-    number = sa.select(TARGET.c.id).where(TARGET.c.name == name).scalar_subquery()
-    column = MEASUREMENT.c
-    query = sa.select(column.id, column.kind, column.measured_at).where(column.target_id == number)
-    rows = connection.execute(query).all()
-    chosen = [(bytes(key), kind) for key, kind, at in rows if _is_between(at, since, until)]
-    counts = {k: sum(kind == code for _, kind in chosen) for k, code in KIND_CODES.items()}
+    rows = connection.rows(_RECORDS, {"target": name})
+    chosen = [
+        {"target": number, "signature": signature, "kind": kind, "id": id_}
+        for number, signature, kind, id_, measured_at in rows
+        if _is_between(measured_at, since, until)
+    ]
+    counts = {k: sum(row["kind"] == code for row in chosen) for k, code in KIND_CODES.items()}
     if not chosen:
         return counts, 0
     if not dry_run:
-        for part in chunks([key for key, _ in chosen]):
-            connection.execute(
-                sa.delete(MEASUREMENT).where(column.target_id == number, column.id.in_(part))
-            )
-            connection.execute(sa.delete(PAYLOAD).where(PAYLOAD.c.id.in_(part)))
+        connection.change(_DELETE_ENTRY, chosen)
+        connection.change(_DELETE_BODY, [{"id": row["id"]} for row in chosen])
         if len(chosen) == len(rows):
-            connection.execute(sa.delete(BREAKDOWN).where(BREAKDOWN.c.target_id == number))
-    return counts, drop_of(connection, database, name, dry_run)
+            connection.change(_DELETE_BREAKDOWNS, [{"target": chosen[0]["target"]}])
+    return counts, drop_of(connection, name, dry_run)
 
 
 def _is_between(

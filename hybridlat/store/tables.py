@@ -1,4 +1,4 @@
-"""Tables of a store; imports SQLAlchemy, so import this module inside functions.
+"""The tables of a store, schema 1, for every database.
 
 A look-up must not touch raw samples. So each record is two rows: a compact one in ``measurement``,
 clustered by (target, kind, signature), and its whole JSON, compressed, in ``payload``.
@@ -6,68 +6,71 @@ clustered by (target, kind, signature), and its whole JSON, compressed, in ``pay
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Final
 
-import sqlalchemy as sa
+from hybridlat.errors import StoreError
+from hybridlat.store.connection import Connection
 
-#: Steps from each older schema to the next: ``MIGRATIONS[n]`` turns schema n+1 into n+2.
-MIGRATIONS: list[Callable[[sa.Connection], None]] = []
-
-METADATA = sa.MetaData()
-META = sa.Table(
-    "hybridlat_meta",
-    METADATA,
-    sa.Column("name", sa.String(64), primary_key=True),
-    sa.Column("value", sa.String(255), nullable=False),
-)
-TARGET = sa.Table(
-    "target",
-    METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.String(255), nullable=False, unique=True),
-)
-SIGNATURE = sa.Table(
-    "signature",
-    METADATA,
-    sa.Column("hash", sa.LargeBinary(16), primary_key=True),
-    sa.Column("text", sa.Text, nullable=False),
-)
-MEASUREMENT = sa.Table(
-    "measurement",
-    METADATA,
-    sa.Column("target_id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.SmallInteger, primary_key=True, autoincrement=False),
-    sa.Column("signature", sa.LargeBinary(16), primary_key=True),
-    sa.Column("id", sa.LargeBinary(16), primary_key=True),
-    sa.Column("latency_us", sa.Double),
-    sa.Column("spread_share", sa.Double, nullable=False),
-    sa.Column("measured_at", sa.String(40), nullable=False),
-    sa.Column("failure", sa.Text),
-    sqlite_with_rowid=False,
-)
-PAYLOAD = sa.Table(
-    "payload",
-    METADATA,
-    sa.Column("id", sa.LargeBinary(16), primary_key=True),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
-BREAKDOWN = sa.Table(
-    "breakdown",
-    METADATA,
-    sa.Column("id", sa.LargeBinary(16), primary_key=True),
-    sa.Column("target_id", sa.Integer, nullable=False, index=True),
-    sa.Column("network", sa.String(255), nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
+SCHEMA = 1
 CACHE_SCOPE_LENGTH = 255
-CACHE = sa.Table(
-    "cache",
-    METADATA,
-    sa.Column("key", sa.LargeBinary(16), primary_key=True),
-    sa.Column("text", sa.Text, nullable=False),
-    # Missing in files that were made before entries had an age: see ``cache``.
-    sa.Column("scope", sa.String(CACHE_SCOPE_LENGTH), nullable=False, server_default=""),
-    sa.Column("made_at_s", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False, server_default="0"),
-)
-CACHE_AGE = sa.Index("cache_age", CACHE.c.made_at_s, CACHE.c.size_bytes)
+NAMES: Final = (
+    "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
+)  # fmt: skip
+_DEFINITIONS = """
+CREATE TABLE hybridlat_meta (name VARCHAR(64) PRIMARY KEY, value VARCHAR(255) NOT NULL);
+CREATE TABLE target (id {number} PRIMARY KEY, name VARCHAR(255) NOT NULL UNIQUE);
+CREATE TABLE signature (hash {bytes} NOT NULL PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE measurement (
+    target_id INTEGER NOT NULL, kind SMALLINT NOT NULL, signature {bytes} NOT NULL,
+    id {bytes} NOT NULL, latency_us DOUBLE PRECISION, spread_share DOUBLE PRECISION NOT NULL,
+    measured_at VARCHAR(40) NOT NULL, failure TEXT,
+    PRIMARY KEY (target_id, kind, signature, id)
+) {clustered};
+CREATE TABLE payload (id {bytes} NOT NULL PRIMARY KEY, body {bytes} NOT NULL);
+CREATE TABLE breakdown (
+    id {bytes} NOT NULL PRIMARY KEY, target_id INTEGER NOT NULL, network VARCHAR(255) NOT NULL,
+    body {bytes} NOT NULL
+);
+CREATE INDEX ix_breakdown_target_id ON breakdown (target_id);
+CREATE TABLE cache (
+    key {bytes} NOT NULL PRIMARY KEY, text TEXT NOT NULL, scope VARCHAR(255) DEFAULT '' NOT NULL,
+    made_at_s BIGINT DEFAULT 0 NOT NULL, size_bytes BIGINT DEFAULT 0 NOT NULL
+);
+CREATE INDEX cache_age ON cache (made_at_s, size_bytes);
+INSERT INTO hybridlat_meta (name, value) VALUES ('schema', '{schema}')
+"""
+
+
+def prepare(connection: Connection, store: str) -> None:
+    """Make the tables where there are none.
+
+    StoreError, which names ``store``, where the database holds something else or a newer schema.
+    """
+    if _has_tables(connection, store):
+        return
+    with connection.transaction():
+        connection.lock_tables()
+        if not _has_tables(connection, store):  # another process may have been faster
+            for statement in _DEFINITIONS.format(**connection.types, schema=SCHEMA).split(";"):
+                connection.define(statement)
+
+
+def _has_tables(connection: Connection, store: str) -> bool:
+    names = connection.table_names()
+    if NAMES[0] not in names:
+        if names:
+            raise StoreError(
+                f"{store} is a database of something else (it holds "
+                f"{', '.join(sorted(names)[:5])}): give a store of its own"
+            )
+        return False
+    rows = connection.rows("SELECT value FROM hybridlat_meta WHERE name = 'schema'", {})
+    value = str(rows[0][0]) if rows else ""
+    if not value.isdecimal() or int(value) < 1:
+        raise StoreError(f"the store {store} is damaged: its schema reads {value!r}")
+    if int(value) > SCHEMA:
+        raise StoreError(
+            f"the store {store} has schema {value}, newer than schema {SCHEMA} that this "
+            "version of hybridlat knows: upgrade hybridlat"
+        )
+    return True

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from hybridlat.store import Store
+from hybridlat.store.connection import Connection
+from hybridlat.store.database import Database
+from hybridlat.store.place import StorePlace
 from tests import postgres
 
 Execute = Callable[..., Sequence[tuple[Any, ...]]]
@@ -42,11 +44,16 @@ def execute(url: str) -> Execute:
     """Runs a statement on the database behind ``url``, past the store; the rows that it gives."""
 
     def run(sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
-        engine = sa.create_engine(url)
-        with engine.begin() as connection:
-            result = connection.execute(sa.text(sql), values)
-            rows = [tuple(row) for row in result] if result.returns_rows else []
-        engine.dispose()
-        return rows
+        def work(connection: Connection) -> Sequence[tuple[Any, ...]]:
+            if sql.startswith("SELECT"):
+                return connection.rows(sql, values)
+            connection.change(sql, [values])
+            return []
+
+        database = Database(StorePlace(url))
+        try:
+            return database.write(work)
+        finally:
+            database.close()
 
     return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -19,7 +18,6 @@ from hybridlat.store import Store, cache
 from tests.cli.shell import process
 from tests.store.records import filled
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "store_schema_1.db"
 DAY_S = 86400
 
 
@@ -45,9 +43,9 @@ def cached(path: Path) -> int:
 
 def test_what_is_old_goes_and_records_stay(path: Path, clock: list[float]) -> None:
     with filled(Store(path)) as store:
-        store.cache_put("a/1", "old" * 100)
+        store.cache_put("a/1", "1" * 300)
         clock[0] += 10 * DAY_S
-        store.cache_put("a/2", "new")
+        store.cache_put("a/2", "222")
         before = store.stats()
         assert store.cache_sweep(older_than_s=11 * DAY_S).dropped == 0
         planned = store.cache_sweep(older_than_s=5 * DAY_S, dry_run=True)
@@ -55,7 +53,7 @@ def test_what_is_old_goes_and_records_stay(path: Path, clock: list[float]) -> No
         assert store.cache_get("a/1") is not None
         swept = store.cache_sweep(older_than_s=5 * DAY_S)
         assert (swept.dropped, swept.dropped_bytes, swept.kept, swept.kept_bytes) == (1, 300, 1, 3)
-        assert (store.cache_get("a/1"), store.cache_get("a/2")) == (None, "new")
+        assert (store.cache_get("a/1"), store.cache_get("a/2")) == (None, "222")
         assert store.stats() == before
         assert store.check() == []
 
@@ -64,7 +62,7 @@ def test_the_oldest_beyond_a_size_go(path: Path, clock: list[float]) -> None:
     with Store(path) as store:
         for number in range(10):
             clock[0] += 1
-            store.cache_put(f"a/{number}", "x" * 1000)
+            store.cache_put(f"a/{number}", "1" * 1000)
         swept = store.cache_sweep(max_bytes=3500)
         assert (swept.dropped, swept.kept_bytes) == (7, 3000)
         assert [n for n in range(10) if store.cache_get(f"a/{n}")] == [7, 8, 9]
@@ -73,7 +71,7 @@ def test_the_oldest_beyond_a_size_go(path: Path, clock: list[float]) -> None:
 def test_the_file_shrinks(path: Path) -> None:
     with filled(Store(path)) as store:
         for number in range(50):
-            store.cache_put(f"a/{number}", "x" * 20_000)
+            store.cache_put(f"a/{number}", "1" * 20_000)
         swept = store.cache_sweep(max_bytes=0)
         assert swept.file_bytes is not None
         assert swept.file_bytes > 500_000
@@ -82,7 +80,7 @@ def test_the_file_shrinks(path: Path) -> None:
 
 def test_a_file_that_others_use_shrinks_later(path: Path) -> None:
     with filled(Store(path)) as store:
-        store.cache_put("a/1", "x")
+        store.cache_put("a/1", "1")
         other = sqlite3.connect(path)
         other.execute("BEGIN")
         other.execute("SELECT COUNT(*) FROM target").fetchone()
@@ -110,16 +108,16 @@ def test_writing_keeps_the_cache_within_its_bound(
     with filled(Store(path)) as store:
         for number in range(1500):
             clock[0] += 1
-            store.cache_put(f"a/{number}", "x")
+            store.cache_put(f"a/{number}", "1")
             most = max(most, cached(path)) if number % 50 == 0 else most
-        assert store.cache_get("a/1499") == "x"
+        assert store.cache_get("a/1499") == "1"
         assert store.cache_get("a/0") is None
         assert len(list(store.measurements())) == 7
     assert 100 <= most < 1300
 
 
 @given(
-    sizes=st.lists(st.integers(0, 50), max_size=12),
+    sizes=st.lists(st.integers(1, 50), max_size=12),
     ages=st.lists(st.integers(0, 20), min_size=12, max_size=12),
     limit=st.integers(0, 200),
     age=st.integers(0, 20),
@@ -131,7 +129,7 @@ def test_a_sweep_keeps_the_newest_within_its_limits(
     with Store("sqlite://") as store, pytest.MonkeyPatch.context() as patch:
         for number, size in enumerate(sizes):
             patch.setattr(time, "time", lambda made=1000 - ages[number]: made)
-            store.cache_put(f"a/{number}", "x" * size)
+            store.cache_put(f"a/{number}", "1" * size)
         patch.setattr(time, "time", lambda: 1000)
         swept = store.cache_sweep(older_than_s=age, max_bytes=limit)
         kept = [n for n in range(len(sizes)) if store.cache_get(f"a/{n}") is not None]
@@ -140,15 +138,19 @@ def test_a_sweep_keeps_the_newest_within_its_limits(
     assert swept.dropped + swept.kept == len(sizes)
 
 
-def test_a_store_without_dates_gets_them_with_the_first_write(path: Path) -> None:
-    shutil.copyfile(GOLDEN, path)
-    with Store(path) as store:
-        assert store.cache_get("split/1/key") == "a text that can be made again"
-        store.cache_put("new/1", "text")
-    with Store(path) as store:
-        swept = store.cache_sweep(older_than_s=DAY_S)
-        assert (swept.dropped, swept.dropped_bytes, swept.kept) == (1, 29, 1)
+def test_what_is_damaged_goes(path: Path) -> None:
+    with filled(Store(path)) as store:
+        for number in range(3):
+            store.cache_put(f"a/{number}", f'{{"number":{number}}}')
         assert store.check() == []
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE cache SET text = '{' WHERE text LIKE '%1}'")
+            connection.execute("UPDATE cache SET text = '{\"number\":2]' WHERE text LIKE '%2}'")
+        connection.close()
+        assert [str(problem).partition(":")[0] for problem in store.check()] == ["cache a"] * 2
+        assert store.cache_sweep(dry_run=True).dropped == store.cache_sweep().dropped == 2
+        assert store.check() == []
+        assert store.cache_get("a/0") == '{"number":0}'
 
 
 @pytest.mark.parametrize(
@@ -181,8 +183,8 @@ def test_splits_of_another_lowering_are_outdated(scope: str, outdated: bool) -> 
 
 def test_the_command(path: Path) -> None:
     with filled(Store(path)) as store:
-        store.cache_put("split/0/engine/gone/h100/tensorrt-8.6/fp16/key", "x" * 5000)
-        store.cache_put("visit/1/key", "y")
+        store.cache_put("split/0/engine/gone/h100/tensorrt-8.6/fp16/key", "1" * 5000)
+        store.cache_put("visit/1/key", "1")
     arguments = ["store", "gc", "--store", str(path)]
     planned = process(*arguments, "--dry-run", "--json")
     assert json.loads(planned.stdout) == {

@@ -6,18 +6,18 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.store import LatencyStats, Store, database, default_url, sqlite_reader
-from hybridlat.store.tables import META, METADATA
+from hybridlat.store import LatencyStats, Store, default_url
+from hybridlat.store.tables import NAMES
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
@@ -28,21 +28,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "store.db"
 
 
-def empty(url: str) -> None:
-    """Make the store's tables, or take out what is in them."""
-    engine = database.open_engine(url)
-    with engine.begin() as connection:
-        for table in METADATA.sorted_tables:
-            if table is not META:
-                connection.execute(table.delete())
-    engine.dispose()
-
-
 @given(records=st.lists(measurements(), max_size=6), items=st.lists(breakdowns, max_size=3))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_round_trip(url: str, records: list[Measurement], items: list[Breakdown]) -> None:
-    empty(url)
+def test_round_trip(
+    url: str, execute: Execute, records: list[Measurement], items: list[Breakdown]
+) -> None:
     with Store(url) as store:
+        store.cache_put("made", "0")
+        for name in NAMES[1:]:
+            execute(f"DELETE FROM {name}")
         assert store.add([*records, *records]) == len({r.id for r in records})
         assert store.add(records) == 0
         store.add_breakdowns(items)
@@ -124,11 +118,12 @@ def test_stats(store: Store) -> None:
 
 def test_the_cache_keeps_the_first_text(url: str) -> None:
     with Store(url) as store:
-        store.cache_put("key", "text")
-        store.cache_put("key", "other")
-        store.cache_put("", "")
+        store.cache_put("key", '"text"')
+        store.cache_put("key", '"other"')
+        store.cache_put("", "[]")
     with Store(url) as store:
-        assert [store.cache_get(k) for k in ("key", "", "no")] == ["text", "", None]
+        assert [store.cache_get(k) for k in ("key", "", "no")] == ['"text"', "[]", None]
+        assert store.check() == []
 
 
 def test_unsound_records_are_refused(store: Store) -> None:
@@ -155,8 +150,8 @@ def test_unsound_records_are_refused(store: Store) -> None:
         ("sqlite:///{folder}/file.txt/store.db", "file.txt"),
         ("sqlite:///{folder}/file.txt", "file.txt"),
         ("sqlite:///{folder}/foreign.db", "something else"),
-        ("postgresql+nodriver://u:secret@h/db", "postgresql"),
-        ("mysql+mysqldb://u:secret@h/db", "MySQLdb"),
+        ("postgresql+nodriver://u:secret@h/db", "no address of a store"),
+        ("mysql+mysqldb://u:secret@h/db", "no address of a store"),
     ],
 )
 def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: str, named: str) -> None:
@@ -164,9 +159,8 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: str, named: str) 
     with sqlite3.connect(tmp_path / "foreign.db") as connection:
         connection.execute("CREATE TABLE mine (a)")
     connection.close()
-    store = Store(url.format(folder=tmp_path))
     with pytest.raises(StoreError) as caught:
-        store.add([measured()])
+        Store(url.format(folder=tmp_path)).add([measured()])
     assert named in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -177,24 +171,6 @@ def test_a_newer_schema_is_refused(url: str, execute: Execute) -> None:
     execute("UPDATE hybridlat_meta SET value = '7' WHERE name = 'schema'")
     with pytest.raises(StoreError, match=r"schema 7, newer than schema 1 .* upgrade"):
         Store(url).latencies(TARGET, HASHES)
-
-
-def test_an_older_schema_is_brought_up(
-    url: str, execute: Execute, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled(Store(url)).close()
-
-    def step(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("ALTER TABLE target ADD COLUMN note TEXT")
-
-    monkeypatch.setattr(database, "SCHEMA", 2)
-    monkeypatch.setattr(sqlite_reader, "SCHEMA", 2)
-    monkeypatch.setattr(database, "MIGRATIONS", [step])
-    for _ in range(2):  # the second time there is nothing to do
-        with Store(url) as store:
-            assert len(store.latencies(TARGET, HASHES)) == 3
-    assert execute("SELECT note FROM target") == [(None,), (None,)]
-    assert execute("SELECT value FROM hybridlat_meta") == [("2",)]
 
 
 def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -212,7 +188,7 @@ def test_importing_and_asking_an_absent_store_loads_no_database(tmp_path: Path) 
         "import sys\nfrom hybridlat.store import Store\n"
         "from hybridlat.schema.target import Target\n"
         f"Store({str(tmp_path / 'no.db')!r}).latencies(Target.parse('a/b/fp32'), ['0' * 32])\n"
-        "print([m for m in ('sqlalchemy', 'pyarrow', 'numpy', 'onnx') if m in sys.modules])"
+        "print([m for m in ('psycopg', 'pyarrow', 'numpy', 'onnx') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -253,10 +229,13 @@ def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
         ("DELETE FROM payload", "record", "raw samples are missing"),
         ("UPDATE breakdown SET body = :zeros", "breakdown", "cannot be unpacked"),
         ("UPDATE breakdown SET id = :zeros", "breakdown", "hashes to"),
+        ("UPDATE cache SET text = '{\"a\":'", "cache scope", "5 bytes instead of 7"),
+        ("UPDATE cache SET text = '{\"a\":1['", "cache scope", "not a JSON document"),
     ],
 )
 def test_check_finds_damage(url: str, execute: Execute, sql: str, where: str, problem: str) -> None:
     with filled(Store(url)) as store:
+        store.cache_put("scope/key", '{"a":1}')
         assert store.check() == []
     execute(sql, **({"zeros": bytes(16)} if ":zeros" in sql else {}))
     with Store(url) as store:
@@ -277,6 +256,20 @@ def test_check_doubts_impossible_samples(store: Store) -> None:
         "a sample is not positive",
         "latency_us 10 is above its slowest sample 6",
     }
+
+
+def test_an_error_that_does_not_pass_is_told_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(Store(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON payload BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+    connection.close()
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    with Store(path) as store, pytest.raises(StoreError, match="cannot be used: full"):
+        store.add([measured(latency_us=77.0)])
 
 
 def test_a_damaged_record_is_a_store_error(url: str, execute: Execute) -> None:

@@ -1,0 +1,76 @@
+"""What only a SQLite file does: changes are noticed, and threads share a store."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridlat.errors import StoreError
+from hybridlat.store import Store
+from tests.store.records import HASHES, TARGET, filled, measured
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "it's 100%?.db"
+    filled(Store(path)).close()
+    return path
+
+
+def test_what_is_written_meanwhile_is_read(path: Path) -> None:
+    with Store(path) as store, Store(path) as other:
+        before = store.count(TARGET, "cell")
+        other.add([measured(latency_us=77.0)])
+        assert store.count(TARGET, "cell") == before + 1
+        store.add([measured(latency_us=78.0)])
+        assert other.count(TARGET, "cell") == before + 2
+
+
+@pytest.mark.parametrize("clock_s", [0.0, 4e9])
+def test_the_stamp_changes_with_every_write_and_with_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock_s: float
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: int(clock_s * 1e9))  # the file's clock is another
+    path = tmp_path / "store.db"
+    with Store(path) as one, Store(path) as other:
+        stamps = [one.stamp, one.stamp]
+        for writer in (one, other, one, other):
+            writer.add([measured(latency_us=float(len(stamps)))])
+            stamps += [one.stamp, one.stamp]
+        with Store(path) as third:
+            third.targets()
+        assert one.stamp == stamps[-1] is not None
+        assert stamps[::2] == stamps[1::2]
+        assert len(set(stamps)) == 5
+
+
+def test_what_is_out_of_order_is_said(path: Path) -> None:
+    with Store(path) as store:
+        assert store.targets()
+        with sqlite3.connect(path) as connection:
+            connection.execute("DROP TABLE target")
+        connection.close()
+        with pytest.raises(StoreError, match="no such table"):
+            store.targets()
+    path.write_bytes(b"this is text, not a database " * 50)
+    with Store(path) as store, pytest.raises(StoreError, match="cannot be used"):
+        store.targets()
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    found: list[object] = []
+    with Store(path) as store:
+        expected = store.latencies(TARGET, HASHES)
+        threads = [
+            threading.Thread(target=lambda: found.append(store.latencies(TARGET, HASHES)))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [expected] * 8
