@@ -30,6 +30,7 @@ from hybridlat.store.removal import Removal
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
+
 class Store:
     """Measurements, breakdowns and signature texts at ``url``.
 
