@@ -8,17 +8,13 @@ is trained on it here, without the judged networks.
 
     python experiments/17_onboarding_curve.py --prior FOLDER [--half report] [--seeds 0 1 2]
 
-Networks and kernels in the order drawn, once each, with and without transfer; "kernels at random"
-takes the kernels in the order drawn and no networks; "any cell" draws from all cells that were
-heard of, each alike, and measures no network whole; "as before" measures each cell in six visits,
-the smallest networks first, then random kernels. Settings were chosen with
-``--half choose``, which judges the other half of the networks.
+Networks and kernels in the order drawn, once each, with and without transfer; "kernels alone"
+measures no networks. Settings were chosen with ``--half choose``, which judges the other half.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import statistics
 import sys
@@ -34,17 +30,15 @@ sys.path.insert(0, str(ROOT))
 from hybridlat.estimate.composition import fit_constants
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork, load
 from hybridlat.evaluation.splits import even_folds
+from hybridlat.measuring.schedule import HEAVY_BYTES, REPLICAS
 from hybridlat.measuring.statistics import SINGLE_VISIT_SPREAD, combine
 from hybridlat.model.cell_model import CellModel, read_device
-from hybridlat.model.doubt import KernelSpace
 from hybridlat.model.fit import fit_model
-from hybridlat.model.geometry import geometry
+from hybridlat.model.geometry import CONTEXTS, geometry
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.store.packs import PackLookup
-from hybridlat.training.curriculum import Curriculum, Ground, Outline, Portion, portion_s
-from hybridlat.training.onboarding import measuring_s
-from hybridlat.training.visit_costs import cell_visit_s
+from hybridlat.training.onboarding import DEAREST_SHARE, NETWORK_SHARE, measuring_s, run_s
 
 PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
 MODEL = ROOT / "models" / PACK.name
@@ -52,8 +46,13 @@ MINUTES = (2.0, 5.0, 10.0, 20.0)
 STARTING_S = 2.5  # a measuring process: its engine, its references
 DRAWING_S = 0.02  # one kernel of the sweep drawn and lowered
 LOWERING_S = 0.5  # one network read and lowered
-NETWORK_VISIT_S, NETWORK_BUILD_S = 0.1, 0.15
-VISITS_BEFORE = 6
+NETWORK_VISIT_S, NETWORK_BUILD_S, NETWORK_VISITS = 0.1, 0.15, 2
+VISIT_S = 0.01  # how long a cell is run in one visit
+FIXED_S = 0.02  # two runs of the reference, messages
+REPLICA_S = 0.0016  # building one copy
+BYTE_S = 12e-9  # making a byte of weights and building the engine's copy of it
+AROUND_RUNS = 1.2  # what comes on top of the runs themselves, as a factor
+HEAVY_REPLICAS = 3
 
 
 @dataclass
@@ -104,22 +103,31 @@ def read_world(half: str) -> World:
 
 
 def costs_of(dataset: Dataset) -> dict[str, float]:
-    """Seconds of one visit of each cell, from its true latency."""
+    """Seconds of one visit of each cell, from its true latency; seen on a virtual machine."""
     hashes = sorted(dataset.cells)
     cells = geometry([dataset.cells[h].text for h in hashes])
-    latencies = np.array([dataset.cells[h].latency_us for h in hashes])
-    return dict(zip(hashes, cell_visit_s(cells, latencies).tolist(), strict=True))
+    latencies_us = np.array([dataset.cells[h].latency_us for h in hashes])
+    weight_bytes = np.bincount(cells.cell, cells.column("weight_bytes"), cells.cells)
+    context = np.zeros(cells.cells)
+    context[cells.cell] = cells.column("context")
+    copies = np.empty(cells.cells)
+    for name, (most, least, together) in REPLICAS.items():
+        mine = context == CONTEXTS[name]
+        copies[mine] = np.clip(np.ceil(together / np.maximum(weight_bytes[mine], 1)), least, most)
+    copies = np.where(weight_bytes > HEAVY_BYTES, HEAVY_REPLICAS, copies)
+    once_s = copies * latencies_us * 1e-6
+    running_s = AROUND_RUNS * (once_s + np.maximum(VISIT_S, once_s))
+    seconds = FIXED_S + copies * (REPLICA_S + BYTE_S * weight_bytes) + running_s
+    return dict(zip(hashes, seconds.tolist(), strict=True))
 
 
 @dataclass
 class Played:
-    """What an onboarding has measured so far."""
+    """What an onboarding has measured so far; ``aside`` is what no model may learn from."""
 
     cells: dict[str, float] = field(default_factory=dict)
     aside: dict[str, float] = field(default_factory=dict)
     networks: dict[str, float] = field(default_factory=dict)
-    spent_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    repeats: int = 1
 
 
 @dataclass(frozen=True)
@@ -128,141 +136,92 @@ class Arm:
 
     name: str
     transfer: bool
-    before: bool = False
-    kernels_only: bool = False
-    alike: bool = False
+    networks: bool = True
 
 
-ARMS = (
-    Arm("transfer", True),
-    Arm("no transfer", False),
-    Arm("kernels at random", True, kernels_only=True),
-    Arm("any cell", True, alike=True),
-    Arm("as before (six visits, no transfer)", False, True),
-)
+ARMS = (Arm("transfer", True), Arm("none", False), Arm("kernels alone", True, networks=False))
 
 
 def play(world: World, arm: Arm, budget_s: float, seed: int) -> Played:
     """Spend a budget on the recorded machine the way ``onboard`` does."""
     rng = random.Random(f"onboarding {seed}")
-    played = Played(repeats=VISITS_BEFORE if arm.before else 1)
-    order = list(world.kernels)
-    random.Random(f"sweep {seed}").shuffle(order)
-    hidden = {h for n in world.judged for h, _ in n.cells}
-    nets = {n.name: n for n in world.open_networks}
-    outlines = []
-    for n in world.open_networks:
-        uses = [h for h, _ in n.cells if h not in hidden]
-        visits_s = played.repeats * (NETWORK_VISIT_S + 2e-6 * n.latency_us)
-        outlines.append(Outline(n.name, tuple(uses), NETWORK_BUILD_S + visits_s))
+    played = Played()
+    kernels = list(world.kernels)
+    random.Random(f"sweep {seed}").shuffle(kernels)
+    networks = sorted(world.open_networks, key=lambda n: n.name[::-1])
+    rng.shuffle(networks)
     # Reading all networks must not eat a small budget.
-    order_of_reading = sorted(outlines, key=lambda n: n.name[::-1])
-    rng.shuffle(order_of_reading)
-    if not arm.before:
-        outlines = order_of_reading[: max(4, int(0.1 * budget_s / LOWERING_S))]
+    networks = networks[: max(4, int(0.1 * budget_s / LOWERING_S))]
     end_s = measuring_s(budget_s)
-    clock = 0.0 if arm.before else LOWERING_S * len(outlines)
-    curriculum = None
-    if not arm.before:
-        texts = {h: world.text(h) for n in outlines for h in n.cells}
-        space = KernelSpace.over(list(texts.values()), world.device)
-        ground = Ground(space)
-        ground.learn_of(texts)
-        curriculum = Curriculum(ground, outlines, world.cost_s)
-    drawn = 0
+    clock = LOWERING_S * len(networks)
+    networks_s = kernels_s = 0.0
     while clock < end_s:
-        span = min(portion_s(budget_s), end_s - clock)
-        if curriculum is not None:
-            more = int(span / 0.12)
-            clock += DRAWING_S * len(order[drawn : drawn + more])
-            ground.learn_of({h: world.text(h) for h in order[drawn : drawn + more]})
-            drawn += more
-            noise = dict.fromkeys(played.cells, SINGLE_VISIT_SPREAD)
-            pool = [h for h in order[:drawn] if h not in played.cells]
-            chooser = replace(curriculum, dearest_s=0.25 * (end_s - clock))
-            if arm.alike or arm.kernels_only:
-                chooser = replace(chooser, networks=())
-            if arm.alike:  # the networks' cells among the others
-                left = [h for h in dict.fromkeys([*texts, *pool]) if h not in played.cells]
-                pool = rng.sample(left, len(left))
-            portion = chooser.portion(
-                noise, played.networks, pool, (played.spent_s[0], played.spent_s[1]), span
-            )
-        else:
-            portion = smallest_first(world, outlines, order, played, span)
-        if portion.is_empty:
-            break
+        began, span_s = clock, min(run_s(end_s), end_s - clock)
         clock += STARTING_S
-        before = clock
-        for name in portion.networks:
-            network = nets[name]
-            clock += LOWERING_S if arm.before else 0.0
-            new = [h for h, _ in network.cells if h not in played.cells and h not in hidden]
-            clock += measure_cells(world, played, new, rng)
-            shared = [h for h, _ in network.cells if h in hidden and h not in played.aside]
-            clock += measure_cells(world, played, shared, rng, played.aside)
-            played.networks[name] = statistics.median(
-                rng.choices(world.whole_visits[name], k=2 * played.repeats)
-            )
-            clock += NETWORK_BUILD_S + 2 * played.repeats * (
-                NETWORK_VISIT_S + 2e-6 * network.latency_us
-            )
-        played.spent_s[0] += clock - before
-        before = clock
-        for place in range(0, len(portion.kernels), 20):
-            if clock >= end_s:
-                break
-            clock += measure_cells(world, played, portion.kernels[place : place + 20], rng)
-        played.spent_s[1] += clock - before
+        dearest_s = DEAREST_SHARE * (end_s - clock)
+        chosen = next_networks(world, networks, played, span_s, dearest_s) if arm.networks else []
+        if chosen and networks_s <= NETWORK_SHARE * (networks_s + kernels_s):
+            for network in chosen:
+                clock += measure_network(world, played, network, rng)
+            networks_s += clock - began
+            continue
+        while kernels and clock < min(end_s, began + span_s):
+            new = [h for h in (kernels.pop(0),) if h not in played.cells]
+            clock += DRAWING_S + measure_cells(world, new, rng, played.cells)
+        kernels_s += clock - began
     return played
 
 
-def smallest_first(
-    world: World, outlines: Sequence[Outline], order: Sequence[str], played: Played, span_s: float
-) -> Portion:
-    """A portion as it was before: the smallest networks, then kernels at random."""
-    left = sorted(
-        (n for n in outlines if n.name not in played.networks), key=lambda n: len(n.cells)
-    )
-    allowed = 0.6 * (sum(played.spent_s) + span_s) - played.spent_s[0]
-    networks: list[str] = []
-    spent = 0.0
-    while left and spent < allowed:
-        network = left.pop(0)
-        cost = network.whole_s + played.repeats * sum(
-            world.cost_s[h] for h in network.cells if h not in played.cells
-        )
-        networks.append(network.name)
-        spent += cost
-    kernels: list[str] = []
-    for h in order:
-        if spent >= span_s:
-            break
-        if h not in played.cells:
-            kernels.append(h)
-            spent += played.repeats * world.cost_s[h] + DRAWING_S
-    return Portion(tuple(networks), tuple(kernels), spent)
+def next_networks(
+    world: World, networks: Sequence[WholeNetwork], played: Played, span_s: float, dearest_s: float
+) -> list[WholeNetwork]:
+    """Networks in the order drawn, for about ``span_s`` seconds."""
+    chosen: list[WholeNetwork] = []
+    spent_s = 0.0
+    for network in networks:
+        new = [h for h, _ in network.cells if h not in played.cells]
+        cost_s = whole_s(network) + sum(world.cost_s[h] for h in new)
+        if network.name in played.networks or cost_s > dearest_s or spent_s >= span_s:
+            continue
+        chosen.append(network)
+        spent_s += cost_s
+    return chosen
+
+
+def whole_s(network: WholeNetwork) -> float:
+    """Seconds that measuring a network whole takes."""
+    return NETWORK_BUILD_S + NETWORK_VISITS * (NETWORK_VISIT_S + 2e-6 * network.latency_us)
+
+
+def measure_network(
+    world: World, played: Played, network: WholeNetwork, rng: random.Random
+) -> float:
+    """Visit a network and its cells; the seconds that takes."""
+    hidden = set(world.judged_cells)
+    hashes = [h for h, _ in network.cells]
+    new = [h for h in hashes if h not in played.cells and h not in hidden]
+    shared = [h for h in hashes if h in hidden and h not in played.aside]
+    seconds = measure_cells(world, new, rng, played.cells)
+    seconds += measure_cells(world, shared, rng, played.aside)
+    visits = rng.choices(world.whole_visits[network.name], k=NETWORK_VISITS)
+    played.networks[network.name] = statistics.median(visits)
+    return seconds + whole_s(network)
 
 
 def measure_cells(
-    world: World, played: Played, cells: Sequence[str], rng: random.Random,
-    into: dict[str, float] | None = None,
-) -> float:  # fmt: skip
-    """Visit cells; the seconds that takes. ``into`` keeps what no model may learn from."""
-    seconds = 0.0
-    for h in cells:
-        (played.cells if into is None else into)[h] = statistics.median(
-            rng.choices(world.visits[h], k=played.repeats)
-        )
-        seconds += played.repeats * world.cost_s[h]
-    return seconds
+    world: World, cells: Sequence[str], rng: random.Random, into: dict[str, float]
+) -> float:
+    """Visit cells; the seconds that takes."""
+    into.update((h, rng.choice(world.visits[h])) for h in cells)
+    return sum(world.cost_s[h] for h in cells)
 
 
 def dataset_of(world: World, played: Played) -> Dataset:
     """What the new machine's store would hold."""
-    noise = SINGLE_VISIT_SPREAD / math.sqrt(played.repeats)
     cells = {
-        h: MeasuredCell(world.text(h), us, noise, world.cost_s[h], world.dataset.cells[h].labels)
+        h: MeasuredCell(
+            world.text(h), us, SINGLE_VISIT_SPREAD, world.cost_s[h], world.dataset.cells[h].labels
+        )
         for h, us in played.cells.items()
     }
     networks = tuple(

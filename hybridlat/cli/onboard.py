@@ -66,15 +66,15 @@ def onboard(
     hybridlat onboard --budget 1h30m --nets DIR --threads 4
     hybridlat onboard --budget 1h --fleet fleet.toml
     """
-    if fleet is not None:
-        from hybridlat.training.train import TrainingOptions
+    from hybridlat.training.train import TrainingOptions
 
+    training = TrainingOptions(out=out, seed=seed, track=not no_track)
+    if fleet is not None:
         fleets.refuse_beside(ctx, ("target", target), ("threads", threads))
-        chosen = TrainingOptions(out=out, seed=seed, track=not no_track)
-        ctx.exit(_onboard_fleet(fleet, budget, chosen, store, nets, as_json))
+        ctx.exit(_onboard_fleet(fleet, budget, training, store, nets, as_json))
     from hybridlat.engines.resolution import resolve
     from hybridlat.errors import BackendUnavailable
-    from hybridlat.training.onboarding import onboard_target
+    from hybridlat.training.onboarding import OnboardingOptions, onboard_target
 
     engine = resolve(target, threads)
     if engine.backend is None:
@@ -83,14 +83,10 @@ def onboard(
         onboarded = onboard_target(
             engine.backend,
             engine.options,
-            budget,
-            store=store,
-            nets=nets,
-            out=out,
-            seed=seed,
-            track=not no_track,
-            progress=shown,
-            on_message=on_message(as_json),
+            OnboardingOptions(budget, store, nets, seed=seed),
+            training,
+            shown,
+            on_message(as_json),
         )
     code = _tell(onboarded, as_json)
     if as_json:

@@ -10,7 +10,13 @@ from hybridlat.measuring.fleet import Fleet, FleetMeasurer
 from hybridlat.measuring.fleet.unit import FarBackend
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
-from hybridlat.training.onboarding import Learned, Onboarded, measure_lessons, train_on_lessons
+from hybridlat.training.onboarding import (
+    Collected,
+    Onboarded,
+    OnboardingOptions,
+    collect,
+    train_on,
+)
 from hybridlat.training.train import TrainingOptions
 
 
@@ -39,38 +45,37 @@ def onboard_fleet(
     """
     import joblib
 
-    def measured(target: Target) -> Learned | HybridlatError:
+    def measured(target: Target) -> Collected | HybridlatError:
         try:
-            return measure_lessons(
-                FarBackend(target, fleet.lower), FleetMeasurer(fleet, target), budget_s,
-                store=store, nets=nets, device=options.device, seed=options.seed,
+            return collect(
+                FarBackend(target, fleet.lower), FleetMeasurer(fleet, target), chosen,
                 on_message=on_message,
             )  # fmt: skip
         except HybridlatError as error:
             return error
 
+    chosen = OnboardingOptions(budget_s, store, nets, options.device, options.seed)
     targets = fleet.file.targets
     # Threads that wait: the devices do the work.
-    found: list[Learned | HybridlatError] = joblib.Parallel(
+    found: list[Collected | HybridlatError] = joblib.Parallel(
         n_jobs=len(targets), backend="threading"
     )(joblib.delayed(measured)(target) for target in targets)
     return [
-        _trained(target, learned, options, store, on_message)
-        for target, learned in zip(targets, found, strict=True)
+        _trained(target, collected, options, store, on_message)
+        for target, collected in zip(targets, found, strict=True)
     ]
 
 
 def _trained(
     target: Target,
-    learned: Learned | HybridlatError,
+    collected: Collected | HybridlatError,
     options: TrainingOptions,
     store: str | None,
     on_message: OnMessage,
 ) -> FleetLesson:
-    if isinstance(learned, HybridlatError):
-        return FleetLesson(target, None, learned)
+    if isinstance(collected, HybridlatError):
+        return FleetLesson(target, None, collected)
     try:
-        return FleetLesson(target, train_on_lessons(learned, options, store=store,
-                                                    on_message=on_message))  # fmt: skip
+        return FleetLesson(target, train_on(collected, options, store, on_message))
     except HybridlatError as error:
         return FleetLesson(target, None, error)

@@ -12,7 +12,7 @@ from hybridlat.measuring.fleet.unit import FarBackend
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from hybridlat.training.fleet_onboarding import onboard_fleet
-from hybridlat.training.onboarding import measure_lessons
+from hybridlat.training.onboarding import OnboardingOptions, collect
 from hybridlat.training.train import TrainingOptions
 from tests.networks import classifier, residual_block
 from tests.slow import slow
@@ -47,13 +47,11 @@ def test_two_devices_learn_together(nets: Path, fleet_file: Path, tmp_path: Path
         (target,) = fleet.file.targets
         measurer = FleetMeasurer(fleet, target)
         assert not measurer.needs_network
-        learned = measure_lessons(
-            FarBackend(target, fleet.lower), measurer, 900.0, store=url, nets=nets, device=DEVICE,
-            settings=QUICK, most_kernels=12,
-        )  # fmt: skip
+        chosen = OnboardingOptions(900.0, url, nets, DEVICE, settings=QUICK, most_kernels=12)
+        collected = collect(FarBackend(target, fleet.lower), measurer, chosen)
         cells = [report.cells for report in fleet.reports]
-    assert learned.networks == 2 and learned.kernels >= 12
-    assert len(cells) == 2 and min(cells) > 0 and sum(cells) == learned.known - 2
+    assert collected.networks == 2 and collected.kernels >= 12
+    assert len(cells) == 2 and min(cells) > 0 and sum(cells) == collected.cells - 2
     with Store(url) as store:
         assert len(list(store.breakdowns())) == 2
         assert all(record.failure is None for record in store.measurements())

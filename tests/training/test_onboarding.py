@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hybridlat.errors import InputError, MeasurementError, MissingExtra
+from hybridlat.graph.signature import sign
 from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
 from hybridlat.measuring.schedule import is_wanted
@@ -17,8 +21,11 @@ from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training import onboarding
+from hybridlat.training import onboarding, workload
+from hybridlat.training.onboarding import OnboardingOptions
+from hybridlat.training.train import TrainingOptions
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
 from tests.networks import classifier, conv_relu, residual_block
 from tests.slow import slow
@@ -40,11 +47,15 @@ def nets(tmp_path: Path) -> Path:
     return folder
 
 
+def options(nets: Path, tmp_path: Path, budget_s: float = 900.0, **more: Any) -> OnboardingOptions:
+    url = str(tmp_path / "s.db")
+    return OnboardingOptions(budget_s, url, nets, DEVICE, settings=QUICK, **more)
+
+
 def run(backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int) -> onboarding.Onboarded:
-    return onboarding.onboard_target(
-        backend, {}, 900.0, store=str(tmp_path / "s.db"), nets=nets, out=tmp_path / "models",
-        device=DEVICE, track=False, settings=QUICK, most_kernels=kernels,
-    )  # fmt: skip
+    chosen = options(nets, tmp_path, most_kernels=kernels)
+    training = TrainingOptions(out=tmp_path / "models", device=DEVICE, track=False)
+    return onboarding.onboard_target(backend, {}, chosen, training)
 
 
 @pytest.mark.parametrize("kind", [FakeBackend, pytest.param(FakeDifferentialBackend, marks=slow)])
@@ -71,21 +82,135 @@ def test_too_little_is_no_model_but_a_note(nets: Path, tmp_path: Path) -> None:
     assert any("too few to train on" in note for note in outcome.notes)
 
 
-def test_what_is_learned_is_told_and_what_is_refused_is_a_note(nets: Path, tmp_path: Path) -> None:
-    told: list[str] = []
+def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_path: Path) -> None:
+    said: list[str] = []
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
-    found = onboarding.onboard_target(
-        backend, {}, 900.0, store=str(tmp_path / "s.db"), nets=nets, device=DEVICE, track=False,
-        settings=QUICK, most_kernels=5, on_message=told.append,
-    )  # fmt: skip
-    assert found.networks == 2 and found.kernels == 5
-    assert any("classifier is left out" in note for note in found.notes)
-    assert any("expected to be off by" in line and "conv" in line for line in told)
+    chosen = options(nets, tmp_path, most_kernels=5)
+    done = onboarding.collect(backend, measurer_of(backend, {}), chosen, on_message=said.append)
+    assert done.networks == 2 and done.kernels == 5
+    assert any("classifier is left out" in note for note in done.notes)
+    assert "0 cells known" in said[0] and "s left; now networks" in said[0] and "conv" in said[0]
+    assert said[-1].endswith("now 5 random kernels")
     with Store(str(tmp_path / "s.db")) as store:
         visits = [
             len(r.visits) for r in store.measurements(kind="cell") if not r.labels.get("role")
         ]
     assert visits and set(visits) == {1}  # each thing once
+
+
+@dataclass
+class Played:
+    """A measurer on a clock of its own: each cell takes ``cell_s``, each network ``network_s``."""
+
+    target: Target
+    cell_s: float = 1.0
+    network_s: float = 2.0
+    now_s: float = 0.0
+    needs_network: bool = False
+    devices: int = 1
+    networks_s: float = 0.0
+    names: list[str] = field(default_factory=list)
+
+    def measure(
+        self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
+        on_progress: OnProgress | None = None,
+    ) -> list[Measurement]:  # fmt: skip
+        del on_progress
+        assert settings.budget_s is not None
+        began, records = self.now_s, []
+        for request in requests:
+            if self.now_s - began >= settings.budget_s:
+                break
+            at = self.now_s
+            for hash_ in request.cells:
+                records.append(Measurement(self.target, hash_, "cell", 10.0))
+                self.now_s += self.cell_s
+            if request.whole:
+                signature = sign(request.network).hash
+                records.append(Measurement(self.target, signature, "network", 99.0))
+                self.now_s += self.network_s
+            self.networks_s += (self.now_s - at) * (request.name != "kernel")
+            self.names.append(request.name)
+        store.add(records)
+        return records
+
+
+@pytest.fixture
+def many_nets(tmp_path: Path) -> Path:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for channels in range(8, 72, 4):
+        network = residual_block(channels)
+        (folder / f"net{channels}.onnx").write_bytes(to_onnx(network, seed=None))
+    return folder
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    played = Played(FakeBackend().target)
+    clock = SimpleNamespace(monotonic=lambda: played.now_s)
+    monkeypatch.setattr(onboarding, "time", clock)
+    monkeypatch.setattr(workload, "time", clock)
+    return played
+
+
+def collect(
+    played: Played, nets: Path, tmp_path: Path, budget_s: float, **more: Any
+) -> onboarding.Collected:
+    return onboarding.collect(FakeBackend(), played, options(nets, tmp_path, budget_s, **more))
+
+
+def test_two_fifths_of_the_time_go_to_networks_and_a_fifth_is_left_to_train(
+    played: Played, many_nets: Path, tmp_path: Path
+) -> None:
+    done = collect(played, many_nets, tmp_path, 150.0)
+    assert 0 < done.networks < 16 and done.kernels > 0
+    assert played.networks_s == pytest.approx(0.4 * played.now_s, abs=onboarding.LEAST_RUN_S)
+    assert 85.0 < played.now_s < 95.0  # 90 s, and a minute for training
+    assert f"{16 - done.networks} networks did not fit into the budget" in done.notes
+
+
+def test_a_second_run_goes_on_where_the_first_stopped(
+    played: Played, many_nets: Path, tmp_path: Path
+) -> None:
+    first = collect(played, many_nets, tmp_path, 150.0)
+    names = set(played.names)
+    played.names.clear()
+    second = collect(played, many_nets, tmp_path, 150.0)
+    assert second.networks > first.networks and second.cells > first.cells
+    assert set(played.names) & names <= {"kernel"}
+    third = collect(played, many_nets, tmp_path, 900.0, most_kernels=0)
+    assert third.networks == 16 and not third.notes
+
+
+def test_a_network_that_takes_a_quarter_of_the_time_left_is_left_out(
+    played: Played, many_nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_s = workload.Bench.expected_s
+    monkeypatch.setattr(
+        workload.Bench, "expected_s",
+        lambda bench, item: 60.0 if item.name == "net8" else expected_s(bench, item),
+    )  # fmt: skip
+    done = collect(played, many_nets, tmp_path, 260.0)
+    assert "net8" not in played.names
+    assert "1 network did not fit into the budget" in done.notes
+
+
+def test_what_visits_take_is_learned(played: Played, many_nets: Path, tmp_path: Path) -> None:
+    played.cell_s, played.network_s = 4.0, 8.0
+    with Store(str(tmp_path / "other.db")) as store:
+        bench = workload.Bench(played.target, played, store, QUICK, DEVICE, None)
+        items = workload.read_networks(sorted(many_nets.glob("*")), FakeBackend(), 0, 1e9).items
+        bench.look_up(items)
+        for item in items[:12]:
+            bench.run([item], 1e9)
+        cells = len(items[-1].texts)
+        assert bench.expected_s(items[-1]) == pytest.approx(4 * cells + 8, rel=0.5)
+
+
+def test_portions_of_small_and_large_budgets() -> None:
+    assert onboarding.run_s(30) == 15 and onboarding.run_s(400) == 40
+    assert onboarding.run_s(36_000) == 60
 
 
 class Refusing:
@@ -127,10 +252,10 @@ def test_what_an_engine_refuses_costs_only_itself(
 
 def test_what_was_disturbed_is_looked_at_again() -> None:
     calm, disturbed = Visit((100.0, 101.0, 102.0)), Visit((100.0, 400.0, 90.0))
-    assert not is_wanted(onboarding.ONBOARDING, 1, [calm])
-    assert is_wanted(onboarding.ONBOARDING, 1, [disturbed])
-    assert is_wanted(onboarding.ONBOARDING, 2, [calm, Visit((250.0, 251.0), process=1)])
-    assert not is_wanted(onboarding.ONBOARDING, 2, [calm, Visit((103.0, 104.0), process=1)])
+    assert not is_wanted(onboarding.SETTINGS, 1, [calm])
+    assert is_wanted(onboarding.SETTINGS, 1, [disturbed])
+    assert is_wanted(onboarding.SETTINGS, 2, [calm, Visit((250.0, 251.0), process=1)])
+    assert not is_wanted(onboarding.SETTINGS, 2, [calm, Visit((103.0, 104.0), process=1)])
 
 
 def test_what_cannot_be_trained_on_is_not_measured_first(
@@ -147,4 +272,4 @@ def test_what_cannot_be_trained_on_is_not_measured_first(
 
 def test_a_budget_of_nothing_is_refused(nets: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="measures nothing"):
-        onboarding.onboard_target(FakeBackend(), {}, 0.0, store=str(tmp_path / "s.db"), nets=nets)
+        collect(Played(FakeBackend().target), nets, tmp_path, 0.0)
