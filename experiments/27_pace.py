@@ -70,11 +70,11 @@ def visits(folder: Path, seconds: float) -> None:
     jobs: list[Job] = []
     for path in paths[:NETWORKS]:
         opened = open_source(path, None, 1, None)
-        partition = predictor._partition(opened)
+        partition = predictor.sessions.first.partition(opened)
         jobs.append(Job(partition.whole, opened.file.network(1, None), "network"))
         hashes = [use.signature for use in partition.uses]
         rng.shuffle(hashes)
-        cells = predictor._workbench.cells(partition, hashes[:CELLS_EACH])
+        cells = predictor.sessions.first.measuring().cells(partition, hashes[:CELLS_EACH])
         jobs += [Job(h, n) for h, n in cells.items()]
     backend = predictor.backend
     assert backend is not None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from hybridlat.schema.lazy import loader
 
 if TYPE_CHECKING:
-    from hybridlat.api.one_call import predict
-    from hybridlat.api.predictor import MeasureMode, Predictor
+    from hybridlat.api.predictor import Predictor, predict
+    from hybridlat.api.session import MeasureMode
     from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
     from hybridlat.measuring.report import MeasureReport
     from hybridlat.schema.progress import Progress
@@ -29,13 +29,13 @@ __getattr__ = loader(
     __name__,
     {
         "FamilyInfo": "hybridlat.estimate.target_list",
-        "MeasureMode": "hybridlat.api.predictor",
+        "MeasureMode": "hybridlat.api.session",
         "MeasureReport": "hybridlat.measuring.report",
         "Predictor": "hybridlat.api.predictor",
         "Progress": "hybridlat.schema.progress",
         "TargetInfo": "hybridlat.estimate.target_list",
         "list_families": "hybridlat.estimate.target_list",
         "list_targets": "hybridlat.estimate.target_list",
-        "predict": "hybridlat.api.one_call",
+        "predict": "hybridlat.api.predictor",
     },
 )

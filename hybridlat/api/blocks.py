@@ -24,7 +24,7 @@ from hybridlat.graph.chaining import chain, place_in_chain
 from hybridlat.schema.block_table import NONE
 
 if TYPE_CHECKING:
-    from hybridlat.api.predictor import Predictor
+    from hybridlat.api.session import Session, Sessions
     from hybridlat.api.sources import ManySource
     from hybridlat.estimate.block_positions import CellCounts
     from hybridlat.estimate.partition import Partition
@@ -60,7 +60,7 @@ class _Found:
 
 
 def space_of(
-    predictor: Predictor,
+    sessions: Sessions,
     given: Mapping[str, Blocks] | Iterable[ManySource],
     query: Query,
     pattern: str | None,
@@ -72,47 +72,47 @@ def space_of(
                 f"the pattern {pattern!r} finds blocks in whole networks: blocks that are given "
                 "by position have theirs already"
             )
-        found = _of_blocks(predictor, given, query)
+        found = _of_blocks(sessions, given, query)
     else:
-        found = _of_networks(predictor, given, query, pattern)
-    right = _only(predictor, [seen.opened for seen in found.seen])
-    with right._device():
+        found = _of_networks(sessions, given, query, pattern)
+    right = _only(sessions, [seen.opened for seen in found.seen])
+    with right.device_sheet():
         space = _believed(right, found)
-        wanted = right._may_measure and (
-            list(space.cells) if right.mode == "always" else space.unsure()
+        wanted = right.may_measure and (
+            list(space.cells) if right.options.measure == "always" else space.unsure()
         )
         if wanted:
             networks = [(seen.opened, seen.partition) for seen in found.seen]
-            right._workbench.measure_cells(networks, wanted)
+            right.measuring().measure_cells(networks, wanted)
             space = _believed(right, found)
     return space
 
 
-def _only(predictor: Predictor, opened: Sequence[Opened]) -> Predictor:
+def _only(sessions: Sessions, opened: Sequence[Opened]) -> Session:
     """What answers for all of the networks; InputError where they differ in precision."""
     if not opened:
         raise InputError("a space has no networks: give at least one")
-    right = {predictor._for(one.file).target: predictor._for(one.file) for one in opened}
+    right = {sessions.of(one.file).target: sessions.of(one.file) for one in opened}
     if len(right) > 1:
         targets = " and ".join(map(str, right))
         raise InputError(f"the networks of a space are of one precision, these are of {targets}")
     return next(iter(right.values()))
 
 
-def _believed(right: Predictor, found: _Found) -> BlockSpace:
+def _believed(right: Session, found: _Found) -> BlockSpace:
     requests = (
         Request(
             seen.opened.file,
             seen.partition,
             partial(seen.opened.file.network, seen.opened.batch, seen.opened.shapes),
-            right.tolerance,
-            right.confidence,
-            why_not=right._reason,
+            right.options.tolerance,
+            right.options.confidence,
+            why_not=right.why_not,
         )
         for seen in found.seen
     )
-    composition, posterior, reasons = believed(requests, right._data)
-    about_model = right._data.trained.warnings
+    composition, posterior, reasons = believed(requests, right.data)
+    about_model = right.data.trained.warnings
     notes = (*about_model, *(w for seen in found.seen for w in seen.partition.warnings))
     return BlockSpace(
         str(right.target),
@@ -121,7 +121,7 @@ def _believed(right: Predictor, found: _Found) -> BlockSpace:
         posterior,
         found.blocks,
         len(found.seen),
-        right.tolerance,
+        right.options.tolerance,
         found.held,
         found.drawn,
         reasons,
@@ -133,7 +133,7 @@ def _believed(right: Predictor, found: _Found) -> BlockSpace:
 
 
 def _of_networks(
-    predictor: Predictor, sources: Iterable[ManySource], query: Query, pattern: str | None
+    sessions: Sessions, sources: Iterable[ManySource], query: Query, pattern: str | None
 ) -> _Found:
     """The blocks of whole networks, found by the modules that their operators come from."""
     found = _Found([], {})
@@ -141,7 +141,7 @@ def _of_networks(
     held: Counter[tuple[str, str]] = Counter()
     for item in items_of(sources):
         opened = item.opened(query)
-        partition = predictor._partition(opened)
+        partition = sessions.of(opened.file).partition(opened)
         cells = cells_by_position(partition, positions_of(opened.file.module_paths, pattern))
         if set(cells) == {UNPLACED}:
             raise InputError(
@@ -151,7 +151,7 @@ def _of_networks(
             )
         seen = _Seen(opened, partition, cells)
         found.seen.append(seen)
-        words = _words(predictor, seen)
+        words = _words(sessions, seen)
         for position, counts in cells.items():
             known, key = names.setdefault(position, {}), key_of(counts)
             if key not in known:
@@ -191,15 +191,15 @@ def _told_apart(words: str, taken: Iterable[str]) -> str:
     return name
 
 
-def _words(predictor: Predictor, seen: _Seen) -> dict[str, str]:
+def _words(sessions: Sessions, seen: _Seen) -> dict[str, str]:
     """What the block at each position is, as reports say it of cells."""
     from hybridlat.estimate.network_structure import network_structure
     from hybridlat.report.cell_texts import what_text
     from hybridlat.schema.structure import CellStructure
 
-    right = predictor._for(seen.opened.file)
+    right = sessions.of(seen.opened.file)
     uses, precision = seen.partition.uses, right.target.precision
-    texts = right._data.texts(seen.partition, [use.signature for use in uses])
+    texts = right.data.texts(seen.partition, [use.signature for use in uses])
     ordered = [texts[use.signature] for use in uses]
     structure = network_structure(seen.opened.file, seen.partition, ordered, None, precision)
     made_of = {use.signature: structure.cells[i].kernels for i, use in enumerate(uses)}
@@ -212,7 +212,7 @@ def _words(predictor: Predictor, seen: _Seen) -> dict[str, str]:
 # ---- blocks by position ------------------------------------------------------------------------
 
 
-def _of_blocks(predictor: Predictor, given: Mapping[str, Blocks], query: Query) -> _Found:
+def _of_blocks(sessions: Sessions, given: Mapping[str, Blocks], query: Query) -> _Found:
     """The blocks that can stand at each position, seen one after another between the others."""
     choices = {position: _read(position, blocks, query) for position, blocks in given.items()}
     if not choices:
@@ -221,7 +221,7 @@ def _of_blocks(predictor: Predictor, given: Mapping[str, Blocks], query: Query) 
         position: next((name for name, block in blocks.items() if block is not None), NONE)
         for position, blocks in choices.items()
     }
-    look = partial(_chained, predictor, choices)
+    look = partial(_chained, sessions, choices)
     usually = look(usual)
     found = _Found([usually], {})
     for position, blocks in choices.items():
@@ -273,7 +273,7 @@ def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | No
 
 
 def _chained(
-    predictor: Predictor,
+    sessions: Sessions,
     choices: Mapping[str, Mapping[str, Network | None]],
     choice: Mapping[str, str],
 ) -> _Seen:
@@ -289,5 +289,5 @@ def _chained(
     places = [place_in_chain(name) for name in file.node_names]
     positions = ["" if place is None else standing[place][0] for place in places]
     opened = Opened(file)
-    partition = predictor._partition(opened)
+    partition = sessions.of(opened.file).partition(opened)
     return _Seen(opened, partition, cells_by_position(partition, positions))

@@ -1,190 +1,276 @@
-"""Many networks by several workers: in order, in bounded memory, each on its own.
+"""Many networks by several workers: in order, in bounded memory, and with the answers of one.
 
-Networks are read, lowered and predicted for in workers of joblib: processes of this machine, or
-whatever backend is in force there (Dask, Ray). Nothing is measured in a worker. Where measuring is
-allowed, the calling process answers itself, in order, for every network that records alone do not
-settle, and the workers have spared it the reading and lowering. So one process measures, and the
-answers are those that it would have given alone.
+Networks are read, lowered and predicted in workers of joblib: processes of this machine, or
+whatever backend is in force (Dask, Ray). Workers never measure. Where measuring is allowed, the
+calling process estimates every network that records alone do not settle, in order.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import platform
 import time
+import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Any, TypeAlias
 
-from hybridlat.api import workers
-from hybridlat.api.sources import Item, Query, items_of
-from hybridlat.api.workers import Answer, Reading, Workplace
-from hybridlat.errors import HybridlatError, InputError
+from hybridlat.api.session import Options, Session, Sessions, estimate
+from hybridlat.api.sources import Item, Query
+from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.errors import HybridlatError, MeasurementError, StoreError
+from hybridlat.estimate.partition import Partition
+from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
-if TYPE_CHECKING:
-    from hybridlat.api.predictor import Predictor
-    from hybridlat.api.sources import ManySource
-
-Errors = Literal["raise", "return"]
-CHUNK_S = 0.1  # handing a chunk over takes a fiftieth of it
-LARGEST_CHUNK = 64
-CHUNKS_A_WORKER = 16
-"""Chunks of a window for each worker. Two windows are held in memory at a time."""
-SHORTEST_CHUNK = 8
-"""The last chunks of a window have no less than this part of the others' networks."""
+FIRST_WINDOW, LARGEST_WINDOW = 16, 1024
+"""Networks for each worker that are taken from the sources at a time; the number doubles."""
+LARGEST_WINDOW_BYTES = 100_000_000
+SILENT_S = 300.0
+"""A worker without an answer for so long counts as dead: Dask does not always report a death."""
+_log = logging.getLogger(__name__)
 
 
-def predict_many(
-    predictor: Predictor,
-    sources: Iterable[ManySource],
-    query: Query,
-    jobs: int | None,
-    errors: Errors,
-) -> Iterator[Estimate | HybridlatError]:
-    """See Predictor.predict_many."""
-    if errors not in ("raise", "return"):
-        raise InputError(f"errors={errors!r}: choose raise or return")
-    if jobs == 0 or isinstance(jobs, bool):
-        raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
-    if isinstance(sources, str | bytes | bytearray | os.PathLike) or not isinstance(
-        sources, Iterable
-    ):
-        raise InputError("predict_many takes a list of networks: for a single one there is predict")
-    items = items_of(sources)
-    answers: Iterator[Estimate | HybridlatError]
-    if jobs == 1:
-        answers = (_alone(predictor, item, query) for item in items)
-    else:
-        # The backend that is in force now, not when the first answer is asked for.
-        answers = _by_workers(predictor, items, query, workers.crew(jobs))
-    return _told(answers, errors)
+@dataclass(frozen=True)
+class Spec:
+    """What a worker needs to estimate as the predictor that sent it.
+
+    ``settles`` False: it only reads and lowers, since its estimates would not hold.
+    ``store_exists`` and ``node`` (the machine) tell a worker whether it sees the same store.
+    ``revision`` is that of the predictor and its store: a worker keeps what it loaded for it.
+    """
+
+    target: Target
+    requested: Target | None
+    why_not: str
+    tolerance: float
+    confidence: float
+    device: Device | None
+    store: str
+    store_exists: bool
+    node: str
+    may_measure: bool
+    settles: bool
+    revision: tuple[bytes, object]
+
+    @classmethod
+    def of(cls, session: Session, token: bytes) -> Spec:
+        """The spec of a session; ``token`` names its predictor."""
+        store, options, stamp = session.store, session.options, session.store.stamp
+        return cls(
+            target=session.target,
+            requested=session.requested,
+            why_not=session.why_not,
+            tolerance=options.tolerance,
+            confidence=options.confidence,
+            device=options.device,
+            store=store.url,
+            store_exists=store.exists,
+            node=platform.node(),
+            may_measure=session.may_measure,
+            settles=options.measure != "always" and not store.is_in_memory,
+            revision=(token, os.urandom(8) if stamp is None else stamp),
+        )
+
+    def open(self) -> Sessions:
+        """The sessions of a worker; StoreError where it does not see the predictor's store."""
+        store = Store(self.store)
+        elsewhere = platform.node() != self.node
+        if not store.exists if self.store_exists else store.exists and elsewhere:
+            raise StoreError(
+                f"a worker does not see the store {store.address}: give one that all workers "
+                "reach under the same name, on a shared folder or a database server"
+            )
+        options = Options(self.tolerance, self.confidence, device=self.device)
+        first = Session.open(self._engine(self.target), self.requested, options, store)
+        return Sessions(first, self._engine)
+
+    def _engine(self, target: Target) -> ResolvedEngine:
+        return ResolvedEngine(target, why_not=self.why_not)
 
 
-def _told(
-    answers: Iterator[Estimate | HybridlatError], errors: Errors
-) -> Iterator[Estimate | HybridlatError]:
-    for told in answers:
-        if errors == "raise" and isinstance(told, HybridlatError):
-            raise told
-        yield told
+@dataclass(frozen=True)
+class Reading:
+    """A network as it was read and lowered; ``model`` where it had to be exported first."""
+
+    key: str
+    partition: Partition
+    model: bytes | None = None
 
 
-def _alone(predictor: Predictor, item: Item, query: Query) -> Estimate | HybridlatError:
+Answer: TypeAlias = "Estimate | HybridlatError | Reading"
+_opened: list[tuple[Spec, Sessions]] = []  # of this worker: it keeps what it has loaded
+
+
+def work(spec: Spec, query: Query, item: Item) -> Answer:
+    """In a worker: the estimate where it holds, else the reading; an error as itself."""
     started = time.perf_counter()
     try:
-        return predictor._estimate_of(item.opened(query), started, query.describe)
+        sessions = _sessions_of(spec)
+        opened = item.opened(query)
+        session = sessions.of(opened.file)
+        if spec.settles:
+            result = estimate(session, opened, started, query.describe)
+            measured = all(cell.source == "measured" for cell in result.cells)
+            if not spec.may_measure or (measured and result.within_tolerance):
+                return result
+        partition = session.partition(opened).signed()
+        if session.store.is_in_memory:  # the calling process has not the texts
+            hashes = [use.signature for use in partition.uses]
+            partition = replace(partition, texts=session.data.texts(partition, hashes))
+        model = opened.file.model.SerializeToString() if item.is_module else None
+        return Reading(opened.key, partition, model)
     except HybridlatError as error:
         return error
 
 
-def _by_workers(
-    predictor: Predictor, items: Iterator[Item], query: Query, crew: workers.Crew
+def _sessions_of(spec: Spec) -> Sessions:
+    if not _opened or _opened[0][0] != spec:
+        while _opened:
+            _opened.pop()[1].close()
+        _opened.append((spec, spec.open()))
+    return _opened[0][1]
+
+
+class Workers:
+    """Workers of the joblib backend that is in force now, replaced when they die."""
+
+    def __init__(self, jobs: int | None) -> None:
+        import joblib
+
+        self.count = max(1, joblib.effective_n_jobs(jobs))
+        self._parallel: Any = joblib.Parallel(
+            n_jobs=jobs,
+            return_as="generator",
+            timeout=None if self.count == 1 else SILENT_S,  # joblib warns of one with one worker
+        )
+        self._call: Any = joblib.delayed(work)
+
+    def answers(self, spec: Spec, query: Query, items: Sequence[Item]) -> Iterator[Answer]:
+        """The answers to all items, in order.
+
+        After a death each item is sent by itself, until the one that kills workers is known.
+        """
+        left, one_by_one = deque(items), False
+        while left:
+            try:
+                for answer in self._run(spec, query, [left[0]] if one_by_one else list(left)):
+                    left.popleft()
+                    yield answer
+            except Exception as error:
+                if not _is_death(error):
+                    raise
+                _log.warning("a worker died, and is replaced: %s", _first_line(error))
+                if one_by_one:
+                    yield MeasurementError(
+                        f"{left.popleft().label} brings down the process that reads it "
+                        f"({_first_line(error)}): export it anew, or predict it by itself to see "
+                        "why"
+                    )
+                one_by_one = not one_by_one
+
+    def _run(self, spec: Spec, query: Query, items: Sequence[Item]) -> Iterator[Answer]:
+        answers = self._parallel(self._call(spec, query, item) for item in items)
+        try:
+            for answer in answers:  # noqa: UP028 - yield from would close it with a warning
+                yield answer
+        finally:
+            with warnings.catch_warnings():  # joblib warns of answers that are not taken
+                warnings.simplefilter("ignore")
+                answers.close()
+
+
+def _is_death(error: Exception) -> bool:
+    """Whether a worker is gone, rather than at fault."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    gone = isinstance(error, BrokenExecutor | TimeoutError)
+    return gone or bool(names & {"KilledWorker", "WorkerCrashedError", "RayActorError"})
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def estimate_alone(sessions: Sessions, item: Item, query: Query) -> Estimate | HybridlatError:
+    """The estimate of a network by this process, or its error."""
+    started = time.perf_counter()
+    try:
+        opened = item.opened(query)
+        return estimate(sessions.of(opened.file), opened, started, query.describe)
+    except HybridlatError as error:
+        return error
+
+
+def estimates_by_workers(
+    sessions: Sessions, items: Iterable[Item], query: Query, workers: Workers, token: bytes
 ) -> Iterator[Estimate | HybridlatError]:
-    workplace = Workplace.of(predictor)
-    desk = _Desk(predictor, query)
-    ahead = _Ahead(map(Item.as_bytes, items))
-    length = 1
-    window = ahead.taken(crew.count * CHUNKS_A_WORKER * length)
+    """The same for many networks, in order, with the help of workers.
+
+    A worker's estimate holds while nothing that it rests on has changed. After the first
+    measurement, and while the machine is calibrated, this process estimates by itself.
+    """
+    first = sessions.first
+    spec, source = Spec.of(first, token), _Source(map(Item.as_bytes, items))
+    size, has_measured = FIRST_WINDOW * workers.count, False
+    window = source.take(size)
     while window:
-        new = [item for item in window if item.travels]
-        seconds: list[float] = []
-        chunks = _chunks(new, length, crew.count)
-        answers = _from_workers(crew, workplace, query, chunks, seconds)
-        # The first one sets the workers going: meanwhile the next window is made ready for them.
+        answers = workers.answers(spec, query, [item for item in window if item.travels])
         answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
-        following = ahead.taken(crew.count * CHUNKS_A_WORKER * length)
+        size = min(2 * size, LARGEST_WINDOW * workers.count)
+        following = source.take(size)  # while the workers are busy with this window
         for item in window:
-            yield desk.settled(item, next(answers)) if item.travels else desk.here(item, query)
+            answer = next(answers) if item.travels else None
+            changed = has_measured or (first.may_measure and first.data.is_calibrating)
+            if (isinstance(answer, Estimate) and not changed) or isinstance(answer, HybridlatError):
+                yield answer
+            else:
+                result = estimate_alone(sessions, *_as_read(first, item, query, answer))
+                if isinstance(result, Estimate):
+                    has_measured |= result.measured_now > 0 or result.network_measured_now
+                yield result
         next(answers, None)  # joblib warns of answers that are left before their end
-        if new:
-            each_s = sum(seconds) / len(new)
-            length = min(LARGEST_CHUNK, max(1, round(CHUNK_S / max(each_s, 1e-6))))
         window = following
-    if ahead.error is not None:
-        raise ahead.error
+    if source.error is not None:
+        raise source.error
 
 
-def _chunks(items: Sequence[Item], length: int, count: int) -> list[workers.Chunk]:
-    """A window cut up; its last chunks are short, so that all ``count`` workers end together."""
-    chunks: list[workers.Chunk] = []
-    at = 0
-    while at < len(items):
-        left = (len(items) - at) // (2 * count)
-        size = min(length, max(left, length // SHORTEST_CHUNK, 1))
-        chunks.append(items[at : at + size])
-        at += size
-    return chunks
+def _as_read(
+    session: Session, item: Item, query: Query, answer: Estimate | Reading | None
+) -> tuple[Item, Query]:
+    """The network for this process, spared what a worker has done for it."""
+    if not isinstance(answer, Reading):
+        return item, query
+    session.partitioner.remember(answer.key, answer.partition)
+    if answer.model is None:
+        return item, query
+    return replace(item, source=answer.model, example=None), Query(describe=query.describe)
 
 
-class _Ahead:
-    """Networks taken before they are needed; what their source raises waits for its turn."""
+class _Source:
+    """Networks taken before they are needed; what their iterator raises waits for its turn."""
 
     def __init__(self, items: Iterator[Item]) -> None:
         self._items = items
         self.error: Exception | None = None
 
-    def taken(self, count: int) -> list[Item]:
-        """The next networks, fewer where the source ends."""
-        found: list[Item] = []
+    def take(self, count: int) -> list[Item]:
+        """The next networks: fewer where they are large, or where the iterator ends."""
+        items: list[Item] = []
+        size_bytes = 0
         try:
-            while self.error is None and len(found) < count:
-                found.append(next(self._items))
+            while self.error is None and len(items) < count and size_bytes < LARGEST_WINDOW_BYTES:
+                items.append(next(self._items))
+                source = items[-1].source
+                size_bytes += len(source) if isinstance(source, bytes | bytearray) else 0
         except StopIteration:
             pass
         except Exception as error:  # noqa: BLE001 - whatever the caller's own iterator raises
             self.error = error
-        return found
-
-
-def _from_workers(
-    crew: workers.Crew,
-    workplace: Workplace,
-    query: Query,
-    chunks: Sequence[workers.Chunk],
-    seconds: list[float],
-) -> Iterator[Answer]:
-    """The answers to all chunks in order; ``seconds`` takes what each took."""
-    for took_s, answers in crew.answers(workplace, query, chunks) if chunks else ():
-        seconds.append(took_s)
-        yield from answers
-
-
-@dataclass
-class _Desk:
-    """Where the calling process makes answers of what the workers say.
-
-    A worker's estimate holds while nothing that it rests on has changed: with every cell on record
-    and the interval narrow enough the gate has nothing to ask, unless it wants whole networks to
-    calibrate the machine. What is measured meanwhile teaches about cells, constants and the
-    machine's pace, so from then on the calling process answers by itself.
-    """
-
-    predictor: Predictor
-    query: Query
-    has_measured: bool = False
-
-    def settled(self, item: Item, answer: Answer) -> Estimate | HybridlatError:
-        """The answer that one process alone would give."""
-        if isinstance(answer, Estimate) and not self._may_differ:
-            return answer
-        if isinstance(answer, HybridlatError):
-            return answer
-        if isinstance(answer, Reading):
-            self.predictor._remember(answer.key, answer.partition)
-            if answer.model is not None:
-                exported = replace(item, source=answer.model, example=None)
-                return self.here(exported, Query(describe=self.query.describe))
-        return self.here(item, self.query)
-
-    @property
-    def _may_differ(self) -> bool:
-        if not self.predictor._may_measure:
-            return False
-        return self.has_measured or self.predictor._is_calibrating
-
-    def here(self, item: Item, query: Query) -> Estimate | HybridlatError:
-        answer = _alone(self.predictor, item, query)
-        if isinstance(answer, Estimate):
-            self.has_measured |= answer.measured_now > 0 or answer.network_measured_now
-        return answer
+        return items

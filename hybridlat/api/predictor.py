@@ -1,66 +1,45 @@
-"""The straight line for one target: a network in, an estimate out.
-
-Predictor.predict   file → cells → look-up → prediction → gate → measurement → estimate
-"""
+"""``Predictor`` and ``predict``: a network in, an estimate out."""
 
 from __future__ import annotations
 
-import copy
-import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
+from hybridlat.api import many
+from hybridlat.api.blocks import space_of
+from hybridlat.api.session import MeasureMode, Options, Session, Sessions, estimate
 from hybridlat.api.sources import (
     Item,
-    Opened,
     Query,
     checked_shapes,
+    items_of,
     one_batch,
     open_source,
     several_batches,
 )
-from hybridlat.api.workbench import Workbench
-from hybridlat.engines import registry
-from hybridlat.engines.device_sheets import read, with_sheet
-from hybridlat.engines.resolution import ResolvedEngine, precision_notes, resolve
-from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
+from hybridlat.engines.device_sheets import read
+from hybridlat.engines.resolution import resolve
+from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate import known_files
-from hybridlat.estimate.network_estimate import Request, estimate_network
-from hybridlat.estimate.partition import Partition
-from hybridlat.estimate.partitioner import Partitioner
-from hybridlat.estimate.target_data import TargetData
-from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 if TYPE_CHECKING:
     from hybridlat.api.blocks import Blocks
     from hybridlat.api.sources import ManySource, Source
+    from hybridlat.engines.base import Backend
     from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.measuring.report import MeasureReport, What
     from hybridlat.measuring.schedule import MeasurementConfig
-    from hybridlat.onnx_io import OnnxFile, Shapes
+    from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
-
-MeasureMode = Literal["auto", "never", "always"]
-_log = logging.getLogger(__name__)
-
-
-def _number(value: Any) -> float:
-    """The value where it is a number, else NaN."""
-    try:
-        return math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 class Predictor:
@@ -86,54 +65,31 @@ class Predictor:
         settings: MeasurementConfig | None = None,
         device: str | Path | Device | None = None,
     ) -> None:
-        from hybridlat.store import Store
-
         if not (target is None or isinstance(target, str | Target)):
             raise InputError(
                 f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
             )
-        if not 0 < _number(tolerance) < 10:
-            raise InputError(f"a tolerance of {tolerance!r} makes no sense: give 0.05 for 5 %")
-        if not 0 < _number(confidence) < 1:
-            raise InputError(f"a confidence of {confidence!r} makes no sense: give 0.9 for 90 %")
-        if measure not in ("auto", "never", "always"):
-            raise InputError(f"measure={measure!r}: choose auto, never or always")
         if device is not None and target is None:
             raise InputError("device says what the target's device is: give a target as well")
-        self._sheet = read(device) if isinstance(device, str | Path) else device
-        self.tolerance, self.confidence, self.mode = tolerance, confidence, measure
-        self.progress, self.settings = progress, settings
+        sheet = read(device) if isinstance(device, str | Path) else device
+        self.options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
-        self._at_precision: dict[str, Predictor] = {}
-        self._aim(self._resolved(target, threads))
-        self.asked = None if target is None else self.target
+        engine = resolve(target, threads)
+        first = Session.open(
+            engine, None if target is None else engine.target, self.options, self.store
+        )
+        self.sessions = Sessions(first, resolve)
+        self._token = os.urandom(8)  # names what workers load for it
 
-    def _aim(self, engine: ResolvedEngine) -> None:
-        """Answer for this target from now on."""
-        self.backend, self.options, self.target = engine.backend, engine.options, engine.target
-        if self.mode == "always" and self.backend is None:
-            raise BackendUnavailable(engine.why_not)
-        self._why_not = engine.why_not
-        self._partitioner = Partitioner(self.target, self.store)
-        self._data = TargetData(self.target, self.store)
-        self._loaded = os.urandom(8)  # names what workers load for it
+    @property
+    def target(self) -> Target:
+        """The target that it predicts for; a file of another precision is answered at its own."""
+        return self.sessions.first.target
 
-    def _resolved(self, target: str | Target | None, threads: int | None) -> ResolvedEngine:
-        return resolve(target, threads)
-
-    def _for(self, file: OnnxFile) -> Predictor:
-        """What answers for the file: this, or the same engine at the precision of the file."""
-        precision = file.precision.name
-        found = self._at_precision.get(precision)
-        if found is None:
-            target = registry.at_precision(self.target, precision)
-            found = self
-            if target != self.target:
-                found = copy.copy(self)
-                found._at_precision = {self.target.precision: self}
-                found._aim(self._resolved(target, None))
-            self._at_precision[precision] = found
-        return found
+    @property
+    def backend(self) -> Backend | None:
+        """What measures on the target; None where that is not this machine."""
+        return self.sessions.first.backend
 
     def __enter__(self) -> Predictor:
         return self
@@ -142,11 +98,8 @@ class Predictor:
         self.close()
 
     def close(self) -> None:
-        """Let go of the store, and of what the backend has started."""
-        self.store.close()
-        for one in {id(one): one for one in (self, *self._at_precision.values())}.values():
-            if one.backend is not None:
-                one.backend.close()
+        """Close the store, and stop what the backend has started."""
+        self.sessions.close()
 
     @overload
     def predict(
@@ -191,76 +144,14 @@ class Predictor:
         ``within_tolerance``, ``to_measure`` and ``warnings``.
         """
         started = time.perf_counter()
+        item, recall = Item(source, name, input), partial(known_files.recall, self.store)
         sizes = several_batches(batch)
-        recall = partial(known_files.recall, self.store)
-        item = Item(source, name, input)
-        if sizes is None:
-            query = Query(one_batch(batch), shapes)
-            return self._estimate_of(item.opened(query, recall), started, describe)
         estimates = []
-        for size in sizes:
-            query = Query(size, shapes)
-            estimates.append(self._estimate_of(item.opened(query, recall), started, describe))
+        for size in [one_batch(batch)] if sizes is None else sizes:
+            opened = item.opened(Query(size, shapes), recall)
+            estimates.append(estimate(self.sessions.of(opened.file), opened, started, describe))
             started = time.perf_counter()
-        return estimates
-
-    def _estimate_of(self, opened: Opened, started: float, describe: bool = False) -> Estimate:
-        """The estimate of a network that is open; the call began at ``started``."""
-        file = opened.file
-        right = self._for(file)
-        estimate = right._estimate(opened, started, describe)
-        answered = Target.parse(estimate.target)
-        notes = precision_notes(self.asked or answered, file.precision.name, str(file.precision))
-        return replace(estimate, warnings=(*notes, *estimate.warnings)) if notes else estimate
-
-    def _estimate(self, opened: Opened, started: float, describe: bool) -> Estimate:
-        file, batch, shapes = opened.file, opened.batch, opened.shapes
-        partition = self._partition(opened)
-        request = Request(
-            file,
-            partition,
-            tolerance=self.tolerance,
-            confidence=self.confidence,
-            measure=self._workbench.for_gate(opened) if self._may_measure else None,
-            remeasure=self.mode == "always",
-            why_not=self._reason,
-            started=started,
-            network=partial(file.network, batch, shapes),
-            describe=describe,
-        )
-        with self._device(), steady_sums(alone=not self._may_measure):
-            estimate = estimate_network(request, self._data)
-        _log.info(
-            "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
-            estimate.network, estimate.target, _rounded(estimate.latency_us), len(partition.uses),
-            100 * estimate.measured_share, estimate.measured_now, estimate.elapsed_s,
-        )  # fmt: skip
-        return estimate
-
-    def _device(self) -> AbstractContextManager[object]:
-        """The data sheet given, in force for the target's device."""
-        if self._sheet is None:
-            return nullcontext()
-        return with_sheet(self._sheet, self.target.device)
-
-    @property
-    def _may_measure(self) -> bool:
-        """Whether the gate may ask for measurements."""
-        return self.mode != "never" and self.backend is not None
-
-    @property
-    def _reason(self) -> str:
-        """Why nothing is measured, where nothing is."""
-        return "measuring is switched off" if self.mode == "never" else self._why_not
-
-    @property
-    def _is_calibrating(self) -> bool:
-        """Whether whole networks are measured besides their cells."""
-        return self._data.is_calibrating
-
-    def _remember(self, key: str, partition: Partition) -> None:
-        """Take over how a network falls into cells, which another process found out."""
-        self._partitioner.remember(key, partition)
+        return estimates[0] if sizes is None else estimates
 
     @overload
     def predict_many(
@@ -300,15 +191,24 @@ class Predictor:
         With ``errors="return"`` a network that cannot be answered for costs only itself: its error
         stands in its place. With ``"raise"`` the first error ends it all.
         """
-        from hybridlat.api.many import predict_many
-
-        return predict_many(
-            self,
-            sources,
-            Query(one_batch(batch), checked_shapes(shapes), input, describe),
-            jobs,
-            errors,
+        if errors not in ("raise", "return"):
+            raise InputError(f"errors={errors!r}: choose raise or return")
+        if jobs == 0 or isinstance(jobs, bool):
+            raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
+        if isinstance(sources, str | bytes | bytearray | os.PathLike) or not isinstance(
+            sources, Iterable
+        ):
+            raise InputError(
+                "predict_many takes a list of networks: for a single one there is predict"
+            )
+        query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
+        items, sessions = items_of(sources), self.sessions
+        answers = (
+            (many.estimate_alone(sessions, item, query) for item in items)
+            if jobs == 1
+            else many.estimates_by_workers(sessions, items, query, many.Workers(jobs), self._token)
         )
+        return _raising(answers) if errors == "raise" else answers
 
     def space(
         self,
@@ -335,10 +235,8 @@ class Predictor:
         allowed, the cells of blocks that are not within the tolerance are measured. Raises what
         ``predict`` raises, and InputError for blocks that do not fit one another.
         """
-        from hybridlat.api.blocks import space_of
-
         query = Query(one_batch(batch), checked_shapes(shapes), input)
-        return space_of(self, blocks, query, pattern)
+        return space_of(self.sessions, blocks, query, pattern)
 
     def measure(
         self,
@@ -355,30 +253,100 @@ class Predictor:
         Cells that are known are not measured again unless ``remeasure``. Raises BackendUnavailable
         when the target is not this machine.
         """
-        workbench = self._workbench
         started = time.perf_counter()
+        self.sessions.first.measuring()  # an error of the target comes before one of the file
         opened = open_source(source, input, one_batch(batch), shapes)
-        if (right := self._for(opened.file)) is not self:
-            return right.measure(
-                source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
+        session = self.sessions.of(opened.file)
+        partition = session.partition(opened)
+        return session.measuring().report(opened, partition, what, remeasure, started)
+
+
+def _raising(answers: Iterable[Estimate | HybridlatError]) -> Iterator[Estimate]:
+    for answer in answers:
+        if isinstance(answer, HybridlatError):
+            raise answer
+        yield answer
+
+
+class PredictorOptions(TypedDict, total=False):
+    """The keywords of :class:`Predictor`."""
+
+    tolerance: float
+    confidence: float
+    measure: MeasureMode
+    store: str | None
+    threads: int | None
+    progress: Callable[[Progress], None] | None
+    settings: MeasurementConfig | None
+    device: str | Path | Device | None
+
+
+@overload
+def predict(
+    source: Source, *target_or_input: str | Target | Example | None, batch: int | None = None,
+    target: str | Target | None = None, input: Example | None = None,
+    shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
+    **options: Unpack[PredictorOptions],
+) -> Estimate: ...  # fmt: skip
+
+
+@overload
+def predict(
+    source: Source, *target_or_input: str | Target | Example | None, batch: Sequence[int],
+    target: str | Target | None = None, input: Example | None = None,
+    shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
+    **options: Unpack[PredictorOptions],
+) -> list[Estimate]: ...  # fmt: skip
+
+
+def predict(
+    source: Source,
+    *target_or_input: str | Target | Example | None,
+    batch: int | Sequence[int] | None = None,
+    target: str | Target | None = None,
+    input: Example | None = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+    describe: bool = False,
+    **options: Unpack[PredictorOptions],
+) -> Estimate | list[Estimate]:
+    """The latency of one network: ``Predictor(target, ...).predict(source, ...)`` in one call.
+
+        predict("resnet50.onnx")
+        predict("resnet50.onnx", "v100/tensorrt/fp16", batch=[1, 2, 4])
+        predict(module, torch.zeros(1, 3, 224, 224))
+        predict(module, (1, 3, 224, 224), "v100/tensorrt/fp16")
+
+    Behind the source stand, in any order and by keyword if you like, the target and the ``input``
+    of a ``torch.nn.Module``: a tensor, a shape, or a tuple with one of them for each input. The
+    other keywords are those of ``Predictor`` (``tolerance``, ``confidence``, ``measure``,
+    ``store``, ``threads``, ``progress``, ``settings``, ``device``) and of ``Predictor.predict``.
+    """
+    target, input = _split_positional(target_or_input, target, input)
+    with Predictor(target, **options) as predictor:
+        return predictor.predict(
+            source, input, batch=batch, shapes=shapes, name=name, describe=describe
+        )
+
+
+def _split_positional(
+    positional: Sequence[Any], target: str | Target | None, example: Example | None
+) -> tuple[str | Target | None, Example | None]:
+    """The target and the example among what was given without a keyword."""
+    for value in positional:
+        if value is None:
+            continue
+        if isinstance(value, str | Target):
+            if target is not None:
+                raise InputError(f"two targets are given, {target} and {value}: one is enough")
+            target = value
+        elif isinstance(value, int | float):
+            raise InputError(
+                f"{value!r} is neither a target nor an example input: a batch size is given with "
+                f"batch={value!r}"
             )
-        return workbench.report(opened, self._partition(opened), what, remeasure, started)
-
-    def _partition(self, opened: Opened) -> Partition:
-        """How a network falls into cells on this target, at the precision of its file."""
-        partitioner = self._for(opened.file)._partitioner
-        return partitioner.partition(opened.file, opened.batch, opened.shapes)
-
-    @property
-    def _workbench(self) -> Workbench:
-        """Where it measures; BackendUnavailable when the target is not this machine."""
-        if self.backend is None:
-            raise BackendUnavailable(self._why_not)
-        return Workbench(
-            self.target, self.backend, self.options, self.store, self._data, self.settings,
-            self.progress,
-        )  # fmt: skip
-
-
-def _rounded(latency_us: float | None) -> str:
-    return "no" if latency_us is None else f"{latency_us:.1f}"
+        elif example is not None:
+            raise InputError("two inputs are given: put those of a module with several in a tuple")
+        else:
+            example = value
+    return target, example

@@ -13,13 +13,11 @@ from typing import Any
 import joblib
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hybridlat import onnx_io
 from hybridlat.api import Predictor
-from hybridlat.api.many import CHUNKS_A_WORKER, LARGEST_CHUNK, _chunks
-from hybridlat.api.sources import Item
+from hybridlat.api.many import LARGEST_WINDOW, LARGEST_WINDOW_BYTES, Workers, _Source
+from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
 from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
@@ -138,7 +136,7 @@ def test_sources_are_read_two_windows_ahead_and_no_further(store: str) -> None:
             taken += 1
             yield data
 
-    window = 2 * CHUNKS_A_WORKER * LARGEST_CHUNK
+    window = 2 * LARGEST_WINDOW
     with Predictor(FAKE, store=store, measure="never") as predictor:
         answers = predictor.predict_many(endless(), jobs=2)
         for count in range(1, 200):
@@ -166,16 +164,17 @@ def test_a_network_in_memory_that_is_too_large_to_be_sent_is_answered_here(
     with Predictor(FAKE, store=store, measure="never") as predictor:
         expected = plain(list(predictor.predict_many(models)))
     sent: list[Item] = []
+    answers_of = Workers.answers
 
-    def cut_up(items: Sequence[Item], length: int, count: int) -> list[Any]:
+    def answers(workers: Workers, spec: Any, query: Query, items: Sequence[Item]) -> Iterator[Any]:
         sent.extend(items)
-        return _chunks(items, length, count)
+        return answers_of(workers, spec, query, items)
 
-    monkeypatch.setattr("hybridlat.api.many._chunks", cut_up)
+    monkeypatch.setattr(Workers, "answers", answers)
     monkeypatch.setattr("hybridlat.onnx_io.as_bytes", lambda _: None)
     with Predictor(FAKE, store=store, measure="never") as predictor:
-        answers = plain(list(predictor.predict_many([*models, network(24)], jobs=2)))
-    assert answers[:2] == expected
+        found = plain(list(predictor.predict_many([*models, network(24)], jobs=2)))
+    assert found[:2] == expected
     assert [item.name for item in sent] == ["network 2"]
 
 
@@ -186,14 +185,10 @@ def test_a_network_in_memory_of_more_than_2_gb_has_no_bytes() -> None:
     assert onnx_io.as_bytes(model) is None
 
 
-@given(items=st.integers(0, 3000), length=st.integers(1, LARGEST_CHUNK), count=st.integers(1, 32))
-def test_chunks_hold_each_network_once_and_get_shorter(items: int, length: int, count: int) -> None:
-    window = [Item(b"", str(i)) for i in range(items)]
-    chunks = _chunks(window, length, count)
-    assert [item for chunk in chunks for item in chunk] == window
-    sizes = [len(chunk) for chunk in chunks]
-    assert all(0 < size <= length for size in sizes)
-    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
+def test_large_networks_are_taken_a_few_at_a_time() -> None:
+    large = bytes(LARGEST_WINDOW_BYTES // 2 - 1)
+    source = _Source(Item(large, str(i)) for i in range(5))
+    assert [len(source.take(100)) for _ in range(3)] == [3, 2, 0]
 
 
 @pytest.mark.usefixtures("dying")

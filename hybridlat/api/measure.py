@@ -1,0 +1,122 @@
+"""Measuring on a predictor's target: for the gate, for a search space, or on request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hybridlat.api.sources import Opened
+from hybridlat.engines import registry
+from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.estimate.network_estimate import MeasureNow
+from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.graph import signature_reading
+from hybridlat.graph.network import Network
+from hybridlat.measuring.measurer import MeasureRequest, measurer_of
+from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
+from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
+from hybridlat.onnx_io import OnnxFile
+from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.progress import Continued, OnProgress
+from hybridlat.store import Store
+
+
+@dataclass(frozen=True)
+class MeasureService:
+    """Measures on the engine's target and keeps the records in ``store``.
+
+    ``data`` forgets what the records change. ``settings`` None: those that suit the request.
+    """
+
+    engine: ResolvedEngine
+    store: Store
+    data: TargetData
+    settings: MeasurementConfig | None
+    progress: OnProgress | None
+
+    def for_gate(self, opened: Opened) -> MeasureNow:
+        """Measures cells of the network as the gate asks; progress goes on from call to call."""
+        progress = None if self.progress is None else Continued(self.progress)
+        return partial(self._for_gate, progress, opened)
+
+    def measure_cells(
+        self, networks: Iterable[tuple[Opened, Partition]], hashes: Sequence[str]
+    ) -> None:
+        """Measure cells, each inside the first of the networks that holds it."""
+        missing = set(hashes)
+        requests = []
+        for opened, partition in networks:
+            cells = [use.signature for use in partition.uses if use.signature in missing]
+            if cells:
+                requests.append(self._request(opened, partition, cells))
+                missing.difference_update(cells)
+        self._measure(requests, self.settings or ON_DEMAND, self.progress)
+        self.data.forget(hashes)
+
+    def report(
+        self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float
+    ) -> MeasureReport:
+        """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
+        hashes = [use.signature for use in partition.uses] if what in ("cells", "both") else []
+        known = {} if remeasure else self.data.known(hashes)
+        missing = [h for h in hashes if h not in known]
+        request = self._request(opened, partition, missing, what in ("network", "both"))
+        records = self._measure([request], self.settings or MeasurementConfig(), self.progress)
+        self._keep_breakdown(opened.file, partition)
+        self.data.forget([record.signature for record in records])
+        uses = [(use.signature, use.count) for use in partition.uses]
+        return report_of(
+            opened.file.name,
+            self.engine.target,
+            records,
+            known=len(known),
+            sum_of_cells_us=sum_of_cells_us(self.store, self.engine.target, uses),
+            elapsed_s=time.perf_counter() - started,
+            warnings=registry.about(request.network),
+            shown_ratio=self.data.composition.shown_ratio,
+        )
+
+    def cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
+        """Cells as the engine runs them, by signature hash."""
+        texts = self.data.texts(partition, hashes)
+        ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
+        return {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
+
+    def _for_gate(
+        self, progress: Continued | None, opened: Opened,
+        file: OnnxFile, partition: Partition, hashes: Sequence[str], whole: bool,
+    ) -> None:  # fmt: skip
+        if progress is not None:
+            progress.begin()
+        request = self._request(opened, partition, hashes, whole)
+        self._measure([request], self.settings or ON_DEMAND, progress)
+        if whole:
+            self._keep_breakdown(file, partition)
+        self.data.forget(hashes)
+
+    def _request(
+        self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
+    ) -> MeasureRequest:
+        network = opened.file.network(opened.batch, opened.shapes)
+        return MeasureRequest(opened.file.label, network, self.cells(partition, hashes), whole)
+
+    def _keep_breakdown(self, file: OnnxFile, partition: Partition) -> None:
+        """The cells of a network: by them a measurement of the whole teaches about each."""
+        cells = tuple((use.signature, use.count) for use in partition.uses)
+        labels = {"network": file.label}
+        target = self.engine.target
+        breakdown = Breakdown(target, file.label, partition.whole, cells, labels=labels)
+        self.store.add_breakdowns([breakdown])
+
+    def _measure(
+        self,
+        requests: Sequence[MeasureRequest],
+        settings: MeasurementConfig,
+        progress: OnProgress | None,
+    ) -> list[Measurement]:
+        assert self.engine.backend is not None
+        measurer = measurer_of(self.engine.backend, self.engine.options)
+        return measurer.measure(requests, self.store, settings, progress)

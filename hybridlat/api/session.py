@@ -1,0 +1,196 @@
+"""Sessions: one target with all that is known of it, and the estimate of a network there."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from hybridlat.api.sources import Opened
+from hybridlat.engines import registry
+from hybridlat.engines.device_sheets import with_sheet
+from hybridlat.engines.resolution import ResolvedEngine, precision_notes
+from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.estimate.network_estimate import Request, estimate_network
+from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partitioner import Partitioner
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.model.steady_sums import steady_sums
+from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.progress import OnProgress
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from hybridlat.api.measure import MeasureService
+    from hybridlat.engines.base import Backend
+    from hybridlat.measuring.schedule import MeasurementConfig
+    from hybridlat.onnx_io import OnnxFile
+    from hybridlat.store import Store
+
+MeasureMode = Literal["auto", "never", "always"]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a predictor estimates, whatever the target; see ``Predictor``.
+
+    InputError for a value that makes no sense.
+    """
+
+    tolerance: float = 0.05
+    confidence: float = 0.9
+    measure: MeasureMode = "auto"
+    device: Device | None = None
+    settings: MeasurementConfig | None = None
+    progress: OnProgress | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < _number(self.tolerance) < 10:
+            raise InputError(f"a tolerance of {self.tolerance!r} makes no sense: give 0.05 for 5 %")
+        if not 0 < _number(self.confidence) < 1:
+            raise InputError(
+                f"a confidence of {self.confidence!r} makes no sense: give 0.9 for 90 %"
+            )
+        if self.measure not in ("auto", "never", "always"):
+            raise InputError(f"measure={self.measure!r}: choose auto, never or always")
+
+
+def _number(value: Any) -> float:
+    """The value where it is a number, else NaN."""
+    try:
+        return math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+@dataclass(frozen=True)
+class Session:
+    """One target with its engine, its store, and what is known of it.
+
+    ``requested`` is the target that the user named; None stands for this machine's own.
+    """
+
+    engine: ResolvedEngine
+    requested: Target | None
+    options: Options
+    store: Store
+    data: TargetData
+    partitioner: Partitioner
+
+    @classmethod
+    def open(
+        cls, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store
+    ) -> Session:
+        """A session of the engine's target; BackendUnavailable if it must measure and cannot."""
+        if options.measure == "always" and engine.backend is None:
+            raise BackendUnavailable(engine.why_not)
+        data, partitioner = TargetData(engine.target, store), Partitioner(engine.target, store)
+        return cls(engine, requested, options, store, data, partitioner)
+
+    @property
+    def target(self) -> Target:
+        """The target of every estimate of this session."""
+        return self.engine.target
+
+    @property
+    def backend(self) -> Backend | None:
+        """What measures here; None where the target is another machine's."""
+        return self.engine.backend
+
+    @property
+    def may_measure(self) -> bool:
+        """Whether the gate may ask for measurements."""
+        return self.options.measure != "never" and self.backend is not None
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing is measured; empty where the gate may measure."""
+        switched_off = self.options.measure == "never"
+        return "measuring is switched off" if switched_off else self.engine.why_not
+
+    def device_sheet(self) -> AbstractContextManager[object]:
+        """Puts the given data sheet in force for the target's device."""
+        device = self.options.device
+        return nullcontext() if device is None else with_sheet(device, self.target.device)
+
+    def measuring(self) -> MeasureService:
+        """What measures on the target; BackendUnavailable when it is not this machine."""
+        from hybridlat.api.measure import MeasureService  # loads onnx
+
+        if self.backend is None:
+            raise BackendUnavailable(self.engine.why_not)
+        settings, progress = self.options.settings, self.options.progress
+        return MeasureService(self.engine, self.store, self.data, settings, progress)
+
+    def partition(self, opened: Opened) -> Partition:
+        """The cells of a network on this target."""
+        return self.partitioner.partition(opened.file, opened.batch, opened.shapes)
+
+
+class Sessions:
+    """The sessions of one predictor, one for each precision of the files that it estimates.
+
+    ``resolve`` finds the engine of a target.
+    """
+
+    def __init__(self, first: Session, resolve: Callable[[Target], ResolvedEngine]) -> None:
+        self.first = first
+        self._resolve = resolve
+        self._by_target = {first.target: first}
+
+    def of(self, file: OnnxFile) -> Session:
+        """The session for a file: the first one, or that at the precision of the file."""
+        first = self.first
+        target = registry.at_precision(first.target, file.precision.name)
+        session = self._by_target.get(target)
+        if session is None:
+            engine = self._resolve(target)
+            session = Session.open(engine, first.requested, first.options, first.store)
+            self._by_target[target] = session
+        return session
+
+    def close(self) -> None:
+        """Close the store, and stop what the backends have started."""
+        self.first.store.close()
+        for session in self._by_target.values():
+            if session.backend is not None:
+                session.backend.close()
+
+
+def estimate(session: Session, opened: Opened, started: float, describe: bool = False) -> Estimate:
+    """The estimate of a network; the call began at ``time.perf_counter()`` ``started``.
+
+    ``describe`` adds what its cells are made of.
+    """
+    file, options, may_measure = opened.file, session.options, session.may_measure
+    partition = session.partition(opened)
+    request = Request(
+        file,
+        partition,
+        tolerance=options.tolerance,
+        confidence=options.confidence,
+        measure=session.measuring().for_gate(opened) if may_measure else None,
+        remeasure=options.measure == "always",
+        why_not=session.why_not,
+        started=started,
+        network=partial(file.network, opened.batch, opened.shapes),
+        describe=describe,
+    )
+    with session.device_sheet(), steady_sums(alone=not may_measure):
+        result = estimate_network(request, session.data)
+    _log.info(
+        "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
+        result.network, result.target,
+        "no" if result.latency_us is None else f"{result.latency_us:.1f}", len(partition.uses),
+        100 * result.measured_share, result.measured_now, time.perf_counter() - started,
+    )  # fmt: skip
+    precision = file.precision
+    notes = precision_notes(session.requested or session.target, precision.name, str(precision))
+    return replace(result, warnings=(*notes, *result.warnings)) if notes else result
