@@ -209,6 +209,11 @@ def add_torch_engine(folder: Path) -> None:
         shutil.copyfile(path, folder / path.name)
 
 
+def add_fake_engine(folder: Path) -> None:
+    """Put the tests' made-up engine beside a plan's other engines."""
+    shutil.copy(ROOT / "tests" / "fakes" / "board" / "engine_fake.py", folder)
+
+
 def prepare(arguments: argparse.Namespace) -> int:
     """Write the archive."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -306,6 +311,8 @@ def rehearse(arguments: argparse.Namespace) -> int:
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     plan_folder = folder / "campaign"
+    if fake:
+        add_fake_engine(plan_folder / "hybridlat_board")
     command = [
         arguments.python, str(plan_folder / "worker.py"), "run",
         "--engine", arguments.backend, "--budget", arguments.budget,

@@ -61,7 +61,7 @@ def visits(folder: Path, seconds: float) -> None:
     from hybridlat import Predictor
     from hybridlat.api.sources import open_source
     from hybridlat.measuring.schedule import Job, replicas_for
-    from hybridlat.measuring.visiting import WARM_RUNS, References, _rotate
+    from hybridlat.measuring.visiting import WARM_RUNS, References, rotate
 
     predictor = Predictor(store=str(folder / "store.db"))
     rng = random.Random(7)
@@ -101,7 +101,7 @@ def visits(folder: Path, seconds: float) -> None:
                         job.network, count=count, seed=1 + round_, lowered=True
                     )
                 before = read()
-                samples = _rotate(sessions, 100.0 if job.kind == "network" else 25.0)
+                samples = rotate(sessions, 100.0 if job.kind == "network" else 25.0)
                 after = read()
                 for session in sessions:
                     session.close()

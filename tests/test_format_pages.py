@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.board import journal
+from hybridlat.board import journal, plan
 from hybridlat.engines.onnxruntime import confirmations
 from hybridlat.estimate import composition, partition
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.results import ResultRow
 from hybridlat.graph import signature
 from hybridlat.measuring import network_partitions
-from hybridlat.measuring.plans import builder
 from hybridlat.model import cell_model
 from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
@@ -38,7 +37,7 @@ FORMATS = {
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "family model": served.FORMAT,
-    "plan": builder.PLAN_FORMAT,
+    "plan": plan.PLAN_FORMAT,
     "journal": journal.FORMAT,
     "imported partition": network_partitions._FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,

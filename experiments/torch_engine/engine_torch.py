@@ -9,9 +9,8 @@ import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from . import onnx_graph, torch_ops, torch_shapes, wire
+from . import EngineError, NoDevice, onnx_graph, torch_ops, torch_shapes, wire
 from .engines import Engine, Request
-from .errors import EngineError, NoDevice
 from .nvml import Reading, Sensors
 
 _CODES = {1: "float32", 10: "float16", 7: "int64", 6: "int32", 9: "bool", 11: "float64"}

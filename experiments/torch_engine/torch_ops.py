@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List
 
-from .errors import EngineError
+from . import EngineError
 from .onnx_graph import Node
 from .torch_shapes import SHAPE_OPS, Op, given, ints, number, string
 

@@ -7,8 +7,7 @@ these run, and waiting for the device in between would end the capture.
 import struct
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import wire
-from .errors import EngineError
+from . import EngineError, wire
 from .onnx_graph import Node
 
 Op = Callable[[Any, Node, List[Any]], Any]

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any, Dict, List, Optional
 
-from .errors import EngineError, NoDevice, WorkerLost
+from . import EngineError, NoDevice, WorkerLost
 
 START_S = 120.0
 

@@ -1,14 +1,15 @@
 """CUDA in five calls: allocate, upload, capture, elapsed_us, release.
 
-``CtypesCuda`` needs the driver's libcuda.so.1 alone. ``probe`` must come before any touch of
-TensorRT, whose runtime takes the process down where there is no driver.
+``CtypesCuda`` needs the driver's libcuda.so.1 alone; ``PyCuda`` goes through pycuda. ``probe`` must
+come before any touch of TensorRT, whose runtime takes the process down where there is no driver.
 """
 
 import ctypes
+import importlib
 import os
 from typing import Any, Callable, Dict, List, Optional
 
-from .errors import DeviceLost, EngineError, NoDevice
+from . import DeviceLost, EngineError, NoDevice
 
 Work = Callable[[], None]
 
@@ -225,3 +226,70 @@ class CtypesCuda(Cuda):
             "multiprocessors": str(numbers["multiprocessors"]),
             "l2_bytes": str(numbers["l2_bytes"]),
         }
+
+
+class PyCuda(Cuda):
+    """pycuda's driver module. It has no graphs: work that is captured is enqueued anew instead."""
+
+    def __init__(self, device: int = 0) -> None:
+        probe()
+        self._driver = importlib.import_module("pycuda.driver")
+        self._driver.init()
+        self._context = self._driver.Device(device).retain_primary_context()
+        self._context.push()
+        self._stream = self._driver.Stream()
+        self.stream = int(self._stream.handle)
+        self._memory: List[Any] = []
+
+    def allocate(self, size: int) -> int:
+        size = max(int(size), 256)
+        block = self._driver.mem_alloc(size)
+        self._driver.memset_d8(int(block), 0, size)
+        self._memory.append(block)
+        return int(block)
+
+    def upload(self, address: int, data: bytes) -> None:
+        self._driver.memcpy_htod(address, data)
+
+    def capture(self, enqueue: Work) -> Work:
+        return enqueue
+
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        events = [self._driver.Event() for _ in range(len(works) + 1)]
+        events[0].record(self._stream)
+        for position, work in enumerate(works):
+            work()
+            events[position + 1].record(self._stream)
+        if during is not None:
+            during()
+        events[-1].synchronize()
+        return [before.time_till(after) * 1e3 for before, after in zip(events, events[1:])]
+
+    def release(self) -> None:
+        for block in self._memory:
+            block.free()
+        self._memory = []
+
+    def describe(self) -> Dict[str, str]:
+        device = self._context.get_device()
+        major, minor = device.compute_capability()
+        return {
+            "gpu": device.name(),
+            "pci_bus": device.pci_bus_id(),
+            "memory_bytes": str(device.total_memory()),
+            "compute_capability": "%d.%d" % (major, minor),
+        }
+
+
+def open_cuda(choice: Optional[str] = None, device: int = 0) -> Cuda:
+    """The CUDA that ``choice`` or HYBRIDLAT_CUDA names; ctypes, which needs nothing, if neither."""
+    choice = choice or os.environ.get("HYBRIDLAT_CUDA") or "ctypes"
+    makers = {"ctypes": CtypesCuda, "pycuda": PyCuda}
+    if choice not in makers:
+        raise NoDevice("%r is no way to reach CUDA: choose ctypes or pycuda" % choice)
+    try:
+        return makers[choice](device)  # type: ignore[abstract, no-any-return, unused-ignore]
+    except ImportError:
+        raise NoDevice(
+            "the package for %s is not installed: leave HYBRIDLAT_CUDA unset to use ctypes" % choice
+        )

@@ -4,8 +4,8 @@ import importlib
 import time
 from typing import Any, Callable, Dict, List, Optional
 
+from . import EngineError, NoDevice
 from .engines import Engine, Request
-from .errors import EngineError, NoDevice
 
 
 class OnnxRuntimeEngine(Engine):

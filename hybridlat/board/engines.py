@@ -4,7 +4,7 @@ import importlib
 import os
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from .errors import NoDevice
+from . import NoDevice
 from .nvml import Reading
 
 Request = NamedTuple(

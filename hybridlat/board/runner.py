@@ -5,53 +5,16 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
+from . import BoardError, EngineError, WorkerLost
 from .client import Worker
-from .errors import BoardError, EngineError, WorkerLost
-from .fill import make_files
-from .identity import board_id, system_facts
-from .journal import Journal, read_lines
-from .names import check_names
+from .journal import Journal, board_id, read_lines, system_facts
+from .plan import KEPT, Plan, in_order, make_files
 
-FORMATS = (1, 2)
 _BUILD_S = 600.0
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 _TYPICAL_S = 3.0  # what a task is thought to take before one of its kind has been done
-_KEPT = 48  # models that stay on the device, so that a pair's second half is not built again
-
-
-class Plan(object):
-    """A plan folder's manifest."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = os.path.abspath(folder)
-        path = os.path.join(self.folder, "manifest.json")
-        try:
-            with open(path) as source:
-                content = json.load(source)
-        except (OSError, ValueError) as error:
-            raise BoardError("%s is no plan: %s" % (folder, error))
-        if content.get("format") not in FORMATS:
-            raise BoardError(
-                "%s is of format %r; this worker reads 1 and 2" % (path, content.get("format"))
-            )
-        try:
-            check_names(content)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BoardError("%s lacks %s" % (path, error))
-        self.name = str(content["plan"])
-        self.items: Dict[str, Dict[str, Any]] = content["items"]
-        self.tasks: List[Dict[str, Any]] = content["tasks"]
-        self.records: List[Dict[str, Any]] = content.get("records", [])
-        self.breakdowns: List[Dict[str, Any]] = content.get("breakdowns", [])
-        self.noise: Dict[str, int] = content["noise"]
-        self.reference = content.get("reference") or ""
-        self.settings: Dict[str, Any] = content.get("settings", {})
-
-    def file(self, name: str) -> str:
-        """Absolute path of a file in the plan."""
-        return os.path.join(self.folder, name) if name else ""
 
 
 def starter(
@@ -210,7 +173,7 @@ class Runner(object):
             return None
         worker = self._worker
         assert worker is not None
-        while len(self._loaded) >= _KEPT:
+        while len(self._loaded) >= KEPT:
             keep = needed | {self._plan.reference}
             oldest = [key for key in self._loaded if key not in keep][:1]
             if not oldest:
@@ -243,29 +206,6 @@ class Runner(object):
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)
             os.replace(path + ".part", path)
-
-
-def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
-    """The visits (round, task) of a plan: stage by stage, and in a stage group by group.
-
-    A group has no more models than stay on the device, and all its rounds are made before the next:
-    visits of one task are apart in time, and no model is built for each of them.
-    """
-    groups = []  # type: List[List[Dict[str, Any]]]
-    models = set()  # type: set[str]
-    for task in sorted(tasks, key=lambda task: int(task.get("stage", 0))):
-        larger = models | set(task["items"])
-        is_other = groups and groups[-1][0].get("stage", 0) != task.get("stage", 0)
-        if not groups or is_other or len(larger) >= _KEPT:
-            groups.append([])
-            larger = set(task["items"])
-        groups[-1].append(task)
-        models = larger
-    visits = []
-    for group in groups:
-        for number in range(max(int(task.get("rounds", 1)) for task in group)):
-            visits += [(number, task) for task in group if number < int(task.get("rounds", 1))]
-    return visits
 
 
 def _is_memory(error: EngineError) -> bool:

@@ -5,8 +5,8 @@ import os
 import sys
 from typing import IO, Any, Dict, List
 
+from . import BoardError, DeviceLost, NoDevice
 from .engines import Engine, Request, open_engine
-from .errors import BoardError, DeviceLost, NoDevice
 from .visits import visit
 
 

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Tuple
 
 from .journal import read_lines
-from .runner import Plan
+from .plan import Plan
 
 _Visits = Dict[str, List[Dict[str, Any]]]
 

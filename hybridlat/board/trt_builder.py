@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from . import EngineError, NoDevice
 from .cuda import probe
-from .errors import EngineError, NoDevice
 
 _MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx")
 _PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16"}

@@ -1,7 +1,11 @@
-"""One visit: warm up until the clock is steady, then samples of one model or of a pair in turn."""
+"""One visit: warm up until the clock is steady, then samples of one model or of a pair in turn.
+
+``take_turns`` is the one loop of all protocols: those of other rooms use it too.
+"""
 
 import time
-from typing import Any, Dict, List
+from functools import partial
+from typing import Any, Callable, Dict, Hashable, List, Mapping, TypeVar
 
 from .engines import Engine
 from .nvml import Reading, summary
@@ -10,6 +14,30 @@ _BATCH_US = 15000.0
 _MOST_PER_BATCH = 200
 _OF_REFERENCE = 30
 _COMPANY = 10
+Key = TypeVar("Key", bound=Hashable)
+
+
+def take_turns(
+    runs: Mapping[Key, Callable[[], List[float]]],
+    goes_on: Callable[[Dict[Key, List[float]], int, float], bool],
+    warm_passes: int = 1,
+) -> Dict[Key, List[float]]:
+    """The samples in microseconds of each key: every pass runs each key once, in order.
+
+    Samples of the first ``warm_passes`` are dropped. ``goes_on`` is asked before every pass with
+    the samples so far, the number of passes made, and the seconds since the warm ones.
+    """
+    samples = {key: [] for key in runs}  # type: Dict[Key, List[float]]
+    passes, began = 0, time.perf_counter()
+    while goes_on(samples, passes, time.perf_counter() - began):
+        for key, run in runs.items():
+            taken = run()
+            if passes >= warm_passes:
+                samples[key].extend(taken)
+        passes += 1
+        if passes == warm_passes:
+            began = time.perf_counter()
+    return samples
 
 
 def visit(
@@ -31,26 +59,26 @@ def visit(
     if reference and reference not in keys:
         keys = keys + [reference]
     counts = {key: _warm(engine, key, warm_s / len(keys)) for key in keys}
-    taken: Dict[str, List[float]] = {key: [] for key in keys}
     readings: Dict[str, List[Reading]] = {key: [] for key in keys}
     batches: Dict[str, List[int]] = {key: [] for key in keys}
-    end = time.time() + limit_s
     enough = {key: samples if key in asked else min(samples, _OF_REFERENCE) for key in keys}
-    while any(len(taken[key]) < enough[key] for key in keys):
-        for key in keys:
-            seen = readings[key]
-            count = counts[key]
-            if len(taken[key]) >= enough[key]:  # it goes on only to keep the others company
-                count = min(count, _COMPANY)
-            batch = engine.run_us(
-                key,
-                count + 1,
-                lambda seen=seen: seen.append(engine.read_sensors()),  # type: ignore[misc]
-            )
-            taken[key].extend(batch[1:])  # the first fills the pipeline
-            batches[key].append(len(batch) - 1)
-        if time.time() > end:
-            break
+
+    def run(key: str) -> List[float]:
+        count = counts[key]
+        if sum(batches[key]) >= enough[key]:  # it goes on only to keep the others company
+            count = min(count, _COMPANY)
+        batch = engine.run_us(key, count + 1, lambda: readings[key].append(engine.read_sensors()))[
+            1:
+        ]  # the first fills the pipeline
+        batches[key].append(len(batch))
+        return batch
+
+    def goes_on(taken: Dict[str, List[float]], passes: int, spent_s: float) -> bool:
+        short = any(len(taken[key]) < enough[key] for key in keys)
+        return short and (not passes or spent_s <= limit_s)
+
+    runs = {key: partial(run, key) for key in keys}
+    taken = take_turns(runs, goes_on, warm_passes=0)
     result = {
         "samples_us": {k: [round(t, 3) for t in taken[k]] for k in asked},
         "sensors": {k: summary(readings[k]) for k in asked},

@@ -62,7 +62,7 @@ def _arguments(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--plan", default=_HERE, help="the plan's folder (default: beside this file)"
     )
-    parser.add_argument("--engine", default="tensorrt", help="tensorrt, onnxruntime, fake")
+    parser.add_argument("--engine", default="tensorrt", help="tensorrt or onnxruntime")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--budget", type=_seconds, default=_seconds("24h"), help="90s, 8m or 2h")
     parser.add_argument("--results", default="", help="results file (default: PLAN/results.jsonl)")
@@ -74,7 +74,7 @@ def main(arguments: List[str]) -> int:
     """Run a command; 0 done, 2 bad input, 3 no engine or device, 4 time ran out before the end."""
     asked = _arguments(arguments)
     options: Dict[str, str] = dict(pair.partition("=")[::2] for pair in asked.option)
-    errors = _load("errors")
+    errors = _package()
     try:
         if asked.what == "serve":
             return int(_load("serve").serve(asked.engine, options))
@@ -86,7 +86,7 @@ def main(arguments: List[str]) -> int:
             worker.close()
             return 0
         runner = _load("runner")
-        plan = runner.Plan(asked.plan)
+        plan = _load("plan").Plan(asked.plan)
         results = asked.results or plan.file("results.jsonl")
         counts = {"left": 0}
         if asked.what == "run":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from hybridlat.board.visits import take_turns
 from hybridlat.engines.base import Session
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
@@ -58,23 +59,12 @@ def rotations(parts: Sequence[Part]) -> list[Rotation]:
 
 def rotate(sessions: dict[str, Session], span_s: float) -> dict[str, list[float]]:
     """Samples of all sessions, run in turn for ``span_s``; the first pass warms up."""
-    samples: dict[str, list[float]] = {key: [] for key in sessions}
-    passes = 0
-    began = time.perf_counter()
-    while sessions and _goes_on(samples, passes, (time.perf_counter() - began) / span_s):
-        for key, session in sessions.items():
-            taken = session.run_us(1)
-            if passes:
-                samples[key].extend(taken)
-        if not passes:
-            began = time.perf_counter()
-        passes += 1
-    return samples
 
+    def goes_on(samples: Mapping[str, Sequence[float]], passes: int, spent_s: float) -> bool:
+        if not sessions or passes <= MIN_PASSES:
+            return bool(sessions)
+        if any(len(taken) < MIN_SAMPLES for taken in samples.values()):
+            return spent_s < PATIENCE * span_s
+        return spent_s < span_s and passes <= MAX_PASSES
 
-def _goes_on(samples: dict[str, list[float]], passes: int, spans: float) -> bool:
-    if passes <= MIN_PASSES:
-        return True
-    if any(len(taken) < MIN_SAMPLES for taken in samples.values()):
-        return spans < PATIENCE
-    return spans < 1 and passes <= MAX_PASSES
+    return take_turns({key: partial(s.run_us, 1) for key, s in sessions.items()}, goes_on)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
+from hybridlat.board.visits import take_turns
 from hybridlat.engines.base import Backend, Session
 from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import HybridlatError, MeasurementError
@@ -73,7 +75,7 @@ def visit(
             )
         before = references.run_us()
         meter.sample()
-        samples = _rotate(sessions, task.visit_ms)
+        samples = rotate(sessions, task.visit_ms)
         meter.sample()
         after = references.run_us()
         meter.sample()
@@ -91,25 +93,21 @@ def visit(
     )
 
 
-def _rotate(sessions: list[Session], visit_ms: float) -> list[float]:
-    samples: list[float] = []
-    timed = sessions[1:] or sessions
-    began = time.perf_counter()
-    passes = 0
+def rotate(sessions: Sequence[Session], visit_ms: float) -> list[float]:
+    """Samples of replicas run in turn for ``visit_ms``, longer where hardly a run is undisturbed.
+
+    The first replica of every pass is dropped, where there are more.
+    """
+    timed = range(1, len(sessions)) if len(sessions) > 1 else range(1)
     enough = max(2, math.ceil(MIN_SAMPLES / len(timed)) + 1)
-    while passes < enough or _goes_on(samples, (time.perf_counter() - began) * 1e3, visit_ms):
-        for index, session in enumerate(sessions):
-            times_us = session.run_us(1)
-            if passes and (index or len(timed) == len(sessions)):
-                samples.extend(times_us)
-        if not passes:
-            began = time.perf_counter()
-        passes += 1
-    return samples
 
+    def goes_on(taken: Mapping[int, Sequence[float]], passes: int, spent_s: float) -> bool:
+        count = sum(len(taken[index]) for index in timed)
+        if passes < enough:
+            return True
+        if count < MIN_SAMPLES:
+            return spent_s < max(visit_ms / 1e3, PATIENCE_S)
+        return spent_s < visit_ms / 1e3 and count < MAX_SAMPLES
 
-def _goes_on(samples: Sequence[float], passed_ms: float, visit_ms: float) -> bool:
-    """Until the visit's time has passed; longer where hardly a run was left undisturbed."""
-    if len(samples) < MIN_SAMPLES:
-        return passed_ms < max(visit_ms, PATIENCE_S * 1e3)
-    return passed_ms < visit_ms and len(samples) < MAX_SAMPLES
+    taken = take_turns({i: partial(s.run_us, 1) for i, s in enumerate(sessions)}, goes_on)
+    return [sample for index in timed for sample in taken[index]]

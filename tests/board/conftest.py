@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Protocol
 
 import pytest
 
+from hybridlat import board
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.measuring import plans
 from hybridlat.schema.target import Target
 
 FAKE = Path(__file__).with_name("fake_trtexec.py")
+ENGINE = Path(__file__).parents[1] / "fakes" / "board" / "engine_fake.py"
 SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift 2; done
 [ "$1" = user@board ] || { echo "could not resolve $1" >&2; exit 255; }
@@ -37,6 +40,18 @@ class RunScript(Protocol):
     def __call__(
         self, folder: Path, version: str = "8.6", shell: str = "sh", **more: str
     ) -> subprocess.CompletedProcess[str]: ...
+
+
+def add_fake_engine(plan: Path) -> None:
+    """Put the made-up engine beside the other engines of a plan."""
+    shutil.copy(ENGINE, plan / "hybridlat_board")
+
+
+def launcher_with_fake_engine(folder: Path) -> str:
+    """A worker.py in ``folder`` that can start the made-up engine."""
+    shutil.copytree(Path(board.__file__).parent, folder / "board")
+    shutil.copy(ENGINE, folder / "board")
+    return str(folder / "board" / "worker.py")
 
 
 def small_network(channels: int = 8) -> Network:
@@ -82,6 +97,8 @@ def make_plan(tmp_path: Path) -> MakePlan:
         networks = [(n.name, n) for n in map(small_network, range(8, 8 + count))]
         target = Target("board", runtime, precision)
         plans.write(plans.PlanRequest(networks, target, lower=lower, rounds=rounds), folder)
+        if runtime == "fake":
+            add_fake_engine(folder)
         return folder
 
     return make

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hybridlat.board.errors import BoardError
-from hybridlat.board.runner import Plan, in_order
+from hybridlat.board import BoardError
+from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plans
 from hybridlat.measuring.ssh import Board, unpack_layers

@@ -10,22 +10,21 @@ from typing import Any, Protocol
 
 import pytest
 
-from hybridlat import board, onnx_io
+from hybridlat import onnx_io
+from hybridlat.board import DeviceLost, EngineError, NoDevice
 from hybridlat.board.client import Worker
 from hybridlat.board.engine_tensorrt import TensorRtEngine
 from hybridlat.board.engines import Request, open_engine
-from hybridlat.board.errors import DeviceLost, EngineError, NoDevice
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.tensorrt.session import TensorRtBackend
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from tests.board import fake_tensorrt
-from tests.board.conftest import lower, small_network
+from tests.board.conftest import launcher_with_fake_engine, lower, small_network
 
 VERSIONS = ("8.5", "8.6", "10.0", "10.16", "11.4")
 API = json.loads(fake_tensorrt.GOLDEN.read_text())
 DUMPS = Path(__file__).resolve().parents[3] / "shared" / "gpu" / "api"
-LAUNCHER = Path(board.__file__).with_name("worker.py")
 
 
 class MakeFake(Protocol):
@@ -210,11 +209,12 @@ def test_fused_kernels_become_the_operators_they_hold() -> None:
 
 def test_a_crash_costs_one_model_and_not_the_run(tmp_path: Path) -> None:
     starts: list[int] = []
+    launcher = launcher_with_fake_engine(tmp_path)
 
     def start() -> Worker:
         crash = {"crash": "model"} if not starts else {}
         starts.append(1)
-        return Worker(str(LAUNCHER), "fake", crash)
+        return Worker(launcher, "fake", crash)
 
     backend = TensorRtBackend("fp32", start)
     with pytest.raises(MeasurementError, match="worker process was lost"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat import board, onnx_io
-from hybridlat.board import engines, errors
+from hybridlat.board import engines
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = ROOT / "experiments" / "torch_engine"
@@ -30,7 +30,7 @@ RNG = np.random.default_rng(0)
 
 
 def test_it_is_offered_beside_the_others() -> None:
-    assert engines.names() == ["fake", "onnxruntime", "tensorrt", "torch"]
+    assert engines.names() == ["onnxruntime", "tensorrt", "torch"]
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENT.glob("*.py")), ids=lambda p: p.name)
@@ -160,7 +160,7 @@ def test_what_is_missing_is_named_before_anything_runs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "m.onnx").write_bytes(model("Einsum", (2, 3), [], {"equation": "ij->ji"}, 17))
     engine = engines.open_engine("torch", {})
-    with pytest.raises(errors.EngineError, match="the PyTorch engine has no Einsum"):
+    with pytest.raises(board.EngineError, match="the PyTorch engine has no Einsum"):
         engine.build(engines.Request("k", str(tmp_path / "m.onnx"), "", "fp32", 1, False))
 
 
@@ -172,7 +172,7 @@ def test_attributes_that_are_not_there_are_named(tmp_path: Path) -> None:
         ("Resize", [f(), f(1, 1, 1.5, 1.5)], {"mode": "cubic"}, "no Resize with mode cubic"),
     ):
         read = onnx_graph.Model(model(op, IMAGE, others, attributes, 17))
-        with pytest.raises(errors.EngineError, match=words):
+        with pytest.raises(board.EngineError, match=words):
             torch_ops.run(torch, read.nodes, values_of(read, torch, w(*IMAGE)))
 
 

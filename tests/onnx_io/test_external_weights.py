@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from hybridlat import onnx_io
-from hybridlat.board.fill import make_files
+from hybridlat.board.plan import make_files
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import external_weights
 from tests.networks import branches, classifier, conv_relu, residual_block

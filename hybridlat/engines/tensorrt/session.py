@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hybridlat import board, onnx_io
+from hybridlat.board import BoardError, EngineError, NoDevice, WorkerLost
 from hybridlat.board.client import Worker
 from hybridlat.board.cuda import find_driver
-from hybridlat.board.errors import BoardError, EngineError, NoDevice, WorkerLost
-from hybridlat.board.identity import board_model
-from hybridlat.board.runner import Plan, Runner
+from hybridlat.board.journal import board_model
+from hybridlat.board.plan import Plan
+from hybridlat.board.runner import Runner
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.engines.fusion.expand import unfuse

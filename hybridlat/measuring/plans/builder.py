@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import onnx_io
+from hybridlat.board.plan import PLAN_FORMAT
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import Cell, cut, file_part, kernels
@@ -20,8 +21,6 @@ from hybridlat.measuring.plans.folder import write_folder
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
-PLAN_FORMAT = 2
-"""2: cells and predecessors end in taps, and every task is visited in several rounds."""
 Lower = Callable[[Network], Lowered]
 ItemKey = str
 RecordKey = tuple[Kind, str]

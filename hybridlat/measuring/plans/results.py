@@ -21,9 +21,7 @@ from hybridlat.measuring.statistics import (
 from hybridlat.measuring.trtexec import layers_of, read_tolerant
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 
-# By the plan's format: in plans of format 1 nothing is tapped. What the first version made of
-# such a plan (medians, the drift of pairs left in) is told apart as "board-1".
-_PROTOCOLS = {1: "board-1b", 2: "board-2"}
+_PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
 
 
@@ -84,7 +82,7 @@ def _measurements(
     drift = _Drift(manifest["reference"], board.visits)
     tasks = {task["task"]: task["items"] for task in manifest["tasks"]}
     failed = {line["task"]: line["error"] for line in board.failures}
-    protocol = f"{_PROTOCOLS[manifest['format']]} {board.facts.get('runner', '')}"
+    protocol = f"{_PROTOCOL} {board.facts.get('runner', '')}"
     for record in manifest["records"]:
         if record["method"] not in methods:
             continue

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hybridlat.board.errors import BoardError
+from hybridlat.board import BoardError
 from hybridlat.board.journal import read_lines
-from hybridlat.board.names import check_names
+from hybridlat.board.plan import PLAN_FORMAT, check_names
 from hybridlat.errors import StoreError
 from hybridlat.schema.target import Target
 
-FORMATS = (1, 2)
 _LONGEST_US = 60e6
 
 
@@ -49,8 +48,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise StoreError(f"{folder} is no plan: its manifest.json is no JSON: {error}") from error
-    if not isinstance(content, dict) or content.get("format") not in FORMATS:
-        raise StoreError(f"{folder / 'manifest.json'} is not a plan of format 1 or 2")
+    if not isinstance(content, dict) or content.get("format") != PLAN_FORMAT:
+        raise StoreError(f"{folder / 'manifest.json'} is not a plan of format {PLAN_FORMAT}")
     body = {key: value for key, value in content.items() if key != "plan"}
     text = json.dumps(body, sort_keys=True)
     if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):

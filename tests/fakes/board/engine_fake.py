@@ -1,7 +1,7 @@
 """An engine made up for rehearsals: latencies follow from the model's weights, noise is seeded.
 
 It can be told to crash, hang or lose its device on chosen models, and to have room for a few only,
-to see that one cell is lost and not the run.
+to see that one cell is lost and not the run. It lies beside a plan's other engines.
 """
 
 import hashlib
@@ -10,8 +10,8 @@ import random
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from . import DeviceLost, EngineError, NoDevice
 from .engines import Engine, Request
-from .errors import DeviceLost, EngineError, NoDevice
 from .nvml import Reading
 
 _OVERHEAD_US = 4.0

@@ -1,0 +1,119 @@
+"""A plan as a board sees it: its manifest, whose names stay in its folder, and its noise."""
+
+import json
+import os
+import re
+from typing import Any, Dict, Iterable, List, Tuple
+
+from . import BoardError
+
+PLAN_FORMAT = 2
+KEPT = 48  # models that stay on the device, so that a pair's second half is not built again
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
+
+
+class Plan(object):
+    """A plan folder's manifest."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.abspath(folder)
+        path = os.path.join(self.folder, "manifest.json")
+        try:
+            with open(path) as source:
+                content = json.load(source)
+        except (OSError, ValueError) as error:
+            raise BoardError("%s is no plan: %s" % (folder, error))
+        if content.get("format") != PLAN_FORMAT:
+            raise BoardError(
+                "%s is of format %r; this worker reads %d"
+                % (path, content.get("format"), PLAN_FORMAT)
+            )
+        try:
+            check_names(content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BoardError("%s lacks %s" % (path, error))
+        self.name = str(content["plan"])
+        self.items: Dict[str, Dict[str, Any]] = content["items"]
+        self.tasks: List[Dict[str, Any]] = content["tasks"]
+        self.records: List[Dict[str, Any]] = content.get("records", [])
+        self.breakdowns: List[Dict[str, Any]] = content.get("breakdowns", [])
+        self.noise: Dict[str, int] = content["noise"]
+        self.reference = content.get("reference") or ""
+        self.settings: Dict[str, Any] = content.get("settings", {})
+
+    def file(self, name: str) -> str:
+        """Absolute path of a file in the plan."""
+        return os.path.join(self.folder, name) if name else ""
+
+
+def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
+    """The visits (round, task) of a plan: stage by stage, and in a stage group by group.
+
+    A group has no more models than stay on the device, and all its rounds are made before the next:
+    visits of one task are apart in time, and no model is built for each of them.
+    """
+    groups = []  # type: List[List[Dict[str, Any]]]
+    models = set()  # type: set[str]
+    for task in sorted(tasks, key=lambda task: int(task.get("stage", 0))):
+        larger = models | set(task["items"])
+        is_other = groups and groups[-1][0].get("stage", 0) != task.get("stage", 0)
+        if not groups or is_other or len(larger) >= KEPT:
+            groups.append([])
+            larger = set(task["items"])
+        groups[-1].append(task)
+        models = larger
+    visits = []
+    for group in groups:
+        for number in range(max(int(task.get("rounds", 1)) for task in group)):
+            visits += [(number, task) for task in group if number < int(task.get("rounds", 1))]
+    return visits
+
+
+def check_names(content: Dict[str, Any]) -> None:
+    """Raise BoardError for a manifest whose names could lead out of the plan's folder."""
+    for key, spec in content["items"].items():
+        check_key(key)
+        for field in ("file", "typed_file"):
+            if spec.get(field):
+                check_file(spec[field])
+    for task in content["tasks"]:
+        check_key(task["task"])
+        check_keys(task["items"])
+    check_keys(content["noise"])
+    if content.get("reference"):
+        check_key(content["reference"])
+
+
+def check_file(name: Any) -> None:
+    """Raise BoardError unless the name is that of a file in ``models``."""
+    folder, _, base = name.partition("/") if isinstance(name, str) else ("", "", "")
+    if folder != "models" or not _NAME.match(base):
+        raise BoardError("%r is no name of a model in a plan" % (name,))
+
+
+def check_keys(names: Iterable[Any]) -> None:
+    """Raise BoardError unless each is a plain name."""
+    for name in names:
+        check_key(name)
+
+
+def check_key(name: Any) -> None:
+    """Raise BoardError unless the name is a plain one: no folder, no hidden file."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise BoardError("%r is no name in a plan" % (name,))
+
+
+def make_files(blocks: str, folder: str, sizes: Dict[str, int]) -> None:
+    """Write the noise files that ``folder`` still lacks, from the blocks in ``blocks``."""
+    for name, size in sorted(sizes.items()):
+        path = os.path.join(folder, name)
+        if os.path.exists(path) and os.path.getsize(path) >= size:
+            continue
+        with open(os.path.join(blocks, name), "rb") as source:
+            content = source.read()
+        with open(path + ".part", "wb") as sink:
+            written = 0
+            while written < size:
+                sink.write(content)
+                written += len(content)
+        os.replace(path + ".part", path)
