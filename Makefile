@@ -1,6 +1,7 @@
 # make demo    installs into .venv and shows the latency of a real network on this machine
 # make test    the same with the development tools: style, types, import layers, tests
 #              (HYBRIDLAT_SLOW_TESTS=1 also those that take the better part of a minute)
+# make fuzz    predicts mutated files (SEED=7 COUNT=10000) and shows what ends in an exception
 # make docs    writes the site of the pages to build/site, without a network
 # make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
 # make matrix  the tests on every Python 3.11 to 3.13 there is (TESTS=tests/graph: only those)
@@ -21,7 +22,10 @@ SUITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:
 VERSIONS := 3.11 3.12 3.13
 TESTS ?= tests
 
-.PHONY: demo test install check style tests docs wheel-check matrix clean
+SEED ?= 0
+COUNT ?= 10000
+
+.PHONY: demo test install check style tests fuzz docs wheel-check matrix clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -43,6 +47,9 @@ style:
 
 tests:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+fuzz: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.onnx_io.fuzz $(SEED) $(COUNT)
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -c docs -d build/doctrees . build/site

@@ -17,8 +17,9 @@ ITEM_BYTES: Mapping[str, float] = {
     "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
     "float32": 4, "int32": 4, "uint32": 4,
     "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
-    "int8": 1, "uint8": 1, "bool": 1, "float8e4m3fn": 1, "float8e5m2": 1,
-    "int4": 0.5, "uint4": 0.5, "string": 16,
+    "int8": 1, "uint8": 1, "bool": 1, "float8e4m3fn": 1, "float8e5m2": 1, "float8e4m3fnuz": 1,
+    "float8e5m2fnuz": 1, "float8e8m0": 1, "float6e2m3": 0.75, "float6e3m2": 0.75,
+    "float4e2m1": 0.5, "int4": 0.5, "uint4": 0.5, "int2": 0.25, "uint2": 0.25, "string": 16,
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,26 @@ from onnx.reference import ReferenceEvaluator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
+from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.onnx_io.values import INTEGERS, Value, dtype_name
 
 MAX_FOLDED_ELEMENTS = 65_536
+# Only operators of shape arithmetic are computed: all others may take any memory or time on the
+# way (the padding of a convolution, the indices of an Einsum), however small their results are.
+_COMPUTED_KINDS = frozenset({KINDS["pointwise"], KINDS["reduce"], KINDS["move"]})
+_COMPUTED = frozenset({
+    "MatMul", "Gemm", "Mod", "Sign", "Sin", "Cos", "Xor", "OneHot", "EyeLike", "CastLike", "Trilu",
+    "IsNaN", "IsInf", "BitShift", "ScatterElements", "GreaterOrEqual", "LessOrEqual", "ReduceL1",
+    "ReduceLogSum", "ReduceLogSumExp",
+})  # fmt: skip
+_NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout"})
+# The sizes of their results are not known beforehand, but never larger than those of the inputs.
+_SHRINK = frozenset({"NonZero", "Compress", "Unique"})
 # What onnx's reference evaluation raises where it has a gap, or a node no sense: its own errors
 # are RuntimeErrors; numpy's and Python's come from the operators' bodies.
 REFERENCE_ERRORS = (
     RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError,
-    AssertionError, ImportError,
+    AssertionError, ImportError, MemoryError,
 )  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -52,9 +64,7 @@ def fold_node(
     outputs = [name for name in node.output if name]
     arrays = [values[n].array if n else None for n in node.input]
     known = all(a is not None for n, a in zip(node.input, arrays, strict=True) if n)
-    if known and all(types[o].elements <= MAX_FOLDED_ELEMENTS for o in outputs if o in types):
-        if node.op_type == "ConstantOfShape" and _elements(arrays[0]) > MAX_FOLDED_ELEMENTS:
-            return _constant_of_shape(node, arrays[0])
+    if known and _is_cheap(node, sources, [types.get(name) for name in outputs]):
         result = _evaluate(node, arrays, opsets)
         if result is not None:
             return result
@@ -67,8 +77,16 @@ def fold_node(
     return None
 
 
-def _elements(shape: NDArray[Any] | None) -> int:
-    return 0 if shape is None else int(np.prod(shape.astype(object)))
+def _is_cheap(
+    node: NodeProto, sources: Sequence[Value | None], results: Sequence[TensorType | None]
+) -> bool:
+    """Whether an operator is computed in little memory and time, as far as its types tell."""
+    op = node.op_type
+    if op in _SHRINK:
+        return all(s is not None and s.type.elements <= MAX_FOLDED_ELEMENTS for s in sources)
+    if op not in _COMPUTED and (op in _NOT_COMPUTED or kind_of(op) not in _COMPUTED_KINDS):
+        return False
+    return all(type_ and 0 <= type_.elements <= MAX_FOLDED_ELEMENTS for type_ in results)
 
 
 def _constant_of_shape(node: NodeProto, shape: NDArray[Any] | None) -> dict[str, Value]:

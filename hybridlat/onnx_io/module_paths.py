@@ -7,12 +7,15 @@ the names of its weights (``layer3.0.conv1.weight``, ``fire3/squeeze1x1_w_0``).
 
 from __future__ import annotations
 
-import ast
 import re
+from typing import TYPE_CHECKING
 
-from onnx import ModelProto, NodeProto
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
+SCOPES = "pkg.torch.onnx.name_scopes"
+_NAME = re.compile(r"'([^'\\]*)'")
+_LIST = re.compile(r"\[(?:'[^'\\]*'(?:, (?=')|(?=\])))*\]")
 _PARAMETER = re.compile(
     r"[._/](?:weight|bias|kernel|gamma|beta|scale|running_mean|running_var|mean|var|w|b"
     r"|moving_mean|moving_variance|riv|rm)(?:_\d+|_(?:bias|scale|zero_point|quantized))*$"
@@ -40,14 +43,18 @@ def module_paths(model: ModelProto) -> tuple[str, ...]:
 
 def _from_scopes(node: NodeProto) -> str:
     for entry in node.metadata_props:
-        if entry.key == _SCOPES:
-            try:
-                scopes = ast.literal_eval(entry.value)
-            except (ValueError, SyntaxError):
-                return ""
-            # The last one is the operation itself.
-            return str(scopes[-2]) if isinstance(scopes, list) and len(scopes) > 1 else ""
+        if entry.key == SCOPES:
+            scopes = scopes_of(entry.value)
+            return scopes[-2] if len(scopes) > 1 else ""  # the last is the operation itself
     return ""
+
+
+def scopes_of(text: str) -> list[str]:
+    """The modules around an operator and the operator, as PyTorch writes them: ``['', 'fc']``.
+
+    Empty for what is written otherwise. The text comes from a file, so nothing evaluates it.
+    """
+    return _NAME.findall(text) if isinstance(text, str) and _LIST.fullmatch(text) else []
 
 
 def _from_name(name: str) -> str:

@@ -18,6 +18,7 @@ from onnx import NodeProto, TensorProto
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import is_quantised
 from hybridlat.onnx_io.remembering import remembered
+from hybridlat.onnx_io.tensors import check_text
 from hybridlat.onnx_io.values import attributes_of, since_version
 
 MOST_REMEMBERED = 32_768
@@ -74,11 +75,13 @@ def file_node(data: bytes) -> FileNode:
         digest.update(len(written).to_bytes(4, "little"))
         digest.update(written)
         has_graph |= attribute.HasField("g") or bool(attribute.graphs)
-    inputs, outputs = tuple(proto.input), tuple(proto.output)
+    inputs, outputs, read = tuple(proto.input), tuple(proto.output), tuple(reads(proto))
+    check_text(proto.name, proto.op_type, proto.domain, *read, *outputs)
+    check_text(*[attribute.name for attribute in proto.attribute])
     links = (len(inputs), *inputs, len(outputs), *outputs)
     return FileNode(
         proto.name, proto.op_type, proto.domain, inputs, outputs, links,
-        tuple(reads(proto)), digest.digest(), has_graph, _is_narrow(proto), data,
+        read, digest.digest(), has_graph, _is_narrow(proto), data,
     )  # fmt: skip
 
 

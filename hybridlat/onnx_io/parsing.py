@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
-from hybridlat.onnx_io.inference import behind_data
+from hybridlat.graph.order import topological_order
+from hybridlat.onnx_io.inference import INFERENCE_ERRORS, behind_data
 from hybridlat.onnx_io.nodes import FileNode, file_node, file_nodes
 from hybridlat.onnx_io.splitting import framed_graph, split_graph
-from hybridlat.onnx_io.tensors import FileTensor, file_tensor, lean_file_tensor, lean_tensor
+from hybridlat.onnx_io.tensors import (
+    FileTensor,
+    check_text,
+    file_tensor,
+    lean_file_tensor,
+    lean_tensor,
+)
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
+MAX_INLINED_OPERATORS = 200_000
 _LIGHT_ELEMENTS = 65_536
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
@@ -64,11 +72,14 @@ class Parsed:
 
 def parsed(model: ModelProto, label: str) -> Parsed:
     """The model without weights, its functions inlined; NetworkError if it is no whole one."""
+    check_text(model.graph.name, *[opset.domain for opset in model.opset_import])
+    for info in (*model.graph.input, *model.graph.output):
+        check_text(info.name, *[size.dim_param for size in info.type.tensor_type.shape.dim])
     read = _at_a_glance(model)
     if read is None:
         nodes = tuple([file_node(_lean(node)) for node in model.graph.node])
         validate(model, nodes, label)
-        return _strip(model, nodes)
+        return _strip(model, nodes, label)
     validate(model, read.nodes, label)
     return read
 
@@ -103,7 +114,43 @@ def _lean(node: NodeProto) -> bytes:
     return _lean_constant(written) if node.op_type == "Constant" else written
 
 
-def _strip(model: ModelProto, nodes: tuple[FileNode, ...]) -> Parsed:
+def _inlined(model: ModelProto, label: str) -> ModelProto:
+    """The model without functions of its own; NetworkError where that makes it endless."""
+    from onnx import inliner
+
+    places = {(f.domain, f.name): place for place, f in enumerate(model.functions)}
+    calls = [_calls(function.node, places) for function in model.functions]
+    order = topological_order([set(called) for called in calls])
+    if len(order) < len(calls):
+        raise NetworkError(f"{label} has functions that call each other in a circle")
+    sizes = [len(function.node) for function in model.functions]
+    for place in order:
+        sizes[place] += sum(sizes[called] for called in calls[place])
+    operators = sum(sizes[called] for called in _calls(model.graph.node, places))
+    if operators > MAX_INLINED_OPERATORS:
+        raise NetworkError(
+            f"{label} has functions that stand for {operators:.3g} operators: "
+            f"at most {MAX_INLINED_OPERATORS} can be read"
+        )
+    try:
+        return inliner.inline_local_functions(model)
+    except INFERENCE_ERRORS as error:
+        raise NetworkError(f"{label} has functions that cannot be inlined: {error}") from error
+
+
+def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) -> list[int]:
+    """The functions that these operators call, those in their branches too."""
+    called = []
+    for node in nodes:
+        if (node.domain, node.op_type) in places:
+            called.append(places[node.domain, node.op_type])
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                called += _calls(graph.node, places)
+    return called
+
+
+def _strip(model: ModelProto, nodes: tuple[FileNode, ...], label: str) -> Parsed:
     lean = ModelProto()
     lean.ir_version = model.ir_version
     lean.opset_import.extend(model.opset_import)
@@ -122,9 +169,7 @@ def _strip(model: ModelProto, nodes: tuple[FileNode, ...]) -> Parsed:
     if model.functions:
         graph.node.extend(node.proto() for node in nodes)
         lean.functions.extend(model.functions)
-        from onnx import inliner
-
-        lean = inliner.inline_local_functions(lean)
+        lean = _inlined(lean, label)
         nodes = file_nodes(lean.graph.node)
         del lean.graph.node[:]
     known = {d.domain for d in lean.opset_import} & _STANDARD

@@ -209,16 +209,19 @@ def make_constant(read: FileNode, known: dict[str, Known], made: Container[str])
 @functools.lru_cache(maxsize=8192)
 def _filled(data: bytes, shape: bytes) -> Known:
     """What a ConstantOfShape makes."""
-    sizes = tuple(onnx.numpy_helper.to_array(TensorProto.FromString(shape)).reshape(-1).tolist())
-    fill = np.zeros(1, np.float32)
+    array = Value.of_tensor(TensorProto.FromString(shape)).array
+    fill = Value.of_array(np.zeros(1, np.float32))
     for attribute in NodeProto.FromString(data).attribute:
         if attribute.name == "value":
-            fill = onnx.numpy_helper.to_array(attribute.t)
-    if any(not isinstance(d, int) or d <= 0 for d in sizes) or fill.dtype != np.float32:
+            fill = Value.of_tensor(attribute.t)
+    if array is None or fill.array is None or fill.type.dtype != "float32":
+        raise Odd
+    sizes = tuple(array.reshape(-1).tolist())
+    if any(not isinstance(d, int) or d <= 0 for d in sizes):
         raise Odd
     type_ = TensorType("float32", sizes)
     small = type_.elements <= SMALL_ELEMENTS
-    made = Value(type_, np.full(sizes, fill.reshape(-1)[0]) if small else None)
+    made = Value(type_, np.full(sizes, fill.array.reshape(-1)[0]) if small else None)
     return _known(made.to_tensor("").SerializeToString())
 
 

@@ -43,8 +43,16 @@ def file_tensor(data: bytes) -> FileTensor:
 
 def lean_file_tensor(tensor: TensorProto) -> FileTensor:
     """The tensor without its weights."""
+    check_text(tensor.name)
     lean = lean_tensor(tensor)
     return FileTensor(lean.name, lean.data_type, lean.SerializeToString())
+
+
+def check_text(*names: str | bytes) -> None:
+    """UnicodeDecodeError for a name that is no text: protobuf gives such names as bytes."""
+    for name in names:
+        if isinstance(name, bytes):
+            name.decode()
 
 
 def lean_tensor(tensor: TensorProto) -> TensorProto:

@@ -6,7 +6,6 @@ by the names of its classes.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import io
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from hybridlat.errors import InputError, MissingExtra, NetworkError
+from hybridlat.onnx_io.module_paths import SCOPES, scopes_of
 
 if TYPE_CHECKING:
     import onnx
@@ -90,9 +90,6 @@ def _exporters() -> list[Callable[..., onnx.ModelProto]]:
     return exporters
 
 
-_SCOPES = "pkg.torch.onnx.name_scopes"  # of a node: the modules around it, itself last
-
-
 def _by_graph_capture(
     module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> onnx.ModelProto:
@@ -110,7 +107,7 @@ def _by_graph_capture(
                 "weights", None, None, tensor.dtype, shape=tensor.shape, name=tensor.name or ""
             )
     for node in model.graph:
-        scopes = ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))
+        scopes = scopes_of(node.metadata_props.get(SCOPES, ""))
         node.name = "/".join([*scopes[:-1], node.op_type]) if scopes else node.name
         node.metadata_props.clear()
     proto: onnx.ModelProto = onnx_ir.to_proto(model)
