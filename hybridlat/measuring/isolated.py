@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.coldness import known_coldness, noted
 from hybridlat.measuring.messages import VisitResult, VisitTask
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.schedule import (
@@ -74,8 +72,6 @@ def measure(
     journal = VisitJournal(store, backend.target, PROTOCOL, jobs)
     probing = not is_overhead_known(store, backend)
     chosen = settings or MeasurementConfig()
-    if chosen.coldness is None:
-        chosen = replace(chosen, coldness=known_coldness(store, backend.target))
     run = _Run(backend, options, jobs, chosen, journal, progress, probing)
     run.visit()
     records = _records(backend, store, run)
@@ -105,7 +101,6 @@ class _Run:
         self.probes: dict[str, list[VisitResult]] = {probe_key(n): [] for n in PROBE_LENGTHS}
         self.references_us: dict[int, list[float]] = {}
         self.failures: dict[str, str] = {}
-        self.coldness = settings.coldness or 1.0
         self._started = time.monotonic()
         self._done = 0
 
@@ -211,7 +206,7 @@ def _records(backend: Backend, store: Store, run: _Run) -> list[Measurement]:
         }
         fitted_us = fit_dispatch_overhead_us(levels_us)
         overhead_us = dispatch_overhead_us(store, backend, fitted_us, load)
-    environment = {**backend.environment(), **noted(run.coldness)}
+    environment = backend.environment()
     records: list[Measurement] = []
     for key, job in run.jobs.items():
         load = mean_load(result.load for _, result in run.reports[key])

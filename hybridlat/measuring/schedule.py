@@ -54,8 +54,6 @@ class MeasurementConfig:
     by up to ``max_processes``. Differential, in a process or by a plan: every pair is visited in
     ``differential_rounds``.
     ``budget_s`` ends the run early; what has been visited by then is kept.
-    ``coldness`` multiplies the number of replicas; None takes what the target's records were
-    measured with (see coldness.py).
     """
 
     rounds: int = 3
@@ -68,7 +66,6 @@ class MeasurementConfig:
     budget_s: float | None = None
     seed: int = 0
     differential_rounds: int = 3
-    coldness: float | None = None
 
 
 ON_DEMAND = MeasurementConfig(
@@ -78,21 +75,19 @@ ON_DEMAND = MeasurementConfig(
 differ by more than a sixth."""
 
 
-def replicas_for(network: Network, coldness: float = 1.0) -> int:
+def replicas_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 
     A network comes back to a cell after all the others, whose weights, operators and bookkeeping
     have been through the caches: many copies of a small cell do the same, a few of a heavy one,
     and a few where the whole network is small. The numbers were found on a machine with 1 MiB of
-    second-level cache a core; ``coldness`` is by how much another one's differ where they depend on
-    the caches.
+    second-level cache a core.
     """
     weight_bytes = max(network.weight_bytes, 1)
     if weight_bytes > HEAVY_BYTES:
         return 3
     most, least, together = REPLICAS.get(network.context, REPLICAS[""])
-    count = max(least, min(most, math.ceil(together / weight_bytes)))
-    return max(2, round(coldness * count)) if together else count
+    return max(least, min(most, math.ceil(together / weight_bytes)))
 
 
 def tasks_of(
@@ -125,12 +120,6 @@ def probe_key(length: int) -> str:
     return f"null/{length}"
 
 
-def probe_tasks(seed: int) -> list[VisitTask]:
-    """One visit of every overhead probe."""
-    probes = overhead_probes().items()
-    return [_probe_task(probe_key(length), network, seed) for length, network in probes]
-
-
 def _probe_task(key: str, probe: Network, seed: int) -> VisitTask:
     return VisitTask(key, probe, True, _PROBE_MS, _PROBE_REPLICAS, seed)
 
@@ -138,7 +127,7 @@ def _probe_task(key: str, probe: Network, seed: int) -> VisitTask:
 def _task(settings: MeasurementConfig, job: Job, seed: int) -> VisitTask:
     if job.kind == "network":
         return VisitTask(job.key, job.network, False, settings.network_visit_ms, 1, seed)
-    replicas = replicas_for(job.network, settings.coldness or 1.0)
+    replicas = replicas_for(job.network)
     return VisitTask(job.key, job.network, job.lowered, settings.visit_ms, replicas, seed)
 
 
