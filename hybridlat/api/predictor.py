@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from hybridlat.api import many
-from hybridlat.api.blocks import space_of
 from hybridlat.api.session import MeasureMode, Options, Session, Sessions, estimate
 from hybridlat.api.sources import (
     Item,
@@ -21,6 +20,7 @@ from hybridlat.api.sources import (
     open_source,
     several_batches,
 )
+from hybridlat.api.space import space_of
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import HybridlatError, InputError
@@ -32,8 +32,8 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
-    from hybridlat.api.blocks import Blocks
     from hybridlat.api.sources import ManySource, Source
+    from hybridlat.api.space import Blocks
     from hybridlat.engines.base import Backend
     from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.measuring.report import MeasureReport, What

@@ -34,11 +34,11 @@ Block = tuple[str, str]
 
 @dataclass(frozen=True)
 class BlockSpace:
-    """Blocks by position and name, each as the cells that it adds to a network.
+    """Blocks by position and name, each with the cells that it adds to a network.
 
-    A count below zero is a cell that the block spares its neighbours. ``posterior`` is over all
-    distinct cells of the space; ``held`` counts the networks that hold a block, of ``networks``;
-    ``drawn`` are networks drawn at random, with all of their cells, to hold sums against.
+    ``posterior`` is over all distinct cells of the space; ``held`` counts the networks that hold a
+    block, of ``networks``; ``drawn`` are networks drawn at random, with all of their cells, to hold
+    sums against. ``reasons`` say what the predictions of cells rest on.
     """
 
     target: str
@@ -107,12 +107,9 @@ class BlockSpace:
         uses = np.where(counts != 0, counts * self.posterior.latencies_us, 0.0)
         total = float(uses.sum())
         latency = composition.latency_us(total)
-        if not total > 0:  # nothing, what spares more than it takes, or a cell without a latency
-            spread_us = math.sqrt(max(float(uses @ self.posterior.covariance @ uses), 0.0))
-            shown = composition.shown_ratio
-            reach_us = shown * composition.scale * composition.multiplier(1.0) * spread_us
-            middle = shown * latency
-            return NetworkInterval(middle, (middle - reach_us, middle + reach_us), 0.0, total)
+        if not total > 0:  # no cells, or one without a latency
+            middle = composition.shown_ratio * latency
+            return NetworkInterval(middle, (middle, middle), 0.0, total)
         half = composition.half_width_share(variance_of(uses, self.posterior.covariance), total)
         return composition.around(latency, half, total)
 
@@ -157,25 +154,25 @@ class BlockSpace:
         )
 
     def _row(self, block: Block) -> BlockLatency:
-        counts = self._counts[block]
-        found = self._interval(counts, replace(self.composition, overhead_us=0.0))
+        counts, posterior = self._counts[block], self.posterior
+        latency = self._interval(counts, replace(self.composition, overhead_us=0.0))
         positions = np.flatnonzero(counts).tolist()
-        known = not math.isnan(found.latency_us)
-        unmeasured = [i for i in positions if not self.posterior.is_measured(i)]
-        uses = np.abs(counts * np.nan_to_num(self.posterior.latencies_us))
-        guessed = float(uses[unmeasured].sum() / uses.sum()) if uses.any() else 0.0
-        # As with a network: measured through and through, or within the tolerance and no stranger.
-        strange = any(self.posterior.priors[i].must_be_measured for i in unmeasured)
-        sure = not unmeasured or (found.half_width_share <= self.tolerance and not strange)
-        nameless = [i for i in positions if math.isnan(self.posterior.latencies_us[i])]
-        reasons = [self.reasons.get(self.posterior.priors[i].signature, "") for i in nameless]
+        known = not math.isnan(latency.latency_us)
+        unmeasured = [i for i in positions if not posterior.is_measured(i)]
+        uses = counts * np.nan_to_num(posterior.latencies_us)
+        predicted_share = float(uses[unmeasured].sum() / uses.sum()) if uses.any() else 0.0
+        # As with a network: measured throughout, or within the tolerance and inside its model.
+        outside = any(posterior.priors[i].must_be_measured for i in unmeasured)
+        sure = not unmeasured or (latency.half_width_share <= self.tolerance and not outside)
+        missing = [i for i in positions if math.isnan(posterior.latencies_us[i])]
+        reasons = [self.reasons.get(posterior.priors[i].signature, "") for i in missing]
         return BlockLatency(
             position=block[0],
             block=block[1],
             key=key_of(self.blocks[block]),
-            latency_us=found.latency_us if known else None,
-            interval_us=found.interval_us if known else None,
-            measured_share=max(1.0 - guessed, 0.0) if known else 0.0,
+            latency_us=latency.latency_us if known else None,
+            interval_us=latency.interval_us if known else None,
+            measured_share=max(1.0 - predicted_share, 0.0) if known else 0.0,
             trusted=known and sure,
             networks=self.held.get(block, self.networks),
             reason=next((reason for reason in reasons if reason), ""),
@@ -222,7 +219,6 @@ def believed(
         reasons.update((h, s.failure) for h, s in known.items() if s.failure)
         for row in rows:
             priors.setdefault(row.signature, replace(row, count=1))
-    if first is None:
-        raise InputError("a space has no networks: give at least one")
+    assert first is not None
     composition = composition_of(first, data, kin)
     return composition, composition.start(tuple(priors.values())), reasons

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
@@ -19,35 +20,34 @@ def chain(blocks: Sequence[Network], name: str = "chain") -> Network:
     nodes: list[Node] = []
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}
-    first = given = ""
+    first = last = ""
     for number, block in enumerate(blocks):
         source, result = _ends(block)
-        if number and types[given] != block.types[source]:
+        if number and types[last] != block.types[source]:
             raise NetworkError(
                 f"{block.name} reads {block.types[source]}, but {blocks[number - 1].name} before "
-                f"it gives {types[given]}: the blocks of a position must fit those of the next"
+                f"it gives {types[last]}: the blocks of a position must fit those of the next"
             )
-        names = {
-            old: f"{number}/{old}" if old else ""
-            for old in ("", *block.types, *block.constants)
-        }  # fmt: skip
-        if number:
-            names[source] = given
-        else:
-            first = names[source]
-        types.update((names[old], block.types[old]) for old in block.types)
-        constants.update((names[old], block.constants[old]) for old in block.constants)
+        names = {"": "", source: last} if number else {"": ""}
+        renamed = partial(_renamed, names, number)
+        first = first or renamed(source)
+        types.update((renamed(old), kind) for old, kind in block.types.items())
+        constants.update((renamed(old), value) for old, value in block.constants.items())
         nodes += (
             replace(
                 node,
                 name=f"{number}/{node.name}",
-                inputs=tuple(names[old] for old in node.inputs),
-                outputs=tuple(names.setdefault(old, f"{number}/{old}") for old in node.outputs),
+                inputs=tuple(map(renamed, node.inputs)),
+                outputs=tuple(map(renamed, node.outputs)),
             )
             for node in block.nodes
         )
-        given = names[result]
-    return Network(name, tuple(nodes), (first,), (given,), types, constants)
+        last = renamed(result)
+    return Network(name, tuple(nodes), (first,), (last,), types, constants)
+
+
+def _renamed(names: Mapping[str, str], number: int, old: str) -> str:
+    return names.get(old, f"{number}/{old}")
 
 
 def place_in_chain(node: str) -> int | None:

@@ -14,11 +14,10 @@ NONE = "none"
 class BlockLatency:
     """A block at a position of a search space.
 
-    ``latency_us`` is what it adds to a network: the engine's own layout changes at its borders are
-    in it, so it may be below zero for a block that spares its neighbours more than it takes. None
-    where a cell of it has no latency; ``reason`` says why then. ``interval_us`` is that of the
-    block alone: intervals of a sum are narrower than the sum of these. ``key`` is the same for two
-    blocks that the engine runs alike. ``networks`` counts the given networks that hold it.
+    ``latency_us`` is what it adds to a network, with the layout changes before it; None where one
+    of its cells has no latency, and ``reason`` says why. ``interval_us`` is that of the block
+    alone: the interval of a sum is narrower than the sum of these. ``key`` is the same for two
+    blocks with the same cells. ``networks`` counts the networks looked at that hold it.
     ``trusted`` is False where the interval is wider than the tolerance and not all is measured.
     """
 
@@ -49,8 +48,8 @@ class SumCheck:
 class BlockTable:
     """An additive table: a network takes ``constant_us`` and the rows of its blocks, summed.
 
-    ``constant_us`` is what a run costs beside its cells. ``networks`` is how many were looked at;
-    ``check`` says how far sums are from networks, where the blocks were put together here.
+    ``constant_us`` is what a run costs besides its cells, ``networks`` how many were looked at.
+    ``check`` compares sums with networks of given blocks; None for blocks of whole networks.
     """
 
     target: str

@@ -1,0 +1,253 @@
+"""``Predictor.space``: the latency of every block of a search space, seen in networks that hold it.
+
+Whole networks show the blocks that their modules name. Blocks that are given by position are put
+into networks one after another, so that each is seen at its position between others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from hybridlat import onnx_io
+from hybridlat.api.session import Session, Sessions
+from hybridlat.api.sources import ManySource, Opened, Query, items_of
+from hybridlat.errors import InputError
+from hybridlat.estimate.block_positions import UNPLACED, cells_by_position, positions_of
+from hybridlat.estimate.block_space import Block, BlockSpace, believed, key_of
+from hybridlat.estimate.network_estimate import Request
+from hybridlat.estimate.network_structure import network_structure
+from hybridlat.estimate.partition import Partition
+from hybridlat.graph.chaining import chain, place_in_chain
+from hybridlat.graph.network import Network
+from hybridlat.report.cell_texts import what_text
+from hybridlat.schema.block_table import NONE
+from hybridlat.schema.structure import CellStructure
+
+Blocks: TypeAlias = "Mapping[str, ManySource | None] | Sequence[ManySource | None]"
+DRAWN = 8
+"""Networks of given blocks that are drawn at random, to hold sums of blocks against."""
+
+
+@dataclass(frozen=True)
+class _Example:
+    """A network of the space: the block at each position, and its cells by position."""
+
+    opened: Opened
+    partition: Partition
+    cells: Mapping[str, Counter[str]]
+    blocks: Mapping[str, str]
+    is_drawn: bool = False
+
+
+def space_of(
+    sessions: Sessions,
+    blocks: Mapping[str, Blocks] | Iterable[ManySource],
+    query: Query,
+    pattern: str | None,
+) -> BlockSpace:
+    """See ``Predictor.space``."""
+    if not isinstance(blocks, Mapping):
+        order, examples = _of_networks(sessions, blocks, query, pattern)
+    elif pattern is None:
+        order, examples = _of_blocks(sessions, blocks, query)
+    else:
+        raise InputError(
+            f"the pattern {pattern!r} finds blocks in whole networks: blocks that are given "
+            "by position have theirs already"
+        )
+    by_target = {(one := sessions.of(example.opened.file)).target: one for example in examples}
+    if len(by_target) > 1:
+        targets = " and ".join(map(str, by_target))
+        raise InputError(f"the networks of a space are of one precision, these are of {targets}")
+    (session,) = by_target.values()
+    with session.device_sheet():
+        space = _space(session, order, examples)
+        anew = session.options.measure == "always"
+        hashes = (list(space.cells) if anew else space.unsure()) if session.may_measure else []
+        if hashes:
+            networks = [(example.opened, example.partition) for example in examples]
+            session.measuring().measure_cells(networks, hashes)
+            space = _space(session, order, examples)
+    return space
+
+
+def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example]) -> BlockSpace:
+    """The space as its cells are believed now; a block is as in the first network with it."""
+    requests = (
+        Request(
+            opened.file,
+            example.partition,
+            partial(opened.file.network, opened.batch, opened.shapes),
+            session.options.tolerance,
+            session.options.confidence,
+            why_not=session.why_not,
+        )
+        for example in examples
+        for opened in (example.opened,)
+    )
+    composition, posterior, reasons = believed(requests, session.data)
+    cells: dict[Block, Mapping[str, int]] = {}
+    for example in examples:
+        for position, name in example.blocks.items():
+            cells.setdefault((position, name), example.cells.get(position, {}))
+    warnings = [w for example in examples for w in example.partition.warnings]
+    return BlockSpace(
+        str(session.target),
+        examples[0].partition.batch,
+        composition,
+        posterior,
+        {block: cells.get(block, {}) for block in order},
+        len(examples),
+        session.options.tolerance,
+        Counter(block for example in examples for block in example.blocks.items()),
+        [(e.blocks, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
+        reasons,
+        tuple(dict.fromkeys((*session.data.trained.warnings, *warnings))),
+    )
+
+
+# ---- whole networks ----------------------------------------------------------------------------
+
+
+def _of_networks(
+    sessions: Sessions, sources: Iterable[ManySource], query: Query, pattern: str | None
+) -> tuple[list[Block], list[_Example]]:
+    """The blocks of whole networks, found by the modules that their operators come from."""
+    examples: list[_Example] = []
+    names: dict[str, dict[str, str]] = {}  # position → key of a block → its name
+    for item in items_of(sources):
+        opened = item.opened(query)
+        session = sessions.of(opened.file)
+        partition = session.partition(opened)
+        cells = cells_by_position(partition, positions_of(opened.file.module_paths, pattern))
+        if set(cells) == {UNPLACED}:
+            raise InputError(
+                f"nothing in {opened.file.name} tells which module an operator comes from: name "
+                "nodes as exporters do (/blocks.1/conv/Conv), or give the blocks of each position "
+                "to Predictor.space"
+            )
+        for position, text in _texts(session, opened, partition, cells).items():
+            known = names.setdefault(position, {})
+            known.setdefault(key_of(cells[position]), _unique(text, known.values()))
+        blocks = {position: names[position][key_of(held)] for position, held in cells.items()}
+        examples.append(_Example(opened, partition, cells, blocks))
+    if not examples:
+        raise InputError("a space has no networks: give at least one")
+    positions = _in_order(examples)
+    examples = [
+        replace(example, blocks={p: example.blocks.get(p, NONE) for p in positions})
+        for example in examples
+    ]
+    held = dict.fromkeys((p, example.blocks[p]) for p in positions for example in examples)
+    return list(held), examples
+
+
+def _in_order(examples: Sequence[_Example]) -> list[str]:
+    """All positions, each behind the one that it follows in the first network that has it."""
+    order: list[str] = []
+    for example in examples:
+        place = 0
+        for position in example.cells:
+            if position in order:
+                place = order.index(position) + 1
+            else:
+                order.insert(place, position)
+                place += 1
+    return order
+
+
+def _unique(text: str, taken: Iterable[str]) -> str:
+    """The text, with a number behind it where another block of the position has it."""
+    used, number, name = set(taken), 2, text
+    while name in used:
+        name, number = f"{text} ({number})", number + 1
+    return name
+
+
+def _texts(
+    session: Session, opened: Opened, partition: Partition, cells: Mapping[str, Counter[str]]
+) -> dict[str, str]:
+    """What the block at each position does, in the words of a report's rows."""
+    hashes = [use.signature for use in partition.uses]
+    texts, precision = session.data.texts(partition, hashes), session.target.precision
+    ordered = [texts[h] for h in hashes]
+    structure = network_structure(opened.file, partition, ordered, None, precision)
+    kernels = {h: cell.kernels for h, cell in zip(hashes, structure.cells, strict=True)}
+    return {
+        position: what_text(CellStructure(tuple(k for h in counts for k in kernels[h])))
+        for position, counts in cells.items()
+    }
+
+
+# ---- blocks by position ------------------------------------------------------------------------
+
+
+def _of_blocks(
+    sessions: Sessions, blocks: Mapping[str, Blocks], query: Query
+) -> tuple[list[Block], list[_Example]]:
+    """Networks that hold every block once or more, and some that are drawn at random."""
+    if not blocks:
+        raise InputError("a space has no positions: give the blocks of at least one")
+    choices = {position: _read(position, given, query) for position, given in blocks.items()}
+    standing = {p: [name for name, one in named.items() if one] for p, named in choices.items()}
+    examples = [
+        _chained(sessions, choices, {p: names[i % len(names)] for p, names in standing.items()})
+        for i in range(max(map(len, standing.values())))
+    ]
+    rng = random.Random(0)
+    for _ in range(DRAWN):
+        choice = {position: rng.choice(list(named)) for position, named in choices.items()}
+        if any(choices[position][name] for position, name in choice.items()):
+            examples.append(replace(_chained(sessions, choices, choice), is_drawn=True))
+    return [(position, name) for position, named in choices.items() for name in named], examples
+
+
+def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | None]:
+    """The networks of the blocks of a position by name; None for a block that may be left out."""
+    if isinstance(blocks, str | bytes) or not isinstance(blocks, Mapping | Sequence):
+        raise InputError(
+            f"the blocks at {position} are a list of networks or a mapping from their names, not "
+            f"{type(blocks).__name__}"
+        )
+    named = blocks.items() if isinstance(blocks, Mapping) else ((None, one) for one in blocks)
+    networks: dict[str, Network | None] = {}
+    for number, (name, source) in enumerate(named):
+        if source is None:
+            networks[name or NONE] = None
+            continue
+        (item,) = items_of([source])
+        opened = replace(item, name=name or item.name).opened(query)
+        label = name or (opened.file.label if item.name is None else str(number))
+        if label in networks:
+            raise InputError(f"two blocks at {position} are called {label!r}: name them apart")
+        network = opened.file.network(query.batch, query.shapes)
+        networks[label] = replace(network, name=f"{label} at {position}")
+    if not any(networks.values()):
+        raise InputError(f"there is no block at {position}: give at least one network")
+    return networks
+
+
+def _chained(
+    sessions: Sessions,
+    choices: Mapping[str, Mapping[str, Network | None]],
+    choice: Mapping[str, str],
+) -> _Example:
+    """The network with these blocks. A cell over several of them belongs to the first."""
+    standing = {p: one for p, name in choice.items() if (one := choices[p][name]) is not None}
+    # A file like any other, so that its partition is kept in the store.
+    network = chain(list(standing.values()), "space")
+    file = onnx_io.load(onnx_io.to_onnx(network, seed=None), network.name)
+    opened = Opened(file)
+    partition = sessions.of(file).partition(opened)
+    places = [place_in_chain(name) for name in file.node_names]
+    numbers = ["" if place is None else str(place) for place in places]
+    cells: dict[str, Counter[str]] = {}
+    for ends, counts in cells_by_position(partition, numbers).items():
+        position = list(standing)[int(ends.partition("…")[0])]
+        cells.setdefault(position, Counter()).update(counts)
+    return _Example(opened, partition, cells, dict(choice))
