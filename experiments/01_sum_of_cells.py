@@ -36,7 +36,7 @@ from hybridlat.engines.registry import open_backend
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, MeasurementConfig, Progress, measure
+from hybridlat.measuring.replicas import Job, MeasurementConfig, Progress, measure
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import RARER, sweep

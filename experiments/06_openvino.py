@@ -34,16 +34,11 @@ from experiments.openvino_report import DIFFERENTIAL, METHODS, Result, page
 from hybridlat.engines.base import Backend
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.engines.registry import open_backend
+from hybridlat.graph.cells import cut, file_part, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.differential import (
-    Differential,
-    DifferentialConfig,
-    Part,
-    isolated_parts,
-    parts_of,
-    whole,
-)
+from hybridlat.measuring.differential import Differential, DifferentialConfig
+from hybridlat.measuring.pairs import Part, parts_of, whole, working_bytes
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.measurement import Breakdown, Measurement
 
@@ -110,6 +105,24 @@ def plan_of(name: str, backend: Backend, journal: JournalFile) -> Plan:
         DIFFERENTIAL: parts_of(name, network, lowered),
     }
     return Plan(name, network, lowered, whole(name, network), parts)
+
+
+def isolated_parts(
+    name: str, network: Network, lowered: Lowered, *, by: str
+) -> list[tuple[Part, int]]:
+    """The cells (``by="cells"``) or kernels of a lowered network, each timed alone.
+
+    With the file itself for ``lowered``, kernels are its unfused layers.
+    """
+    counts: dict[str, tuple[Part, int]] = {}
+    room_bytes = working_bytes(network)
+    for cell in (cut if by == "cells" else kernels)(lowered, network):
+        if cell.origins:
+            alone = file_part(network, lowered, cell.origins)
+            signature = sign(alone)
+            part = Part(signature, "layer", alone, None, {"network": name, "by": by}, room_bytes)
+            counts[signature.hash] = (part, counts.get(signature.hash, (part, 0))[1] + 1)
+    return list(counts.values())
 
 
 def _renamed(parts: Parts, by: str) -> Parts:

@@ -36,11 +36,12 @@ from hybridlat import onnx_io
 from hybridlat.board.journal import read_lines
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
+from hybridlat.graph.cells import cut, file_part
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plans
-from hybridlat.measuring.plans.execution import import_results
+from hybridlat.measuring.plans.run import import_results
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -146,9 +147,9 @@ class Campaign:
                         name, network, lowered[name, precision], precision, stage=stage + 1,
                         title=f"{title} cells {precision}",
                     )  # fmt: skip
-                    draft.add_isolated_cells(
-                        name, network, lowered[name, precision], precision, stage=stage + 1,
-                        title=f"{title} cells {precision}",
+                    self.add_isolated_cells(
+                        name, network, lowered[name, precision], precision,
+                        f"{title} cells {precision}",
                     )  # fmt: skip
                     draft.add_breakdown(name, network, lowered[name, precision], precision)
         for precision in self.precisions:
@@ -158,6 +159,21 @@ class Campaign:
                     title=f"{title} again {precision}",
                 )  # fmt: skip
         self.stage += 3
+
+    def add_isolated_cells(
+        self, name: str, network: Network, lowered: Lowered, precision: str, title: str
+    ) -> None:
+        """The cells of a lowered network, each alone: what a differential is compared with."""
+        draft = self.draft
+        for cell in cut(lowered, network):
+            signature = sign(cell.network)
+            if not cell.origins or draft.has(signature.hash, precision, "isolated"):
+                continue
+            item = draft.item(file_part(network, lowered, cell.origins), precision, "cell")
+            label = f"{name}: {' '.join(cell.ops)}"
+            task = draft.time((item,), stage=self.stage + 1, title=title, label=label)
+            labels = {"network": name, "method": "isolated"}
+            draft.record(signature, "cell", precision, task, "isolated", labels)
 
     def sweep(self, channels: Sequence[int]) -> None:
         """3x3 convolutions of ``channels``, each alone."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import Job, MeasurementConfig, Progress, measure
+from hybridlat.measuring.replicas import Job, MeasurementConfig, Progress, measure
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import KernelBuilder

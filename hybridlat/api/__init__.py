@@ -30,7 +30,7 @@ __getattr__ = loader(
     {
         "FamilyInfo": "hybridlat.estimate.target_list",
         "MeasureMode": "hybridlat.api.session",
-        "MeasureReport": "hybridlat.measuring.report",
+        "MeasureReport": "hybridlat.measuring.measurer",
         "Predictor": "hybridlat.api.predictor",
         "Progress": "hybridlat.schema.progress",
         "TargetInfo": "hybridlat.estimate.target_list",

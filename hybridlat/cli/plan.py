@@ -12,7 +12,7 @@ from hybridlat.cli import options
 from hybridlat.cli.output import print_json
 
 if TYPE_CHECKING:
-    from hybridlat.measuring.plans.execution import PlanImport
+    from hybridlat.measuring.plans.run import PlanImport
     from hybridlat.measuring.report import What
 
 
@@ -71,7 +71,7 @@ def plan(
         request = plans.PlanRequest(read, wanted, unknown_to(opened, wanted, chosen, remeasure))
         draft = plans.write(request, folder)
         if host is not None:
-            from hybridlat.measuring.plans.execution import import_results
+            from hybridlat.measuring.plans.run import import_results
             from hybridlat.measuring.ssh import run_on
 
             run_on(host, runner, limit, _say)(Path(folder))
@@ -102,7 +102,7 @@ def import_(folder: str, board_id: str | None, store: str | None, as_json: bool)
     hybridlat import a-plan
     hybridlat import a-plan --store team.db
     """
-    from hybridlat.measuring.plans.execution import import_results
+    from hybridlat.measuring.plans.run import import_results
     from hybridlat.store import Store
 
     with Store(store) as opened:

@@ -17,16 +17,17 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
 
+from hybridlat.board.visits import take_turns
 from hybridlat.engines.base import Backend, Session
 from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.pairs import Part, isolated_parts, parts_of, tapped, whole, working_bytes
-from hybridlat.measuring.rotations import Rotation, rotate, rotations
+from hybridlat.measuring.pairs import Part, Rotation, rotations
 from hybridlat.measuring.statistics import (
     Subject,
     difference,
@@ -41,15 +42,15 @@ from hybridlat.measuring.visiting import References
 from hybridlat.schema.machine_load import MachineLoad, mean_load
 from hybridlat.schema.measurement import Measurement, Visit
 
-__all__ = [
-    "PROTOCOL", "Differential", "DifferentialConfig", "Part", "isolated_parts",
-    "measure_differential", "parts_of", "rotations", "tapped", "whole", "working_bytes",
-]  # fmt: skip
-
 PROTOCOL = "differential-3"
 # A visit is undisturbed if the reference around it is at most so much slower than it usually is.
 UNDISTURBED = 1.06
 LEAST_UNDISTURBED = 2
+MIN_PASSES = 7
+MAX_PASSES = 60
+MIN_SAMPLES = 4
+# On a busy machine samples are dropped as disturbed: a visit goes on up to so many times its span.
+PATIENCE = 12
 
 Journal = MutableMapping[str, Any]
 """Visits by key, in JSON types. One that outlives the process makes a run go on where it was."""
@@ -69,21 +70,6 @@ class DifferentialConfig:
     session_ms: float = 10.0
     network_visit_ms: float = 200.0
     seed: int = 0
-
-
-def measure_differential(
-    backend: Backend,
-    parts: Sequence[Part],
-    effort: DifferentialConfig | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Measurement]:
-    """Measure ``parts`` in this process; one record each, in order, a failure too.
-
-    Rotations are shuffled together in every round, whole networks among them.
-    """
-    run = Differential(backend, parts, effort)
-    run.visit(progress)
-    return run.records()
 
 
 class Differential:
@@ -268,3 +254,16 @@ def _fit_overhead_us(backend: Backend) -> float:
             samples = session.run_us(200) or session.run_us(1)
             levels_us[length] = [level_us(samples)] if samples else []
     return fit_dispatch_overhead_us(levels_us)
+
+
+def rotate(sessions: dict[str, Session], span_s: float) -> dict[str, list[float]]:
+    """Samples of all sessions, run in turn for ``span_s``; the first pass warms up."""
+
+    def goes_on(samples: Mapping[str, Sequence[float]], passes: int, spent_s: float) -> bool:
+        if not sessions or passes <= MIN_PASSES:
+            return bool(sessions)
+        if any(len(taken) < MIN_SAMPLES for taken in samples.values()):
+            return spent_s < PATIENCE * span_s
+        return spent_s < span_s and passes <= MAX_PASSES
+
+    return take_turns({key: partial(s.run_us, 1) for key, s in sessions.items()}, goes_on)

@@ -9,10 +9,10 @@ from typing import Protocol
 from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring import isolated, plans
+from hybridlat.measuring import plans, replicas
 from hybridlat.measuring.differential import Differential, DifferentialConfig
 from hybridlat.measuring.pairs import parts_of, whole
-from hybridlat.measuring.plans import execution
+from hybridlat.measuring.plans import run
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.target_constants import dispatch_overhead_us, reference_latency_us
 from hybridlat.schema.measurement import Kind, Measurement
@@ -107,7 +107,7 @@ class ReplicaMeasurer:
                 jobs.setdefault(job.key, job)
         if not jobs:
             return []
-        return isolated.measure(
+        return replicas.measure(
             self.backend, self.options, list(jobs.values()), store, settings, on_progress
         )
 
@@ -196,8 +196,8 @@ class PlanMeasurer:
             self.backend.lower,
             max(settings.differential_rounds, LEAST_ROUNDS),
         )
-        run = execution.run_here(self.backend.run_plan, on_progress)
-        return list(execution.measure_networks(plan, store, run).records)
+        here = run.run_here(self.backend.run_plan, on_progress)
+        return list(run.measure_networks(plan, store, here).records)
 
 
 def _labels(request: MeasureRequest) -> Mapping[str, str]:

@@ -11,16 +11,18 @@ hands out that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hybridlat.graph.cells import cut, file_part, kernels
+from hybridlat.graph.cells import cut, file_part
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.schema.measurement import Kind
 
 _TAP_VERSION = 12
 _MAP_DIMENSIONS = 4
+# More memory than this is cold anyway, and building it all at once costs too much of it.
+MAX_ROOM_BYTES = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -77,24 +79,6 @@ def parts_of(name: str, network: Network, lowered: Lowered) -> list[tuple[Part, 
     return [(part, counts[hash_]) for hash_, part in by_hash.items()]
 
 
-def isolated_parts(
-    name: str, network: Network, lowered: Lowered, *, by: str
-) -> list[tuple[Part, int]]:
-    """The cells (``by="cells"``) or kernels of a lowered network, each timed alone.
-
-    With the file itself for ``lowered``, kernels are its unfused layers.
-    """
-    counts: dict[str, tuple[Part, int]] = {}
-    room_bytes = working_bytes(network)
-    for cell in (cut if by == "cells" else kernels)(lowered, network):
-        if cell.origins:
-            alone = file_part(network, lowered, cell.origins)
-            signature = sign(alone)
-            part = Part(signature, "layer", alone, None, {"network": name, "by": by}, room_bytes)
-            counts[signature.hash] = (part, counts.get(signature.hash, (part, 0))[1] + 1)
-    return list(counts.values())
-
-
 def tapped(part: Network, given_out: frozenset[str]) -> Network:
     """The part with a tap on every feature map that is not among the network's own outputs."""
     nodes, types = list(part.nodes), dict(part.types)
@@ -123,3 +107,39 @@ def working_bytes(network: Network) -> int:
         names = {name for name in (*node.inputs, *node.outputs) if name in network.types}
         largest = max(largest, sum(network.types[name].bytes for name in names))
     return network.weight_bytes + largest
+
+
+@dataclass
+class Rotation:
+    """Parts whose sessions run in turn; ``networks`` are the distinct ones by signature hash."""
+
+    name: str
+    parts: list[Part]
+    networks: dict[str, Network] = field(default_factory=dict)
+    held_bytes: int = 0
+
+
+def rotations(parts: Sequence[Part]) -> list[Rotation]:
+    """Parts of one network together, up to the memory that the network works in."""
+    rotations_: list[Rotation] = []
+    counts: dict[tuple[str, ...], int] = {}
+    last: tuple[str, ...] = ()
+    for part in parts:
+        group = (part.kind, *map(str, part.labels.values()))
+        new = {sign(network).hash: network for network in part.networks}
+        room_bytes = min(part.working_bytes, MAX_ROOM_BYTES)
+        current = (
+            rotations_[-1] if rotations_ and group == last and part.kind != "network" else None
+        )
+        added = [n for h, n in new.items() if current is None or h not in current.networks]
+        held_bytes = sum(map(working_bytes, added))
+        if current is None or current.held_bytes + held_bytes > room_bytes:
+            counts[group] = counts.get(group, -1) + 1
+            current = Rotation("/".join((*group, str(counts[group]))), [])
+            rotations_.append(current)
+            held_bytes = sum(map(working_bytes, new.values()))
+        current.parts.append(part)
+        current.networks.update(new)
+        current.held_bytes += held_bytes
+        last = group
+    return rotations_

@@ -15,16 +15,48 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import TracebackType
 
 from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.messages import Ready, Refused, Start, Stop, VisitResult, VisitTask
+from hybridlat.measuring.visiting import VisitResult, VisitTask
 
 JOB_TIMEOUT_S = 240.0
 _WORKER = "hybridlat.measuring.worker"
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message to the process: which backend to start, and where modules are found.
+
+    ``backend`` is ``module:Class``. ``pythonpath`` is what the variable PYTHONPATH was in the
+    parent (None: not set), put back for the processes that the backend starts.
+    """
+
+    backend: str
+    options: Mapping[str, int | str] = field(default_factory=dict)
+    module_path: tuple[str, ...] = ()
+    pythonpath: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The backend runs, its reference network is warm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The backend cannot be started; ``reason`` is a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The last message to the process."""
 
 
 class MeasuringProcess:

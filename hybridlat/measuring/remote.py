@@ -13,7 +13,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.plans import PlanRequest, Wanted
-from hybridlat.measuring.plans.execution import measure_networks
+from hybridlat.measuring.plans.run import measure_networks
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.ssh import check_target, run_on
 from hybridlat.schema.measurement import Kind

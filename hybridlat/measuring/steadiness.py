@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.reference_networks import reference_network
-from hybridlat.measuring.messages import VisitTask
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.statistics import level_us, usual_us
+from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.checkup import Steadiness
 
 if TYPE_CHECKING:

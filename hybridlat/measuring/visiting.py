@@ -6,14 +6,16 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from hybridlat.board.visits import take_turns
 from hybridlat.engines.base import Backend, Session
 from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import HybridlatError, MeasurementError
+from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import reference_network
-from hybridlat.measuring.messages import VisitResult, VisitTask
+from hybridlat.schema.machine_load import MachineLoad
 
 WARM_UP_S = 0.5
 PATIENCE_S = 2.0
@@ -21,6 +23,38 @@ MIN_SAMPLES = 3
 MAX_SAMPLES = 120
 WARM_RUNS = 14
 TIMED_RUNS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class VisitTask:
+    """One visit to make: ``replicas`` of a network in turn, for ``visit_ms``.
+
+    ``lowered`` False: it is a file's network, to be optimised as the engine always does.
+    """
+
+    key: str
+    network: Network
+    lowered: bool
+    visit_ms: float
+    replicas: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class VisitResult:
+    """What a visit found: samples of the replicas in turn and the references around, or a failure.
+
+    ``load`` is how busy the machine was with other work meanwhile, None where it does not tell.
+
+    No samples and no failure: everything was disturbed, and the next visit may do better.
+    """
+
+    key: str
+    samples_us: tuple[float, ...] = ()
+    reference_us: float = 0.0
+    seconds: float = 0.0
+    failure: str | None = None
+    load: MachineLoad | None = None
 
 
 class References:

@@ -18,7 +18,8 @@ import time
 from multiprocessing.connection import Connection
 
 from hybridlat.errors import HybridlatError
-from hybridlat.measuring.messages import Ready, Refused, Start, VisitTask
+from hybridlat.measuring.process import Ready, Refused, Start
+from hybridlat.measuring.visiting import VisitTask
 
 _ORPHANED_CHECK_S = 1.0
 

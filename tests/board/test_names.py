@@ -16,8 +16,7 @@ from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plans
-from hybridlat.measuring.ssh import Board, unpack_layers
-from hybridlat.measuring.ssh_connection import check_host
+from hybridlat.measuring.ssh import Board, check_host, unpack_layers
 from tests.board.conftest import MakePlan
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")

@@ -2,34 +2,41 @@
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from hybridlat.engines.base import Session
+from hybridlat.engines.base import Backend, Session
 from hybridlat.graph.cells import cut
-from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import (
     LEAST_UNDISTURBED,
     PROTOCOL,
     Differential,
     DifferentialConfig,
-    Part,
-    isolated_parts,
-    measure_differential,
-    parts_of,
-    rotations,
-    tapped,
-    whole,
-    working_bytes,
 )
+from hybridlat.measuring.pairs import Part, parts_of, rotations, tapped, whole, working_bytes
 from hybridlat.onnx_io import read_network, to_onnx
+from hybridlat.schema.measurement import Measurement
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 from tests.networks import branches, classifier, residual_block
 
 QUICK = DifferentialConfig(rounds=3, max_rounds=3, session_ms=0.2, network_visit_ms=1.0)
 BORDERS = Machine(border_us=2.0, noise_share=0.0)
+
+
+def measured(
+    backend: Backend,
+    parts: Sequence[Part],
+    config: DifferentialConfig = QUICK,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Measurement]:
+    """The records of one whole run."""
+    run = Differential(backend, parts, config)
+    run.visit(progress)
+    return run.records()
 
 
 def test_cells_add_up_to_the_network_with_the_cost_of_its_borders() -> None:
@@ -100,7 +107,7 @@ def test_drift_is_divided_out() -> None:
 
     network = branches()
     effort = DifferentialConfig(rounds=8, max_rounds=8, network_visit_ms=1.0)
-    [record] = measure_differential(backend, [whole("net", network)], effort, change)
+    [record] = measured(backend, [whole("net", network)], effort, change)
     assert len(record.visits) == 8
     assert len({round(v.samples_us[0], 1) for v in record.visits}) == 2
     levels = [v.samples_us[0] / v.drift for v in record.visits]
@@ -116,7 +123,7 @@ def test_visits_of_slow_times_are_made_again_and_left_out() -> None:
 
     network = branches()
     effort = DifferentialConfig(rounds=3, max_rounds=5, network_visit_ms=1.0)
-    [record] = measure_differential(backend, [whole("net", network)], effort, change)
+    [record] = measured(backend, [whole("net", network)], effort, change)
     assert len(record.visits) == 3
     assert record.latency_us == pytest.approx(backend.ideal_us(network) + 3.0, rel=1e-3)
 
@@ -173,7 +180,7 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was() -> None:
 def test_a_part_that_cannot_run_is_a_record_with_its_reason() -> None:
     backend = FakeDifferentialBackend(Machine(), refused_ops=("Concat",))
     good, bad = residual_block(), branches()
-    records = measure_differential(backend, [whole("good", good), whole("bad", bad)], QUICK)
+    records = measured(backend, [whole("good", good), whole("bad", bad)], QUICK)
     assert [r.failure is None for r in records] == [True, False]
     assert "no kernel for" in (records[1].failure or "")
     assert not any(problem for record in records for problem in record.problems())
@@ -183,7 +190,7 @@ def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it() -> None:
     network = classifier()
     plan = parts_of("net", network, FakeDifferentialBackend().lower(network))
     backend = FakeDifferentialBackend(Machine(), refused_ops=("Gemm",))
-    records = measure_differential(backend, [part for part, _ in plan], QUICK)
+    records = measured(backend, [part for part, _ in plan], QUICK)
     refused = [r.failure is not None for r in records]
     assert any(refused) and not all(refused)
 
@@ -197,7 +204,7 @@ def test_a_part_that_was_never_visited_says_so() -> None:
 def test_records_say_how_they_were_measured() -> None:
     backend = FakeDifferentialBackend()
     network = residual_block()
-    [record] = measure_differential(backend, [whole("net", network)], QUICK)
+    [record] = measured(backend, [whole("net", network)], QUICK)
     assert record.protocol == PROTOCOL
     assert record.kind == "network"
     assert record.labels == {"network": "net"}
@@ -208,16 +215,6 @@ def test_records_say_how_they_were_measured() -> None:
 def test_a_cell_that_costs_nothing_has_the_smallest_latency() -> None:
     network = residual_block()
     part = Part(sign(network), "cell", network, network)
-    [record] = measure_differential(
-        FakeDifferentialBackend(Machine(noise_share=0.0)), [part], QUICK
-    )
+    [record] = measured(FakeDifferentialBackend(Machine(noise_share=0.0)), [part], QUICK)
     assert record.latency_us is not None
     assert 0 < record.latency_us < 0.1
-
-
-def test_unfused_layers_are_the_kernels_of_the_file() -> None:
-    network = residual_block(blocks=2)
-    file = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
-    layers = isolated_parts("net", network, file, by="kernels")
-    assert sum(count for _, count in layers) == len(network.nodes)
-    assert all(len(part.with_predecessor.nodes) == 1 for part, _ in layers)

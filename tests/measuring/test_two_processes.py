@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.measuring.locking import exclusive
+from hybridlat.measuring.plans.run import exclusive
 
 SCRIPT = """\
 import logging, os, pathlib, subprocess, sys, time
 from hybridlat.measuring.plans import PlanRequest
-from hybridlat.measuring.plans.execution import measure_networks
+from hybridlat.measuring.plans.run import measure_networks
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.board.conftest import add_fake_engine, lower, small_network

@@ -12,8 +12,8 @@ import pytest
 
 from hybridlat.errors import InputError, MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.isolated import MeasurementConfig
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
+from hybridlat.measuring.replicas import MeasurementConfig
 from hybridlat.measuring.schedule import is_wanted
 from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig

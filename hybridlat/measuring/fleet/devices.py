@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.measuring.ssh import RUNNERS, check_target
-from hybridlat.measuring.ssh_connection import check_host
+from hybridlat.measuring.ssh import RUNNERS, check_host, check_target
 from hybridlat.schema.target import Target
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError, MissingExtra
 from hybridlat.measuring.fleet.attendance import Attendance, Presence
 from hybridlat.measuring.fleet.devices import FleetDevice, FleetFile
-from hybridlat.measuring.ssh_connection import Connection
+from hybridlat.measuring.ssh import Connection
 
 KNOCK_EVERY_S = 5.0
 _ANSWER_S = 20.0

@@ -6,9 +6,16 @@
 
 from __future__ import annotations
 
-from hybridlat.measuring.plans.builder import Draft, ItemKey, Lower
+from hybridlat.measuring.plans.build import (
+    Draft,
+    ItemKey,
+    Lower,
+    PlanRequest,
+    Wanted,
+    draft_for,
+    write,
+)
 from hybridlat.measuring.plans.results import read_breakdowns, read_results
-from hybridlat.measuring.plans.writing import PlanRequest, Wanted, draft_for, write
 
 __all__ = [
     "Draft", "ItemKey", "Lower", "PlanRequest", "Wanted", "draft_for", "read_breakdowns",

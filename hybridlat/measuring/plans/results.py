@@ -9,7 +9,7 @@ from typing import Any
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
-from hybridlat.measuring.plans.returned import BoardLines, read_board, read_manifest, target_of
+from hybridlat.measuring.plans.folder import BoardLines, read_board, read_manifest, target_of
 from hybridlat.measuring.statistics import (
     Subject,
     difference,

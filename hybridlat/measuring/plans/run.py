@@ -7,18 +7,19 @@ that ask for the same at the same time take turns: the second asks only for what
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
+import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import HybridlatError, MeasurementError
-from hybridlat.measuring.locking import exclusive
-from hybridlat.measuring.plans.builder import Draft, RecordKey
+from hybridlat.measuring.plans.build import Draft, PlanRequest, RecordKey, draft_for
 from hybridlat.measuring.plans.results import read_breakdowns, read_results
-from hybridlat.measuring.plans.writing import PlanRequest, draft_for
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target
@@ -142,3 +143,38 @@ def run_here(
             raise MeasurementError(f"nothing came of the plan in {folder}")
 
     return run
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[bool]:
+    """Hold the lock file ``path``; yields whether another held it first, and was waited for.
+
+    ``on_wait`` is called once before waiting. The system gives the lock back when its holder dies,
+    and the file is gone when nobody needs it.
+    """
+    waited = False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waited:
+                    on_wait()
+                waited = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_still(path, descriptor):
+                continue  # its holder removed it in the meantime: it locks nobody out
+            try:
+                yield waited
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    return False

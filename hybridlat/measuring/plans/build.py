@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from hybridlat import onnx_io
 from hybridlat.board.plan import PLAN_FORMAT
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
-from hybridlat.graph.cells import Cell, cut, file_part, kernels
+from hybridlat.graph.cells import Cell, cut, kernels
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.pairs import parts_of
 from hybridlat.measuring.plans.folder import write_folder
@@ -171,7 +173,7 @@ class Draft:
         """
         for part, _ in parts_of(name, network, lowered):
             hash_ = part.signature.hash
-            if self._has(hash_, precision, "differential") or not wanted(hash_):
+            if self.has(hash_, precision, "differential") or not wanted(hash_):
                 continue
             task = self.time(
                 tuple(self.item(each, precision, "cell") for each in part.networks),
@@ -181,24 +183,7 @@ class Draft:
             labels = {"network": name, "method": "differential"}
             self.record(part.signature, "cell", precision, task, "differential", labels)
 
-    def add_isolated_cells(
-        self, name: str, network: Network, lowered: Lowered, precision: str, *, stage: int = 1,
-        title: str = "",
-    ) -> None:  # fmt: skip
-        """The cells of a lowered network, each alone: what a differential is compared with."""
-        for cell in cut(lowered, network):
-            signature = sign(cell.network)
-            if not cell.origins or self._has(signature.hash, precision, "isolated"):
-                continue
-            item = self.item(file_part(network, lowered, cell.origins), precision, "cell")
-            task = self.time(
-                (item,), stage=stage, title=title or f"cells isolated {precision}",
-                label=f"{name}: {' '.join(cell.ops)}",
-            )  # fmt: skip
-            labels = {"network": name, "method": "isolated"}
-            self.record(signature, "cell", precision, task, "isolated", labels)
-
-    def _has(self, signature: str, precision: str, method: str) -> bool:
+    def has(self, signature: str, precision: str, method: str) -> bool:
         return (signature, precision, method) in self._met
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:
@@ -260,3 +245,49 @@ class Draft:
             raise InputError("there is nothing to measure: every cell asked for is known already")
         Target(self.device, self.runtime, self._items[next(iter(self._items))]["precision"])
         write_folder(folder, self.manifest(), self._models)
+
+
+Wanted = Callable[[Kind, str], bool]
+"""Whether a cell or a network, told by kind and signature hash, is to be measured."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What to measure on the device of ``target``.
+
+    ``networks`` are (name, network) pairs. ``lower`` is the engine's lowering (default: that of
+    the target's engine, version and precision). Every model is visited in ``rounds``. What comes
+    back belongs to ``target``, with the version that the board's engine has.
+    """
+
+    networks: Sequence[tuple[str, Network]]
+    target: Target
+    wanted: Wanted = lambda kind, signature: True
+    lower: Lower | None = None
+    rounds: int = 3
+
+
+def draft_for(request: PlanRequest) -> Draft:
+    """The plan for a request: whole networks first, then cells by the differential.
+
+    Raises InputError for a precision that no plan can ask for, TargetError for a target that
+    nobody has said how it fuses.
+    """
+    target, wanted = request.target, request.wanted
+    lower = request.lower or partial(registry.lower, target=target)
+    draft = Draft(target.device, target.runtime, rounds=request.rounds)
+    draft.add_reference(gpu_reference_network(), target.precision)
+    for name, network in request.networks:
+        draft.add_network(name, network, target.precision, wanted=partial(wanted, "network"))
+    for name, network in request.networks:
+        lowered = lower(network)
+        draft.add_cells(name, network, lowered, target.precision, wanted=partial(wanted, "cell"))
+        draft.add_breakdown(name, network, lowered, target.precision)
+    return draft
+
+
+def write(request: PlanRequest, folder: str | Path) -> Draft:
+    """Write the plan for a request to a folder; InputError where it asks for nothing."""
+    draft = draft_for(request)
+    draft.write(Path(folder))
+    return draft
