@@ -39,7 +39,8 @@ from hybridlat.graph.signature import sign
 from hybridlat.measuring.replicas import Job, MeasurementConfig, Progress, measure
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store
-from hybridlat.training.kernel_sampler import RARER, sweep
+from hybridlat.training.kernel_families import RARE
+from hybridlat.training.kernel_sampler import sweep
 
 DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
 SWEEP_KERNELS = 4800
@@ -158,8 +159,8 @@ def run_sweep(store: Store, budget_s: float | None) -> None:
     """Measure random realistic kernels, for the model of unseen cells to learn from."""
     backend = open_backend("onnxruntime", threads=1)
     started = time.monotonic()
-    drawn = list(sweep(backend.lower, SWEEP_KERNELS, SWEEP_SEED))
-    drawn += sweep(backend.lower, SWEEP_RARER, SWEEP_SEED, families=RARER)
+    drawn = list(sweep(backend, SWEEP_KERNELS, SWEEP_SEED))
+    drawn += sweep(backend, SWEEP_RARER, SWEEP_SEED, families=RARE)
     for place in range(0, len(drawn), SWEEP_BATCH):
         if budget_s is not None and time.monotonic() - started > budget_s:
             return

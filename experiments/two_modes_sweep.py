@@ -20,11 +20,11 @@ from pathlib import Path
 
 from hybridlat import onnx_io
 from hybridlat.engines import registry
+from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.replicas import Job, MeasurementConfig, Progress, measure
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
-from hybridlat.training.kernel_families import KernelBuilder
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "experiments" / "two_modes_sweep"
@@ -56,9 +56,9 @@ def shapes() -> Iterator[Shape]:
 
 def job(shape: Shape) -> Job:
     """A file with this convolution and nothing else."""
-    builder = KernelBuilder()
-    image = builder.image(shape.c_in, shape.size)
-    drawn = builder.finish("fine sweep", builder.conv(image, shape.c_out, shape.kernel))
+    builder = NetworkBuilder("fine sweep")
+    image = builder.input((1, shape.c_in, shape.size, shape.size), "x")
+    drawn = builder.network(builder.conv(image, shape.c_out, shape.kernel, bias=True))
     network = onnx_io.read_network(onnx_io.to_onnx(drawn, None), name="fine sweep")
     return Job(sign(network).hash, network, "network", {"series": shape.series})
 

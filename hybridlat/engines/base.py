@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import enum
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from hybridlat.graph.network import Lowered, Network
@@ -54,6 +56,8 @@ class Backend(abc.ABC):
 
     name: ClassVar[str]
     method: ClassVar[Method]
+    contexts: Mapping[str, float] = MappingProxyType({"": math.inf})
+    """Contexts of cells, and the bytes of weights that a network of each holds less than."""
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:

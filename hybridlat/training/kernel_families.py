@@ -1,267 +1,240 @@
-"""The kernels of a sweep: each family drawn as a small network of a file."""
+"""The kernels of a sweep: a table of families, each drawn as a small network of a file.
+
+A family enters a tensor, makes choices and builds its operators around them. Most kernels stand
+between two convolutions, as in a network; some leave the engine's blocked layout, and then the
+change of layout is a kernel of the sweep as well.
+"""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from hybridlat.graph.builder import NetworkBuilder
-from hybridlat.graph.network import AttributeValue, Network
+from hybridlat.training.kernel_builder import SIDES, VERSIONS, Entered, KernelBuilder
 
-SIDES = (
-    7, 8, 10, 12, 14, 16, 19, 20, 24, 28, 32, 35, 38, 40, 48, 56, 64, 75, 80, 96, 112, 128, 150,
-    160, 192, 224,
-)  # fmt: skip
-_EDGE_CHANNELS = 16
+ANY_TENSOR = Entered()
 
 
-@dataclass
-class KernelBuilder(NetworkBuilder):
-    """A network of a file whose ``kernel`` are the operators that a family is about."""
+@dataclass(frozen=True)
+class Family:
+    """Kernels of one kind: ``body`` builds one from a builder, what ``start`` made, and choices.
 
-    kernel: set[str] = field(default_factory=set)
+    ``weight`` says how often the family is drawn, ``end`` how often a convolution reads the result.
+    """
 
-    def image(self, channels: int, side: int) -> str:
-        return self.input((1, channels, side, side), "x")
+    weight: float
+    body: Callable[..., str]
+    choices: Sequence[Sequence[Any] | Mapping[Any, float]] = ()
+    start: Callable[[KernelBuilder], str] = ANY_TENSOR
+    end: float = 1.0
 
-    def vector(self, size: int) -> str:
-        return self.input((1, size), "x")
-
-    def split(self, source: str, parts: int) -> list[str]:
-        """The channels dealt out in equal parts."""
-        batch, channels, *sides = self.shape(source)
-        shape = (batch, channels // parts, *sides)
-        outputs = self.op_of_many("Split", (source,), [shape] * parts, 11, {"axis": 1})
-        self.kernel.add(self.nodes[-1].name)
-        return outputs
-
-    def node(
-        self,
-        op: str,
-        version: int,
-        inputs: tuple[str, ...],
-        shape: tuple[int, ...],
-        *,
-        wanted: bool = True,
-        **attributes: AttributeValue,
-    ) -> str:
-        out = self.op(op, inputs, shape, version, attributes)
-        if wanted:
-            self.kernel.add(self.nodes[-1].name)
-        return out
-
-    def conv(
-        self,
-        source: str,
-        channels: int,
-        kernel: int = 3,
-        stride: int = 1,
-        group: int = 1,
-        *,
-        dilation: int = 1,
-        bias: bool = True,
-        wanted: bool = True,
-    ) -> str:
-        """A convolution; one that is not ``wanted`` only makes what the family reads."""
-        out = super().conv(source, channels, kernel, stride, group, dilation=dilation, bias=bias)
-        if wanted:
-            self.kernel.add(self.nodes[-1].name)
-        return out
-
-    def finish(self, label: str, result: str) -> Network:
-        self.name = label
-        return self.network(result)
+    def draw(self, k: KernelBuilder) -> str:
+        """The tensor that the network gives."""
+        source = self.start(k)
+        result = self.body(k, source, *map(k.choose, self.choices))
+        return k.edge(result) if k.rng.random() < self.end else result
 
 
-def channels_at(rng: random.Random, side: int, low: int = 8) -> int:
-    """Channels as CNNs have them at a side: log-uniform, up to about 30,000 / side."""
-    high = max(min(30_000 / side, 2048), 2 * low)
-    value = math.exp(rng.uniform(math.log(low), math.log(high)))
-    step = rng.choices((32, 16, 8, 4, 1), (0.35, 0.3, 0.2, 0.1, 0.05))[0]
-    return max(round(value / step) * step, low if step < low else step)
+def _sum(k: KernelBuilder, x: str, op: str, relu: bool) -> str:
+    first, second = k.unfused(x), k.unfused(k.edge("x", k.width(x)))
+    result = k.node(op, (first, second))
+    return k.node("Relu", (result,)) if relu else result
 
 
-def entered(builder: KernelBuilder, channels: int, side: int) -> str:
-    """An image of so many channels, made by a convolution: it has the engine's layout."""
-    return builder.conv(builder.image(_EDGE_CHANNELS, side), channels, 1, wanted=False)
+def _concat(k: KernelBuilder, x: str, count: int) -> str:
+    side = k.side(x)
+    parts = [x, *(k.edge("x", k.channels(side)) for _ in range(count - 1))]
+    return k.node("Concat", parts, (1, sum(map(k.width, parts)), side, side), axis=1)
 
 
-def left(builder: KernelBuilder, tensor: str) -> str:
-    """The end: a convolution that reads the result in the engine's layout."""
-    return builder.conv(tensor, _EDGE_CHANNELS, 1, wanted=False)
+def _gemm(k: KernelBuilder, x: str, c_out: int, relu: bool) -> str:
+    weights = k.constant((c_out, k.width(x)))
+    result = k.node("Gemm", (x, weights, *k.vectors(1, c_out)), (1, c_out), transB=1)
+    return k.node("Relu", (result,)) if relu else result
 
 
-def _activated(builder: KernelBuilder, rng: random.Random, tensor: str) -> str:
-    """What follows a convolution in CNNs, as often as it does."""
-    shape = builder.shape(tensor)
-    kind = rng.choices(
-        ("relu", "none", "clip", "add", "add relu", "silu", "hardswish", "sigmoid"),
-        (0.45, 0.16, 0.1, 0.06, 0.1, 0.06, 0.05, 0.02),
-    )[0]
-    if kind.startswith("add"):
-        other = builder.conv(
-            builder.conv("x", _EDGE_CHANNELS, 1, wanted=False), shape[1], 1, wanted=False
-        )
-        if builder.shape(other) == shape:
-            tensor = builder.node("Add", 14, (tensor, other), shape)
-    if "relu" in kind:
-        return builder.node("Relu", 14, (tensor,), shape)
-    if kind == "clip":
-        bounds = builder.constant((), (0.0,)), builder.constant((), (6.0,))
-        return builder.node("Clip", 13, (tensor, *bounds), shape)
-    if kind == "hardswish":
-        return builder.node("HardSwish", 14, (tensor,), shape)
-    if kind in ("silu", "sigmoid"):
-        gate = builder.node("Sigmoid", 13, (tensor,), shape)
-        return builder.node("Mul", 14, (tensor, gate), shape) if kind == "silu" else gate
-    return tensor
-
-
-def _conv(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES)
-    kernel = rng.choices((3, 5, 7), (0.8, 0.13, 0.07))[0]
-    stride = rng.choices((1, 2), (0.75, 0.25))[0]
-    dilation = rng.choices((1, 2), (0.95, 0.05))[0] if stride == 1 else 1
-    if rng.random() < 0.06:  # the first layer of a network
-        source = builder.image(3, rng.choice((96, 112, 128, 160, 192, 224)))
-        result = builder.conv(source, channels_at(rng, 112), kernel, 2)
-        shape = builder.shape(result)
-        return left(builder, builder.node("Relu", 14, (result,), shape))
-    c_in = channels_at(rng, side)
-    c_out = c_in if rng.random() < 0.45 else channels_at(rng, side)
-    source = entered(builder, c_in, side)
-    result = builder.conv(source, c_out, kernel, stride, dilation=dilation)
-    return left(builder, _activated(builder, rng, result))
-
-
-def _pointwise(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES)
-    source = entered(builder, channels_at(rng, side), side)
-    stride = rng.choices((1, 2), (0.9, 0.1))[0]
-    result = builder.conv(source, channels_at(rng, side), 1, stride)
-    return left(builder, _activated(builder, rng, result))
-
-
-def _depthwise(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES)
-    channels = channels_at(rng, side, 16)
-    kernel = rng.choices((3, 5, 7), (0.6, 0.3, 0.1))[0]
-    stride = rng.choices((1, 2), (0.75, 0.25))[0]
-    source = entered(builder, channels, side)
-    result = builder.conv(source, channels, kernel, stride, channels)
-    return left(builder, _activated(builder, rng, result))
-
-
-def _grouped(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES[:18])
-    groups = rng.choice((2, 3, 4, 8, 16, 32))
-    width = rng.choice((4, 8, 16, 24, 32, 64))
-    channels = groups * width
-    source = entered(builder, channels, side)
-    kernel = rng.choices((1, 3, 5), (0.2, 0.7, 0.1))[0]
-    result = builder.conv(source, channels, kernel, rng.choices((1, 2), (0.8, 0.2))[0], groups)
-    return left(builder, _activated(builder, rng, result))
-
-
-def _pool(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES)
-    channels = channels_at(rng, side)
-    source = entered(builder, channels, side)
-    if rng.random() < 0.35:
-        pooled = builder.node("GlobalAveragePool", 1, (source,), (1, channels, 1, 1))
-        return left(builder, pooled)
-    kernel, stride, pad = rng.choice(((3, 2, 1), (2, 2, 0), (3, 1, 1), (3, 2, 0), (5, 1, 2)))
-    after = (side + 2 * pad - kernel) // stride + 1
-    op, version = rng.choice((("MaxPool", 12), ("AveragePool", 11)))
-    result = builder.node(
-        op, version, (source,), (1, channels, after, after),
-        kernel_shape=(kernel, kernel), pads=(pad,) * 4, strides=(stride, stride),
-    )  # fmt: skip
-    return left(builder, result)
-
-
-def _elementwise(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES)
-    channels = channels_at(rng, side)
-    source = entered(builder, channels, side)
-    shape = builder.shape(source)
-    kind = rng.choice(
-        ("add", "mul", "scale", "sigmoid", "hardsigmoid", "hardswish", "norm", "relu")
-    )
-    if kind in ("add", "mul"):
-        # A pool between, so that the operator cannot be fused into the convolution before it.
-        first = unfused(builder, source)
-        second = unfused(builder, builder.conv("x", channels, 1, wanted=False))
-        result = builder.node(kind.capitalize(), 14, (first, second), shape)
-        if kind == "add" and rng.random() < 0.5:
-            result = builder.node("Relu", 14, (result,), shape)
-        return left(builder, result)
-    first = unfused(builder, source)
-    if kind == "scale":  # squeeze and excitation: one number a channel
-        pooled = builder.node("GlobalAveragePool", 1, (first,), (1, channels, 1, 1), wanted=False)
-        gate = builder.node("Sigmoid", 13, (pooled,), (1, channels, 1, 1), wanted=False)
-        return left(builder, builder.node("Mul", 14, (first, gate), shape))
-    if kind == "norm":
-        terms = tuple(builder.constant((channels,)) for _ in range(4))
-        result = builder.node("BatchNormalization", 15, (first, *terms), shape)
-        return left(builder, builder.node("Relu", 14, (result,), shape))
-    op, version = {
-        "sigmoid": ("Sigmoid", 13), "hardsigmoid": ("HardSigmoid", 6),
-        "hardswish": ("HardSwish", 14), "relu": ("Relu", 14),
-    }[kind]  # fmt: skip
-    return left(builder, builder.node(op, version, (first,), shape))
-
-
-def unfused(builder: KernelBuilder, tensor: str) -> str:
-    """The tensor behind a pool that changes no shape: nothing is fused across it."""
-    return builder.node(
-        "MaxPool", 12, (tensor,), builder.shape(tensor), wanted=False,
-        kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(1, 1),
-    )  # fmt: skip
-
-
-def _concat(builder: KernelBuilder, rng: random.Random) -> str:
-    side = rng.choice(SIDES)
-    parts: list[str] = []
-    for _ in range(rng.choice((2, 2, 3, 4))):
-        channels = channels_at(rng, side)
-        first = builder.conv(
-            "x" if parts else builder.image(_EDGE_CHANNELS, side), channels, 1, wanted=False
-        )
-        parts.append(first)
-    total = sum(builder.shape(p)[1] for p in parts)
-    joined = builder.node("Concat", 13, tuple(parts), (1, total, side, side), axis=1)
-    return left(builder, joined)
-
-
-def _gemm(builder: KernelBuilder, rng: random.Random) -> str:
-    c_in = rng.choice((256, 384, 512, 576, 640, 768, 960, 1024, 1280, 1536, 2048, 4096))
-    c_out = rng.choice((10, 100, 128, 256, 512, 1000, 1024, 1280, 2048, 4096))
-    weight, bias = builder.constant((c_out, c_in)), builder.constant((c_out,))
-    result = builder.node("Gemm", 13, (builder.vector(c_in), weight, bias), (1, c_out), transB=1)
-    if rng.random() < 0.4:
-        result = builder.node("Relu", 14, (result,), (1, c_out))
-    return result
-
-
-def _squeeze(builder: KernelBuilder, rng: random.Random) -> str:
+def _squeeze(k: KernelBuilder, x: str, ratio: int, op: str) -> str:
     """The two convolutions of squeeze and excitation, on one position."""
-    channels = channels_at(rng, 14, 16)
-    source = entered(builder, channels, 7)
-    pooled = builder.node("GlobalAveragePool", 1, (source,), (1, channels, 1, 1), wanted=False)
-    inner = max(8, channels // rng.choice((4, 8, 16, 24)))
-    first = builder.conv(pooled, inner, 1)
-    hidden = builder.node("Relu", 14, (first,), builder.shape(first))
-    second = builder.conv(hidden, channels, 1)
-    op, version = rng.choice((("Sigmoid", 13), ("HardSigmoid", 6)))
-    gate = builder.node(op, version, (second,), builder.shape(second))
-    return left(builder, builder.node("Mul", 14, (source, gate), builder.shape(source)))
+    hidden = k.node("Relu", (k.conv(k.means(x), max(8, k.width(x) // ratio), 1),))
+    return k.node("Mul", (x, k.node(op, (k.conv(hidden, k.width(x), 1),))))
 
 
-DRAWERS: Mapping[str, Callable[[KernelBuilder, random.Random], str]] = {
-    "conv": _conv, "pointwise conv": _pointwise, "depthwise": _depthwise, "grouped": _grouped,
-    "pool": _pool, "elementwise": _elementwise, "concat": _concat, "gemm": _gemm,
-    "squeeze": _squeeze,
+def _channels_last(k: KernelBuilder) -> str:
+    x = Entered(low=16)(k)
+    side = k.side(x)
+    return k.node("Transpose", (x,), (1, side, side, k.width(x)), perm=(0, 2, 3, 1))
+
+
+def _product(k: KernelBuilder, x: str, ratio: float, gelu: bool) -> str:
+    """A matrix product over the channels of every position, often with a Gelu behind."""
+    *position, channels = k.shape(x)
+    outer = max(int(ratio * channels), 8)
+    result = k.node("MatMul", (x, k.constant((channels, outer))), (*position, outer))
+    result = k.node("Add", (result, *k.vectors(1, outer)))
+    return k.activated(result, "Gelu") if gelu else result
+
+
+def _transposed_conv(k: KernelBuilder, x: str, channels: int | str, window: Sequence[int]) -> str:
+    kernel, stride, pad = window
+    relative = {"all": k.width(x), "half": max(k.width(x) // 2, 8)}
+    c_out = channels if isinstance(channels, int) else relative[channels]
+    after = (k.side(x) - 1) * stride - 2 * pad + kernel
+    weights = k.constant((k.width(x), c_out, kernel, kernel))
+    operands = (x, weights, *k.vectors(1, c_out))
+    return k.windowed("ConvTranspose", operands, k.like(x, c_out, after), window)
+
+
+def _split(k: KernelBuilder, x: str) -> str:
+    shapes = [(1, k.width(x) // k.parts, k.side(x), k.side(x))] * k.parts
+    pieces = k.op_of_many("Split", (x,), shapes, VERSIONS["Split"], {"axis": 1})
+    k.kernel.add(k.nodes[-1].name)
+    return k.node("Add", [k.edge(piece) for piece in pieces[:2]], wanted=False)
+
+
+def _shuffle(k: KernelBuilder, x: str) -> str:
+    """Reshape, transpose, reshape: channels are dealt out over groups."""
+    groups, width, side = k.parts, k.width(x) // k.parts, k.side(x)
+    dealt = k.reshaped(x, (1, groups, width, side, side))
+    dealt = k.node("Transpose", (dealt,), (1, width, groups, side, side), perm=(0, 2, 1, 3, 4))
+    return k.reshaped(dealt, k.shape(x))
+
+
+_STRIDES: Mapping[int, float] = {1: 0.75, 2: 0.25}
+_REDUCTIONS = ("ReduceMean", "ReduceMean", "ReduceMax")
+_ACTIVATIONS = ("LeakyRelu", "PRelu", "Elu", "Tanh", "Gelu", "Clip", "SiLU", "Erf")
+
+COMMON: Mapping[str, Family] = {
+    "conv": Family(
+        0.28, lambda k, x, size, stride, dilation, same: k.followed(k.conv(
+            x, k.width(x) if same else k.channels(k.side(x)), size, stride,
+            dilation=dilation if stride == 1 else 1,
+        )), ({3: 0.8, 5: 0.13, 7: 0.07}, _STRIDES, {1: 0.95, 2: 0.05}, {True: 0.45, False: 0.55}),
+    ),
+    "first conv": Family(
+        0.02, lambda k, x, size: k.node("Relu", (k.conv(x, k.channels(112), size, 2),)),
+        ({3: 0.8, 5: 0.13, 7: 0.07},),
+        start=lambda k: k.image(3, k.choose((96, 112, 128, 160, 192, 224))),
+    ),
+    "pointwise conv": Family(
+        0.26, lambda k, x, stride: k.followed(k.conv(x, k.channels(k.side(x)), 1, stride)),
+        ({1: 0.9, 2: 0.1},),
+    ),
+    "depthwise": Family(
+        0.14,
+        lambda k, x, size, stride: k.followed(k.conv(x, c := k.width(x), size, stride, c)),
+        ({3: 0.6, 5: 0.3, 7: 0.1}, _STRIDES), start=Entered(low=16),
+    ),
+    "grouped": Family(
+        0.06, lambda k, x, size, stride: k.followed(k.conv(x, k.width(x), size, stride, k.parts)),
+        ({1: 0.2, 3: 0.7, 5: 0.1}, {1: 0.8, 2: 0.2}),
+        start=Entered(SIDES[:18], parts=(2, 3, 4, 8, 16, 32), widths=(4, 8, 16, 24, 32, 64)),
+    ),
+    "global pool": Family(0.02, lambda k, x: k.means(x, wanted=True)),
+    "pool": Family(
+        0.04, lambda k, x, op, window: k.pooled(x, op, window),
+        (("MaxPool", "AveragePool"), ((3, 2, 1), (2, 2, 0), (3, 1, 1), (3, 2, 0), (5, 1, 2))),
+    ),
+    "elementwise": Family(
+        0.04, lambda k, x, op: k.node(op, (k.unfused(x),)),
+        (("Sigmoid", "HardSigmoid", "HardSwish", "Relu"),),
+    ),
+    "sum": Family(0.02, _sum, (("Add", "Mul"), (False, False, False, True))),
+    # The end of squeeze and excitation: one number a channel.
+    "gate": Family(0.01, lambda k, x: k.node("Mul", (
+        y := k.unfused(x), k.node("Sigmoid", (k.means(y),), wanted=False)),
+    )),
+    "batch norm": Family(0.01, lambda k, x: k.node("Relu", (
+        k.node("BatchNormalization", (k.unfused(x), *k.vectors(4, k.width(x)))),
+    ))),
+    "concat": Family(0.03, _concat, ((2, 2, 3, 4),)),
+    "gemm": Family(
+        0.05, _gemm, ((10, 100, 128, 256, 512, 1000, 1024, 1280, 2048, 4096), (True, False, False)),
+        start=lambda k: k.input((1, k.choose((
+            256, 384, 512, 576, 640, 768, 960, 1024, 1280, 1536, 2048, 4096,
+        ))), "x"), end=0.0,
+    ),
+    "squeeze": Family(
+        0.02, _squeeze, ((4, 8, 16, 24), ("Sigmoid", "HardSigmoid")), start=Entered((7,), 16),
+    ),
 }  # fmt: skip
+"""Families of the kernels that CNNs mostly consist of; the weights are shares."""
+
+RARE: Mapping[str, Family] = {
+    "response norm": Family(1, lambda k, x, size: k.node(
+        "LRN", (x,), alpha=1e-4, beta=0.75, bias=1.0, size=size,
+    ), ((3, 5, 5, 9),), end=0.5),
+    "instance norm": Family(1, lambda k, x: k.node(
+        "InstanceNormalization", (x, *k.vectors(2, k.width(x))), epsilon=1e-5,
+    ), end=0.5),
+    "layer norm": Family(1, lambda k, x: k.node(
+        "LayerNormalization", (x, *k.vectors(2, k.shape(x)[-1])), axis=-1, epsilon=1e-6,
+    ), start=_channels_last, end=0.0),
+    "activation": Family(
+        2, lambda k, x, kind, alone: k.activated(k.unfused(x) if alone else x, kind),
+        (_ACTIVATIONS, {True: 0.6, False: 0.4}), end=0.5,
+    ),
+    "product": Family(
+        2, _product, ((1, 2, 4, 0.25), {True: 0.4, False: 0.6}), start=_channels_last, end=0.0,
+    ),
+    "transposed conv": Family(1, _transposed_conv, (
+        {"all": 2, "half": 2, 1: 1 / 3, 3: 1 / 3, 16: 1 / 3, 21: 1 / 3, 32: 1 / 3, 64: 1 / 3},
+        ((2, 2, 0), (4, 2, 1), (3, 1, 1), (16, 8, 4), (8, 4, 2)),
+    ), end=0.5),
+    "softmax": Family(0.5, lambda k, x, flat: k.node("Softmax", (
+        k.reshaped(x, (1, k.width(x), k.side(x) ** 2)) if flat else x,
+    ), axis=-1 if flat else 1), ((True, False),), end=0.0),
+    "class softmax": Family(
+        0.5, lambda k, x: k.node("Softmax", (x,), axis=-1), end=0.0,
+        start=lambda k: k.input((1, k.choose((2, 10, 100, 365, 1000, 21_841))), "x"),
+    ),
+    "split": Family(1, _split, start=Entered(parts=(2, 2, 3, 4)), end=0.0),
+    "slice": Family(1, lambda k, x, ratio: k.node("Slice", (
+        x, k.numbers(0), k.numbers(c := max(k.width(x) // ratio, 1)), k.numbers(1),
+    ), k.like(x, c)), ((2, 4),), Entered(low=16), 0.5),
+    "resize": Family(2, lambda k, x, factor, mode: k.node(
+        "Resize", (x, "", k.constant((4,), (1.0, 1.0, factor, factor))),
+        k.like(x, side=int(factor) * k.side(x)), mode=mode, nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric" if mode == "nearest" else "half_pixel",
+    ), ((2.0, 2.0, 4.0), ("nearest", "linear")), Entered(SIDES[:19]), 0.5),
+    "pad": Family(1, lambda k, x, wide, mode: k.node(
+        "Pad", (x, k.numbers(0, 0, wide, wide, 0, 0, wide, wide)),
+        k.like(x, side=k.side(x) + 2 * wide), mode=mode,
+    ), ((1, 1, 2, 3, 4), ("constant", "reflect", "edge")), end=0.5),
+    "depth to space": Family(1, lambda k, x, mode: k.node(
+        "DepthToSpace", (x,), k.like(x, k.width(x) // k.parts, math.isqrt(k.parts) * k.side(x)),
+        blocksize=math.isqrt(k.parts), mode=mode,
+    ), (("CRD", "DCR"),), Entered(SIDES[4:], parts=(4, 4, 9, 16), widths=(1, 3, 16, 32, 64)), 0.0),
+    "channel mean": Family(0.25, lambda k, x, op: k.node(
+        op, (x,), k.like(x, 1), axes=(1,), keepdims=1,
+    ), (_REDUCTIONS,), end=0.0),
+    "spatial mean": Family(0.75, lambda k, x, op: k.node(
+        op, (x,), k.like(x, side=1), axes=(2, 3), keepdims=1,
+    ), (_REDUCTIONS,), end=0.0),
+    "shuffle": Family(1, _shuffle, start=Entered(parts=(2, 2, 3, 4, 8)), end=0.5),
+    "flatten": Family(1, lambda k, x: k.node(
+        "Flatten", (x,), (1, math.prod(k.shape(x))), axis=1,
+    ), start=Entered((1, 1, 2, 4, 6, 7, 8), 16), end=0.0),
+    "layout": Family(
+        1, lambda k, x: k.conv(x, k.channels(k.side(x)), 1), end=0.0,
+        start=lambda k: k.image(k.channels(side := k.choose(SIDES)), side),
+    ),
+    # One number a channel, or one for all, times a tensor or added to it.
+    "channel product": Family(2, lambda k, x, op, each: k.node(op, (
+        k.unfused(x) if k.side(x) > 2 else x, k.constant((k.width(x), 1, 1) if each else (1,)),
+    )), (("Mul", "Add", "Sub", "Div"), (True, True, False)), Entered((1, 1, *SIDES)), 0.5),
+    # The last layers, squeezed features.
+    "small side": Family(2, lambda k, x, size, kind: k.activated(
+        k.conv(x, k.channels(14, 16), 1 if k.side(x) < 3 else size), kind,
+    ), ((1, 3), ("Relu", "Sigmoid", "HardSigmoid", "HardSwish", "")),
+        Entered((1, 1, 2, 3, 4, 5, 6), 16), 0.5),
+}  # fmt: skip
+"""Families of what else CNNs hold."""
+
+EVERY: Mapping[str, Family] = {
+    name: replace(family, weight=share * family.weight / sum(f.weight for f in table.values()))
+    for table, share in ((COMMON, 0.75), (RARE, 0.25))
+    for name, family in table.items()
+}
+"""Both: three kernels of the common families for one of the rarer."""

@@ -13,38 +13,30 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hybridlat import onnx_io
-from hybridlat.engines.onnxruntime.lowering import MEDIUM_BYTES, SMALL_BYTES
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
-from hybridlat.training.kernel_families import DRAWERS, KernelBuilder
-from hybridlat.training.rare_kernel_families import OTHERS
+from hybridlat.training.kernel_builder import KernelBuilder
+from hybridlat.training.kernel_families import COMMON, RARE, Family
 
 MOST_FLOP = 3e9
 MOST_BYTES = 96e6
-FAMILIES: Mapping[str, float] = {
-    "conv": 0.30, "pointwise conv": 0.26, "depthwise": 0.14, "grouped": 0.06, "pool": 0.06,
-    "elementwise": 0.08, "concat": 0.03, "gemm": 0.05, "squeeze": 0.02,
-}  # fmt: skip
-"""Families of the kernels that CNNs mostly consist of, and how often each is drawn."""
-_TWICE = ("activation", "channel product", "product", "small side", "resize")
-RARER: Mapping[str, float] = {name: 1.0 + (name in _TWICE) for name in OTHERS}
-"""Families of what else CNNs hold."""
-EVERY: Mapping[str, float] = {
-    **{name: 3 * weight for name, weight in FAMILIES.items()},
-    **{name: weight / sum(RARER.values()) for name, weight in RARER.items()},
-}
-"""Both: three kernels of the common families for one of the rarer."""
-_DRAWERS = {**DRAWERS, **OTHERS}
 _LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
 
-CONTEXTS: Mapping[str, float] = {"small": SMALL_BYTES, "medium": MEDIUM_BYTES, "": math.inf}
-"""Contexts of cells, and the most bytes of weights that a network of each holds."""
+
+class Lowering(Protocol):
+    """The part of a backend that a sweep needs."""
+
+    @property
+    def contexts(self) -> Mapping[str, float]: ...
+
+    def lower(self, network: Network) -> Lowered: ...
 
 
 @dataclass(frozen=True)
@@ -56,16 +48,15 @@ class Drawn:
     family: str
 
 
-def draw(seed: int, families: Mapping[str, float] = FAMILIES) -> Drawn:
+def draw(seed: int, families: Mapping[str, Family] = COMMON) -> Drawn:
     """One network around a random kernel; within the limits on FLOP and bytes."""
     rng = random.Random(f"hybridlat sweep {seed}")
     while True:
-        family = rng.choices(list(families), list(families.values()))[0]
-        builder = KernelBuilder()
-        result = _DRAWERS[family](builder, rng)
-        network = builder.finish(f"{family} {seed}", result)
+        [name] = rng.choices(list(families), [family.weight for family in families.values()])
+        builder = KernelBuilder(f"{name} {seed}", rng=rng)
+        network = builder.network(families[name].draw(builder))
         if _flop(network) <= MOST_FLOP and _bytes(network) <= MOST_BYTES:
-            return Drawn(network, frozenset(builder.kernel), family)
+            return Drawn(network, frozenset(builder.kernel), name)
 
 
 def as_read(drawn: Drawn) -> Network:
@@ -74,17 +65,16 @@ def as_read(drawn: Drawn) -> Network:
 
 
 def sweep(
-    lower: Callable[[Network], Lowered],
+    backend: Lowering,
     count: int,
     seed: int = 0,
     most_draws: int | None = None,
-    families: Mapping[str, float] = FAMILIES,
+    families: Mapping[str, Family] = COMMON,
 ) -> Iterator[tuple[str, Network]]:
     """(signature hash, cell) of ``count`` distinct kernels as the engine runs them.
 
-    ``lower`` is the backend's; ``families`` are FAMILIES or RARER, or some of either. What an
-    engine refuses is passed over; the iterator ends early when ``most_draws`` (twenty per kernel
-    wanted) have not given enough.
+    What an engine refuses is passed over; the iterator ends early when ``most_draws`` (twenty per
+    kernel wanted) have not given enough.
     """
     seen: set[str] = set()
     for draws in range(most_draws or 20 * count):
@@ -93,7 +83,7 @@ def sweep(
         drawn = draw(seed * 1_000_003 + draws, families)
         network = as_read(drawn)
         try:
-            lowered = lower(network)
+            lowered = backend.lower(network)
         except HybridlatError:
             continue
         wanted = {i for i, node in enumerate(network.nodes) if node.name in drawn.kernel}
@@ -101,7 +91,7 @@ def sweep(
             if not wanted & set(cell.origins) and not _also(drawn.family, cell.network, draws):
                 continue
             # The drawn network is small; the kernel stands for one of a network of any size.
-            kernel = replace(cell.network, context=_context(cell.network, seed, draws))
+            kernel = replace(cell.network, context=_context(backend, cell.network, seed, draws))
             hash_ = sign(kernel).hash
             if hash_ not in seen and len(seen) < count:
                 seen.add(hash_)
@@ -115,13 +105,13 @@ def _also(family: str, kernel: Network, draw: int) -> bool:
     one draw in eight is enough. The convolutions around them were drawn in their own families.
     """
     op = kernel.nodes[0].op
-    return family in OTHERS and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
+    return family in RARE and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
 
 
-def _context(kernel: Network, seed: int, draw: int) -> str:
+def _context(backend: Lowering, kernel: Network, seed: int, draw: int) -> str:
     """The context that the kernel is measured in: of a network that can hold its weights."""
     rng = random.Random(f"hybridlat sweep context {seed} {draw}")
-    possible = [name for name, most in CONTEXTS.items() if 2 * kernel.weight_bytes < most]
+    possible = [name for name, most in backend.contexts.items() if 2 * kernel.weight_bytes < most]
     return rng.choice(possible)
 
 

@@ -27,7 +27,8 @@ from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.kernel_sampler import EVERY, as_read, draw, sweep
+from hybridlat.training.kernel_families import EVERY
+from hybridlat.training.kernel_sampler import as_read, draw, sweep
 
 LEAST_NETWORKS = 4
 """So many networks are lowered however long that takes."""
@@ -99,7 +100,7 @@ def random_kernels(backend: Backend, needs_network: bool, seed: int) -> Iterator
         yield from _kernels_in_networks(backend, seed)
         return
     labels = {"sweep": str(seed)}
-    for hash_, kernel in sweep(backend.lower, _MOST_KERNELS, seed, families=EVERY):
+    for hash_, kernel in sweep(backend, _MOST_KERNELS, seed, families=EVERY):
         request = MeasureRequest("kernel", kernel, {hash_: kernel}, labels=labels)
         yield Item(request, {hash_: sign(kernel).text})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,8 @@ from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
-from hybridlat.training.kernel_sampler import CONTEXTS, FAMILIES, MOST_BYTES, RARER, draw, sweep
+from hybridlat.training.kernel_families import COMMON, EVERY, RARE, Family
+from hybridlat.training.kernel_sampler import MOST_BYTES, draw, sweep
 from tests.fakes.fake_backend import FakeBackend
 
 
@@ -21,8 +23,8 @@ def test_a_seed_draws_the_same() -> None:
     assert draw(1).network != draw(2).network
 
 
-@pytest.mark.parametrize("chosen", [FAMILIES, RARER], ids=["common", "rarer"])
-def test_networks_are_sound_and_within_limits(chosen: Mapping[str, float]) -> None:
+@pytest.mark.parametrize("chosen", [COMMON, RARE], ids=["common", "rarer"])
+def test_networks_are_sound_and_within_limits(chosen: Mapping[str, Family]) -> None:
     families: collections.Counter[str] = collections.Counter()
     for seed in range(300):
         drawn = draw(seed, chosen)
@@ -36,25 +38,31 @@ def test_networks_are_sound_and_within_limits(chosen: Mapping[str, float]) -> No
     assert set(families) == set(chosen)
 
 
+def test_three_kernels_are_common_for_one_that_is_rare() -> None:
+    assert set(EVERY) == set(COMMON) | set(RARE)
+    assert sum(EVERY[name].weight for name in COMMON) == pytest.approx(0.75)
+    assert sum(EVERY[name].weight for name in RARE) == pytest.approx(0.25)
+
+
 def test_kernels_are_distinct_and_named_by_their_hash() -> None:
-    drawn = list(sweep(FakeBackend(fuses=True).lower, 200, seed=1))
+    drawn = list(sweep(FakeBackend(fuses=True), 200, seed=1))
     assert len(drawn) == len({h for h, _ in drawn}) == 200
     for hash_, cell in drawn[:50]:
         assert sign(cell).hash == hash_
         assert len(cell.nodes) == 1
-    assert [h for h, _ in sweep(FakeBackend(fuses=True).lower, 50, seed=1)] == [
-        h for h, _ in drawn[:50]
-    ]
+    assert [h for h, _ in sweep(FakeBackend(fuses=True), 50, seed=1)] == [h for h, _ in drawn[:50]]
 
 
 def test_contexts_are_those_that_can_hold_the_kernel() -> None:
-    drawn = [cell for _, cell in sweep(FakeBackend(fuses=True).lower, 300)]
-    assert {cell.context for cell in drawn} == set(CONTEXTS)
-    assert all(2 * cell.weight_bytes < CONTEXTS[cell.context] for cell in drawn)
+    backend = FakeBackend(fuses=True)
+    backend.contexts = {"small": 1e6, "": math.inf}
+    drawn = [cell for _, cell in sweep(backend, 300)]
+    assert {cell.context for cell in drawn} == set(backend.contexts)
+    assert all(2 * cell.weight_bytes < backend.contexts[cell.context] for cell in drawn)
 
 
 def test_most_draws_end_the_search() -> None:
-    assert len(list(sweep(FakeBackend().lower, 1000, most_draws=5))) <= 20
+    assert len(list(sweep(FakeBackend(), 1000, most_draws=5))) <= 20
 
 
 def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
@@ -62,7 +70,7 @@ def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
         backend = registry.open_backend("onnxruntime", {"threads": 1})
     except BackendUnavailable as error:
         pytest.skip(str(error))
-    drawn = [cell for _, cell in sweep(backend.lower, 60)]
+    drawn = [cell for _, cell in sweep(backend, 60)]
     assert len(drawn) == 60
     blocked = sum(cell.nodes[0].domain == "com.microsoft.nchwc" for cell in drawn)
     assert blocked > 30

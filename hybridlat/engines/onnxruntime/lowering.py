@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import math
 import platform
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from hybridlat.engines.base import LearnedRules
     from hybridlat.engines.onnxruntime.quick import QuickLowering
 
-SMALL_BYTES = 4_000_000
-MEDIUM_BYTES = 13_000_000
+CONTEXTS: Mapping[str, float] = {"small": 4_000_000, "medium": 13_000_000, "": math.inf}
+"""Contexts of cells, and the bytes of weights that a network of each holds less than."""
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 
 
@@ -131,10 +133,7 @@ def context_of(network: Network) -> str:
     a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
     is another cell for the store.
     """
-    weight_bytes = network.weight_bytes
-    if weight_bytes < SMALL_BYTES:
-        return "small"
-    return "medium" if weight_bytes < MEDIUM_BYTES else ""
+    return next(name for name, most in CONTEXTS.items() if network.weight_bytes < most)
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:

@@ -31,6 +31,7 @@ class OnnxRuntimeBackend(CpuBackend):
 
     name = "onnxruntime"
     method = Method.REPLICAS
+    contexts = lowering.CONTEXTS
 
     @staticmethod
     def _version() -> str:

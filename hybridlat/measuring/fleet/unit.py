@@ -110,6 +110,7 @@ class FarBackend(Backend):
         limit_s: float | None = None,
     ) -> None:
         self._target, self._lower, self._device, self._limit_s = target, lower, device, limit_s
+        self.contexts = registry.load_backend(target.engine).contexts
 
     @property
     def target(self) -> Target:

@@ -1,0 +1,183 @@
+"""A small network of a file around a random kernel, in the making."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hybridlat.graph.builder import NetworkBuilder, Shape
+from hybridlat.graph.network import AttributeValue
+
+SIDES = (
+    7, 8, 10, 12, 14, 16, 19, 20, 24, 28, 32, 35, 38, 40, 48, 56, 64, 75, 80, 96, 112, 128, 150,
+    160, 192, 224,
+)  # fmt: skip
+_EDGE_CHANNELS = 16
+VERSIONS: Mapping[str, int] = {
+    "Add": 14, "AveragePool": 11, "BatchNormalization": 15, "Clip": 13, "Concat": 13,
+    "ConvTranspose": 11, "DepthToSpace": 13, "Div": 14, "Elu": 6, "Erf": 13, "Flatten": 13,
+    "Gemm": 13, "GlobalAveragePool": 1, "HardSigmoid": 6, "HardSwish": 14,
+    "InstanceNormalization": 6, "LRN": 13, "LayerNormalization": 17, "LeakyRelu": 16,
+    "MatMul": 13, "MaxPool": 12, "Mul": 14, "PRelu": 16, "Pad": 13, "ReduceMax": 13,
+    "ReduceMean": 13, "Relu": 14, "Reshape": 14, "Resize": 13, "Sigmoid": 13, "Slice": 13,
+    "Softmax": 13, "Split": 11, "Sub": 14, "Tanh": 13, "Transpose": 13,
+}  # fmt: skip
+"""In which operator set each operator was last changed before 18."""
+
+
+@dataclass
+class KernelBuilder(NetworkBuilder):
+    """A network that is being drawn; ``kernel`` names the operators that its family is about.
+
+    ``parts`` is how many equal parts the channels of the tensor that was entered fall into.
+    """
+
+    rng: random.Random = field(default_factory=random.Random)
+    kernel: set[str] = field(default_factory=set)
+    parts: int = 1
+
+    def choose(self, choices: Sequence[Any] | Mapping[Any, float]) -> Any:
+        """One of the choices: all as likely, or as often as the weights of a mapping say."""
+        if isinstance(choices, Mapping):
+            return self.rng.choices(list(choices), list(choices.values()))[0]
+        return self.rng.choice(choices)
+
+    def channels(self, side: int, low: int = 8) -> int:
+        """Channels as CNNs have them at a side: log-uniform, up to about 30,000 / side."""
+        high = max(min(30_000 / side, 2048), 2 * low)
+        value = math.exp(self.rng.uniform(math.log(low), math.log(high)))
+        step: int = self.choose({32: 0.35, 16: 0.3, 8: 0.2, 4: 0.1, 1: 0.05})
+        return max(round(value / step) * step, low if step < low else step)
+
+    def width(self, tensor: str) -> int:
+        """Channels of a tensor."""
+        return self.shape(tensor)[1]
+
+    def side(self, tensor: str) -> int:
+        """Rows of a tensor, which has as many columns."""
+        return self.shape(tensor)[2]
+
+    def like(self, tensor: str, channels: int = 0, side: int = 0) -> Shape:
+        """The shape of a tensor with other channels or another side."""
+        side = side or self.side(tensor)
+        return (1, channels or self.width(tensor), side, side)
+
+    def image(self, channels: int, side: int) -> str:
+        """The network's input."""
+        return self.input((1, channels, side, side), "x")
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Shape | None = None,
+        *,
+        wanted: bool = True,
+        **attributes: AttributeValue,
+    ) -> str:
+        """An operator, of the first input's shape by default; one not ``wanted`` is no kernel."""
+        shape = self.shape(inputs[0]) if shape is None else shape
+        out = self.op(op, tuple(inputs), shape, VERSIONS[op], attributes)
+        return self._marked(out, wanted)
+
+    def conv(
+        self, source: str, channels: int, kernel: int = 3, stride: int = 1, group: int = 1, *,
+        dilation: int = 1, bias: bool = True, wanted: bool = True,
+    ) -> str:  # fmt: skip
+        """A convolution; one that is not ``wanted`` only makes what the family reads."""
+        out = super().conv(source, channels, kernel, stride, group, dilation=dilation, bias=bias)
+        return self._marked(out, wanted)
+
+    def _marked(self, out: str, wanted: bool) -> str:
+        if wanted:
+            self.kernel.add(self.nodes[-1].name)
+        return out
+
+    def edge(self, tensor: str, channels: int = _EDGE_CHANNELS) -> str:
+        """A convolution around the kernel: it makes or reads a tensor in the engine's layout."""
+        return self.conv(tensor, channels, 1, wanted=False)
+
+    def windowed(
+        self, op: str, inputs: Sequence[str], shape: Shape, window: Sequence[int],
+        wanted: bool = True,
+    ) -> str:  # fmt: skip
+        """An operator with a window: its size, stride and padding."""
+        size, stride, pad = window
+        return self.node(
+            op, inputs, shape, wanted=wanted, kernel_shape=(size, size), pads=(pad,) * 4,
+            strides=(stride, stride),
+        )  # fmt: skip
+
+    def pooled(self, tensor: str, op: str, window: Sequence[int], wanted: bool = True) -> str:
+        """A pool."""
+        size, stride, pad = window
+        after = (self.side(tensor) + 2 * pad - size) // stride + 1
+        return self.windowed(op, (tensor,), self.like(tensor, side=after), window, wanted)
+
+    def unfused(self, tensor: str) -> str:
+        """The tensor behind a pool that changes no shape: nothing is fused across it."""
+        return self.pooled(tensor, "MaxPool", (3, 1, 1), wanted=False)
+
+    def means(self, tensor: str, wanted: bool = False) -> str:
+        """The means of all channels."""
+        return self.node("GlobalAveragePool", (tensor,), self.like(tensor, side=1), wanted=wanted)
+
+    def reshaped(self, tensor: str, shape: Shape) -> str:
+        """The tensor in another shape."""
+        return self.node("Reshape", (tensor, self.numbers(*shape)), shape)
+
+    def vectors(self, count: int, size: int) -> list[str]:
+        """Weights of one number a channel: scales, shifts."""
+        return [self.constant((size,)) for _ in range(count)]
+
+    def activated(self, tensor: str, kind: str) -> str:
+        """An activation as exporters write it; none for an empty ``kind``."""
+        values = {"Clip": (0.0, 6.0), "Gelu": (1.4142135, 1.0, 0.5)}.get(kind, ())
+        numbers = [self.constant((), (value,)) for value in values]
+        if kind == "Gelu":  # x·(1 + erf(x/√2))/2
+            root, one, half = numbers
+            inner = self.node("Erf", (self.node("Div", (tensor, root)),))
+            product = self.node("Mul", (tensor, self.node("Add", (inner, one))))
+            return self.node("Mul", (product, half))
+        if kind == "SiLU":  # x·sigmoid(x)
+            return self.node("Mul", (tensor, self.node("Sigmoid", (tensor,))))
+        if kind == "PRelu":
+            numbers = [self.constant((self.width(tensor), 1, 1))]
+        alpha = {"LeakyRelu": 0.1, "Elu": 1.0}.get(kind)
+        attributes: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
+        return self.node(kind, (tensor, *numbers), **attributes) if kind else tensor
+
+    def followed(self, tensor: str) -> str:
+        """What follows a convolution in CNNs, as often as it does."""
+        add, kind = self.choose(_FOLLOWERS)
+        if add:
+            other = self.edge(self.edge("x"), self.width(tensor))
+            if self.shape(other) == self.shape(tensor):
+                tensor = self.node("Add", (tensor, other))
+        return self.activated(tensor, kind)
+
+
+_FOLLOWERS: Mapping[tuple[bool, str], float] = {
+    (False, "Relu"): 0.45, (False, ""): 0.16, (False, "Clip"): 0.1, (True, ""): 0.06,
+    (True, "Relu"): 0.1, (False, "SiLU"): 0.06, (False, "HardSwish"): 0.05,
+    (False, "Sigmoid"): 0.02,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A tensor in the engine's layout: ``parts`` times the channels of its side, or ``widths``."""
+
+    sides: Sequence[int] = SIDES
+    low: int = 8
+    parts: Sequence[int] = (1,)
+    widths: Sequence[int] = ()
+
+    def __call__(self, k: KernelBuilder) -> str:
+        side = k.choose(self.sides)
+        width = k.choose(self.widths) if self.widths else k.channels(max(side, 7), self.low)
+        k.parts = k.choose(self.parts)
+        return k.edge(k.image(_EDGE_CHANNELS, side), k.parts * width)
