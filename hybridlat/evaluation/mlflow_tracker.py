@@ -187,8 +187,7 @@ class MlflowTracker(Tracker):
     def download(self, version: Version, folder: Path) -> Path | None:
         with calling(f"fetch {version.name} version {version.number}"):
             downloaded = Path(self._client.download_artifacts(version.run_id, "model", str(folder)))
-        written = downloaded / "data" / SERVED_FILES
-        return written if written.is_dir() else downloaded  # before, a version was the files alone
+        return downloaded / "data" / SERVED_FILES
 
     def _version(self, made: Any) -> Version:
         with calling("read a model version"):
@@ -199,7 +198,7 @@ class MlflowTracker(Tracker):
 
 
 def _write_pyfunc(folder: Path, files: Path) -> None:
-    """``files`` as a model that MLflow loads by the code of `training.served_model`: no pickle."""
+    """``files`` as a model that MLflow loads by the code of `api.served_model`: no pickle."""
     import mlflow.pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
-SERVED_BY = "hybridlat.training.served_model"
+SERVED_BY = "hybridlat.api.served_model"
 """The module that MLflow loads a registered model with."""
 SERVED_FILES = "hybridlat-model"
 """The folder of a registered model that holds its files."""

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from hybridlat import onnx_io
+from hybridlat.api.served_model import ServedModel
 from hybridlat.errors import HybridlatError
 from hybridlat.evaluation import tracking
 from hybridlat.schema.target import Target
-from hybridlat.training.served_model import ServedModel
+from tests.evaluation.conftest import tracked, tracked_folder
 from tests.networks import residual_block
+
+__all__ = ["tracked", "tracked_folder"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
@@ -70,19 +73,6 @@ def test_what_is_downloaded_are_the_model_files(store: str, tmp_path: Path) -> N
     assert {f.name for f in folder.iterdir()} == {f.name for f in MODEL.iterdir()}
     assert (folder.parents[1] / "MLmodel").is_file()
     assert not list(place.rglob("*.pkl")), "models are kept without pickles"
-
-
-def test_versions_of_before_are_files_alone(store: str, tmp_path: Path) -> None:
-    pytest.importorskip("mlflow")
-    tracker = tracking.open_tracker(store)
-    with tracker.run("train") as run:
-        run.files(MODEL, "model")
-        old = tracking.Version("hybridlat-old", "1", run.id, {}, {})
-    place = tmp_path / "fetched"
-    place.mkdir()
-    folder = tracker.download(old, place)
-    assert folder is not None
-    assert (folder / "card.json").read_bytes() == (MODEL / "card.json").read_bytes()
 
 
 def test_files_sent_as_text_are_decoded(store: str, file: bytes) -> None:

@@ -13,24 +13,23 @@ import math
 import re
 import time
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridlat import onnx_io
+from hybridlat.api.session import Options, Session, estimate
+from hybridlat.api.sources import open_source
+from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.model_folders import read_target
-from hybridlat.estimate.network_estimate import Request, estimate_network
 from hybridlat.estimate.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
+from hybridlat.schema.estimate import Estimate
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hybridlat.schema.estimate import Estimate
-
-_TOLERANCE = 0.05
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 _NOTHING = {"latency_us": math.nan, "low_us": math.nan, "high_us": math.nan, "measured_share": 0.0}
 
@@ -39,10 +38,11 @@ class ServedModel:
     """Answers for ONNX files on the target whose model files lie in ``folder``."""
 
     def __init__(self, folder: Path, store: str | None = None) -> None:
-        target = read_target(folder)
-        kept = Store(store)
-        self._partitioner = Partitioner(target, kept)
-        self._data = TargetData(target, kept, models=[folder])
+        target, opened = read_target(folder), Store(store)
+        self._session = Session(
+            ResolvedEngine(target), target, Options(measure="never"), opened,
+            TargetData(target, opened, models=[folder]), Partitioner(target, opened),
+        )  # fmt: skip
 
     def predict(
         self, model_input: object, params: Mapping[str, object] | None = None
@@ -54,31 +54,23 @@ class ServedModel:
         """
         import pandas as pd
 
-        given = dict(params or {})
-        batch = int(str(given.get("batch") or 0)) or None
-        confidence = float(str(given.get("confidence") or 0.9))
+        chosen = dict(params or {})
+        batch = int(str(chosen.get("batch") or 0)) or None
+        confidence = float(str(chosen.get("confidence") or 0.9))
+        session = replace(
+            self._session, options=replace(self._session.options, confidence=confidence)
+        )
         rows = []
         for number, body in enumerate(_files(model_input)):
             row: dict[str, object] = {**_NOTHING, "network": f"network {number}", "reason": ""}
+            started = time.perf_counter()
             try:
-                row.update(_row(self._estimate(body, str(row["network"]), batch, confidence)))
+                opened = open_source(body, batch=batch, name=str(row["network"]))
+                row.update(_row(estimate(session, opened, started)))
             except HybridlatError as error:
                 row["reason"] = str(error)
             rows.append(row)
         return pd.DataFrame(rows)
-
-    def _estimate(self, body: bytes, name: str, batch: int | None, confidence: float) -> Estimate:
-        started = time.perf_counter()
-        file = onnx_io.load(body, name)
-        request = Request(
-            file,
-            self._partitioner.partition(file, batch, None),
-            partial(file.network, batch, None),
-            _TOLERANCE,
-            confidence,
-            started=started,
-        )
-        return estimate_network(request, self._data)
 
 
 def _row(estimate: Estimate) -> dict[str, object]:
@@ -94,11 +86,11 @@ def _row(estimate: Estimate) -> dict[str, object]:
     }
 
 
-def _files(given: Any) -> Iterable[bytes]:
+def _files(model_input: Any) -> Iterable[bytes]:
     """The files of a list, an array, or the first column of a table."""
-    if hasattr(given, "iloc"):
-        given = given.iloc[:, 0] if getattr(given, "ndim", 1) > 1 else given
-    for body in given.ravel() if hasattr(given, "ravel") else given:
+    if hasattr(model_input, "iloc"):
+        model_input = model_input.iloc[:, 0] if model_input.ndim > 1 else model_input
+    for body in model_input.ravel() if hasattr(model_input, "ravel") else model_input:
         yield _decoded(body.encode() if isinstance(body, str) else bytes(body))
 
 
