@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import structs
+
 from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.graph.builder import NetworkBuilder
@@ -68,7 +70,7 @@ def thinned(visit: Visit) -> Visit:
     ordered = sorted(visit.samples_us)
     steps = min(KEPT, len(ordered))
     kept = tuple(ordered[round(i * (len(ordered) - 1) / max(steps - 1, 1))] for i in range(steps))
-    return dataclasses.replace(visit, samples_us=kept)
+    return structs.replace(visit, samples_us=kept)
 
 
 def main() -> None:
@@ -96,7 +98,7 @@ def main() -> None:
             records = measure(backend, options, order, store, settings, tell)
         with Store(Path(folder) / "kept.db") as store:
             store.add_signatures({j.signature: sign(j.network).text for j in order})
-            store.add(dataclasses.replace(r, visits=tuple(map(thinned, r.visits))) for r in records)
+            store.add(structs.replace(r, visits=tuple(map(thinned, r.visits))) for r in records)
             failed = sum(r.latency_us is None for r in records)
             print(f"{len(records)} records, {failed} failures")
             for pack in store.export(arguments.out, source="two_modes_sweep.py"):

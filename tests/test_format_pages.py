@@ -80,8 +80,8 @@ def test_no_format_of_the_code_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("record", [f.name for f in dataclasses.fields(measurement.Measurement)]),
-        ("breakdown", [f.name for f in dataclasses.fields(measurement.Breakdown)]),
+        ("record", measurement.Measurement.__struct_fields__),
+        ("breakdown", measurement.Breakdown.__struct_fields__),
         ("estimate", list(untrusted().to_json())),
         ("cell", [f.name for f in dataclasses.fields(estimate.CellEstimate)]),
         ("comparison", list(compare.comparison([untrusted(), untrusted()]))),

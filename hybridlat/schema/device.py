@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,9 @@ class Device:
         """The device that ``dataclasses.asdict`` made a mapping of, in this version or another.
 
         Fields that this version does not know are left out, those it lacks take their defaults;
-        TypeError or KeyError where what every version has is missing.
+        ValueError where what every version has is missing, or is of another type.
         """
-        known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
-        return cls(**{**known, "cache_bytes": tuple(stated["cache_bytes"])})
+        return msgspec.convert(stated, cls)
 
     def peak(self, precision: str) -> float:
         """FLOP per second at a precision; FP32's where the sheet has none of its own.

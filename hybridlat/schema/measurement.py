@@ -1,16 +1,20 @@
-"""An immutable record of one thing measured once: raw samples, protocol, environment, result."""
+"""An immutable record of one thing measured once: raw samples, protocol, environment, result.
+
+Records are their wire form: the fields of a class are those of its JSON object, in their order.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
-from hybridlat.errors import TargetError
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 
 RECORD_FORMAT = 1
@@ -18,8 +22,7 @@ Kind = Literal["cell", "network", "layer"]
 KINDS: Final[tuple[Kind, ...]] = ("cell", "network", "layer")
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(Struct, frozen=True, forbid_unknown_fields=True):
     """Samples taken in a row. ``drift`` is the machine's speed then: divide samples by it.
 
     A drift of 1.05 says that the reference kernels ran 5 % slower around this visit than in the
@@ -30,9 +33,12 @@ class Visit:
     drift: float = 1.0
     process: int = 0
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "samples_us", tuple(map(float, self.samples_us)))
+        force_setattr(self, "drift", float(self.drift))
 
-@dataclass(frozen=True)
-class Measurement:
+
+class Measurement(Struct, frozen=True, forbid_unknown_fields=True):
     """One record. Never edited: a newer measurement of the same thing is a further record.
 
     ``signature`` is the hash of what was measured, ``kind`` whether it was a cell (a kernel is a
@@ -55,6 +61,12 @@ class Measurement:
     failure: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("latency_us", "spread_share", "overhead_us"):  # whole and numpy's numbers too
+            value = getattr(self, name)
+            if value is not None:
+                force_setattr(self, name, float(value))
+
     @property
     def id(self) -> str:
         """Hash of the whole content, 32 hex digits: the same record imported twice is one."""
@@ -63,8 +75,6 @@ class Measurement:
     @property
     def text(self) -> str:
         """The whole content as canonical JSON."""
-        from hybridlat.schema import wire
-
         numbers = [self.spread_share, self.overhead_us, *(visit.drift for visit in self.visits)]
         numbers += [] if self.latency_us is None else [self.latency_us]
         numbers += [sample for visit in self.visits for sample in visit.samples_us]
@@ -72,28 +82,7 @@ class Measurement:
 
     def to_json(self) -> dict[str, object]:
         """The record as JSON types (format 1)."""
-        return {
-            "format": RECORD_FORMAT,
-            "target": str(self.target),
-            "signature": self.signature,
-            "kind": self.kind,
-            "latency_us": None if self.latency_us is None else float(self.latency_us),
-            "spread_share": float(self.spread_share),
-            "visits": [
-                {
-                    "samples_us": [float(s) for s in v.samples_us],
-                    "drift": float(v.drift),
-                    "process": v.process,
-                }
-                for v in self.visits
-            ],
-            "overhead_us": float(self.overhead_us),
-            "protocol": self.protocol,
-            "environment": dict(self.environment),
-            "measured_at": self.measured_at,
-            "failure": self.failure,
-            "labels": dict(self.labels),
-        }
+        return wire.body_of(self, RECORD_FORMAT)
 
     @classmethod
     def from_json(cls, body: object) -> Measurement:
@@ -101,17 +90,7 @@ class Measurement:
 
         Strict: a field too many, a missing one or one of another type is damage, not a variant.
         """
-        from hybridlat.schema import wire
-
-        read = wire.record(body, wire.Measurement, "measurement")
-        visits = tuple(Visit(v.samples_us, v.drift, v.process) for v in read.visits)
-        return _sound(
-            cls(
-                _target(read.target), read.signature, read.kind, read.latency_us,
-                read.spread_share, visits, read.overhead_us, read.protocol, read.environment,
-                read.measured_at, read.failure, read.labels,
-            )
-        )  # fmt: skip
+        return _sound(wire.record(body, cls, "measurement", RECORD_FORMAT, {"visits": Visit}))
 
     def problems(self) -> tuple[str, ...]:
         """What makes the record impossible, one sentence each; empty for a sound record."""
@@ -134,8 +113,7 @@ class Measurement:
         return tuple(problems)
 
 
-@dataclass(frozen=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True, forbid_unknown_fields=True):
     """How a measured whole network falls into cells (lowered) and layers (of the file, unfused).
 
     ``network`` is its readable name, ``signature`` the hash that its whole-network records carry;
@@ -158,32 +136,16 @@ class Breakdown:
     @property
     def text(self) -> str:
         """The whole content as canonical JSON."""
-        from hybridlat.schema import wire
-
         return wire.canonical(self.to_json(), ())
 
     def to_json(self) -> dict[str, object]:
         """The breakdown as JSON types (format 1)."""
-        return {
-            "format": RECORD_FORMAT,
-            "target": str(self.target),
-            "network": self.network,
-            "signature": self.signature,
-            "cells": [[signature, count] for signature, count in self.cells],
-            "layers": [[signature, count] for signature, count in self.layers],
-            "labels": dict(self.labels),
-        }
+        return wire.body_of(self, RECORD_FORMAT)
 
     @classmethod
     def from_json(cls, body: object) -> Breakdown:
         """The breakdown that ``to_json`` wrote; ValueError as for a Measurement."""
-        from hybridlat.schema import wire
-
-        read = wire.record(body, wire.Breakdown, "breakdown")
-        target = _target(read.target)
-        return _sound(
-            cls(target, read.network, read.signature, read.cells, read.layers, read.labels)
-        )
+        return _sound(wire.record(body, cls, "breakdown", RECORD_FORMAT))
 
     def problems(self) -> tuple[str, ...]:
         """What makes the breakdown impossible; empty for a sound one."""
@@ -202,14 +164,6 @@ _Record = TypeVar("_Record", Measurement, Breakdown)
 def id_of(text: str) -> str:
     """The id of the record or breakdown whose canonical JSON this is."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-@functools.lru_cache(maxsize=256)
-def _target(name: str) -> Target:
-    try:
-        return Target.parse(name)
-    except TargetError as error:
-        raise ValueError(str(error)) from error
 
 
 def _sound(record: _Record) -> _Record:

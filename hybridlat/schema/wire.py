@@ -1,80 +1,21 @@
-"""Records as they are written: every field with its type, read strictly. Loads msgspec.
-
-A field too many, a missing one or one of another type is damage, not a variant.
-"""
+"""JSON documents as typed values, read strictly: damage is an error, or counts as missing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from hybridlat.schema.measurement import RECORD_FORMAT, Kind
+from hybridlat.errors import TargetError
+from hybridlat.schema.target import Target
 
 T = TypeVar("T")
-Counted = tuple[str, int]
+R = TypeVar("R", bound=Struct)
 _SORTED = msgspec.json.Encoder(order="sorted")
-_Entry = tuple[
-    Annotated[float, Meta(gt=0)], Annotated[float, Meta(ge=0)], Annotated[int, Meta(ge=1)]
-]
-
-
-class Visit(Struct, forbid_unknown_fields=True):
-    """Samples taken in a row."""
-
-    samples_us: tuple[float, ...]
-    drift: float
-    process: int
-
-
-class Measurement(Struct, forbid_unknown_fields=True):
-    """A measurement, format 1."""
-
-    format: int
-    target: str
-    signature: str
-    kind: Kind
-    latency_us: float | None
-    spread_share: float
-    visits: tuple[Visit, ...]
-    overhead_us: float
-    protocol: str
-    environment: dict[str, str]
-    measured_at: str
-    failure: str | None
-    labels: dict[str, str]
-
-
-class Breakdown(Struct, forbid_unknown_fields=True):
-    """A breakdown, format 1."""
-
-    format: int
-    target: str
-    network: str
-    signature: str
-    cells: tuple[Counted, ...]
-    layers: tuple[Counted, ...]
-    labels: dict[str, str]
-
-
-class Failures(Struct):
-    """Reason by hash, for each kind."""
-
-    cell: dict[str, str | None]
-    network: dict[str, str | None]
-    layer: dict[str, str | None]
-
-
-class Lookup(Struct):
-    """A pack's look-up file: latency_us, spread_share and records by hash, for each kind."""
-
-    cell: dict[str, _Entry]
-    network: dict[str, _Entry]
-    layer: dict[str, _Entry]
-    failures: Failures
 
 
 def decode(text: bytes, form: type[T]) -> T:
@@ -115,25 +56,62 @@ def canonical(body: Mapping[str, object], numbers: Iterable[float]) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
-def record(body: object, form: type[T], what: str) -> T:
-    """``body``, JSON as Python has it, as a record of a format that this version reads.
+def body_of(record: Struct, number: int) -> dict[str, object]:
+    """A record as JSON types, its format first and its target as text."""
+    body: dict[str, object] = {"format": number, **msgspec.to_builtins(record)}
+    return {**body, "target": str(getattr(record, "target"))}  # noqa: B009
 
-    ValueError says in a phrase what is wrong.
+
+def record(
+    body: object, form: type[R], what: str, newest: int, parts: Mapping[str, type[Struct]] = {}
+) -> R:
+    """``body``, JSON as Python has it, as a record of a format up to ``newest``.
+
+    ``parts`` are the forms of the items in its lists, by field. ValueError says in a phrase what is
+    wrong: a field too many, a missing one or one of another type.
     """
     if not isinstance(body, dict):
         raise ValueError(f"a {what} is a JSON object, not {type(body).__name__}")
     version: Any = body.get("format")
     if type(version) is not int or version < 1:
         raise ValueError(f"format {version!r} of a {what} is not a format number")
-    if version > RECORD_FORMAT:
+    if version > newest:
         raise ValueError(
-            f"a {what} of format {version} is newer than format {RECORD_FORMAT}, "
+            f"a {what} of format {version} is newer than format {newest}, "
             "the newest this version reads: upgrade hybridlat"
         )
+    values = {name: value for name, value in body.items() if name != "format"}
+    target = values.get("target")
+    if isinstance(target, str):
+        values["target"] = _parts_of(target)
+    elif "target" in values:
+        raise ValueError(f"target: expected str, got {type(target).__name__}")
     try:
-        return msgspec.convert(body, form)
+        read = msgspec.convert(values, form)
     except msgspec.ValidationError as error:
         raise ValueError(_phrase(error)) from None
+    _require_all(values, form)
+    for name, part in parts.items():
+        for item in values[name]:
+            _require_all(item, part)
+    return read
+
+
+def _require_all(body: Mapping[str, object], form: type[Struct]) -> None:
+    """ValueError for a missing field, also where the form has a default."""
+    for name in form.__struct_fields__:
+        if name not in body:
+            raise ValueError(f"object missing required field {name}")
+
+
+@lru_cache(maxsize=256)
+def _parts_of(target: str) -> dict[str, object]:
+    """The fields of a target that is written as one text."""
+    try:
+        parts: dict[str, object] = msgspec.to_builtins(Target.parse(target))
+    except TargetError as error:
+        raise ValueError(str(error)) from error
+    return parts
 
 
 def _phrase(error: Exception) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
+from hybridlat.schema import wire
 from hybridlat.schema.measurement import KINDS, Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import parquet
@@ -265,8 +266,6 @@ def _read(read: Callable[[object], T], row: object, where: str) -> T:
 
 
 def _loose_lines(path: Path) -> Iterator[Any]:
-    from hybridlat.schema import wire
-
     number = 0
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:

@@ -21,20 +21,40 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from hybridlat.errors import StoreError, TargetError
+from hybridlat.schema import wire
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import LatencyStats
 
-if TYPE_CHECKING:
-    from hybridlat.schema.wire import Lookup
-
 PACK_FORMAT = 1
 INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
+_Entry = tuple[
+    Annotated[float, Meta(gt=0)], Annotated[float, Meta(ge=0)], Annotated[int, Meta(ge=1)]
+]
+
+
+class _Failures(Struct):
+    """Reason by hash, for each kind."""
+
+    cell: dict[str, str | None]
+    network: dict[str, str | None]
+    layer: dict[str, str | None]
+
+
+class _Lookup(Struct):
+    """A pack's look-up file: latency_us, spread_share and records by hash, for each kind."""
+
+    cell: dict[str, _Entry]
+    network: dict[str, _Entry]
+    layer: dict[str, _Entry]
+    failures: _Failures
 
 
 def shipped_packs(folder: Path | None = None) -> list[PackLookup]:
@@ -129,11 +149,9 @@ class PackLookup:
         return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
 
     @cached_property
-    def _lookup(self) -> Lookup:
-        from hybridlat.schema import wire
-
+    def _lookup(self) -> _Lookup:
         try:
-            return wire.decode(self._lookup_bytes(), wire.Lookup)
+            return wire.decode(self._lookup_bytes(), _Lookup)
         except ValueError as error:
             raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
 
@@ -165,8 +183,6 @@ class PackLookup:
                 yield from parquet.read_rows(self.folder / name)
 
     def _lines(self, name: str) -> Iterator[Any]:
-        from hybridlat.schema import wire
-
         number = 0
         try:
             with gzip.open(self.folder / name, "rb") as lines:

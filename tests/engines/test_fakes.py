@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from msgspec import structs
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Method
@@ -127,7 +128,7 @@ def record(latency_us: float | None = 10.0, *, at: str = "1", **changes: object)
     made = Measurement(
         TARGET, sign(conv_relu()).hash, "cell", latency_us, visits=visits, measured_at=at
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return structs.replace(made, **changes)
 
 
 def test_recorded_samples_are_played_in_order_and_again() -> None:

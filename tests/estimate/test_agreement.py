@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
@@ -104,7 +105,9 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
     slow = f"sqlite:///{tmp_path / 'slow.db'}"
     with Store(url) as opened, Store(slow) as other:
         others = [r for r in opened.measurements(TARGET) if r.id not in {o.id for o in own}]
-        other.add([*others, *(replace(r, latency_us=1.89 * (r.latency_us or 0.0)) for r in own)])
+        other.add(
+            [*others, *(structs.replace(r, latency_us=1.89 * (r.latency_us or 0.0)) for r in own)]
+        )
         other.add_breakdowns(list(opened.breakdowns(TARGET)))
         networks = TargetData(TARGET, other).composition.networks
     assert networks == (0 if first else 3)
@@ -138,7 +141,7 @@ def test_networks_that_a_busy_hour_slowed_alike_are_all_contradicted(tmp_path: P
         before = [predictor.predict(file) for file in files]
     with Store(url) as opened, Store(slow) as other:
         other.add(
-            replace(r, latency_us=2 * (r.latency_us or 0.0)) if r.kind == "network" else r
+            structs.replace(r, latency_us=2 * (r.latency_us or 0.0)) if r.kind == "network" else r
             for r in opened.measurements(TARGET)
         )
         other.add_breakdowns(list(opened.breakdowns(TARGET)))

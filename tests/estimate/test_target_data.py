@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybridlat.estimate.composition import Composition
 from hybridlat.estimate.target_data import TargetData

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
+from hybridlat.store.packs import shipped_packs
 from tests.strategies import breakdowns, measurements
 
 TARGET = Target("fake", "fake-1.0", "fp32", 1)
@@ -143,3 +146,17 @@ def test_damaged_breakdowns_are_refused(cells: object) -> None:
     body = Breakdown(TARGET, "resnet18", HASH, ((HASH, 2),)).to_json()
     with pytest.raises(ValueError, match=r"cells|count|hex digits"):
         Breakdown.from_json({**body, "cells": cells})
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [("measurements", Measurement.from_json), ("breakdowns", Breakdown.from_json)],
+)
+def test_the_records_of_the_shipped_pack_are_written_as_they_were(
+    table: str, read: Callable[[object], Measurement | Breakdown]
+) -> None:
+    (pack,) = shipped_packs()
+    with gzip.open(pack.folder / f"{table}.jsonl.gz", "rb") as lines:
+        for line in lines:
+            body = read(json.loads(line)).to_json()
+            assert json.dumps(body, separators=(",", ":")).encode() + b"\n" == line

@@ -244,7 +244,7 @@ def test_check_finds_damage(url: str, execute: Execute, sql: str, where: str, pr
 
 
 def test_check_doubts_impossible_samples(store: Store) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from hybridlat.schema.measurement import Visit
 

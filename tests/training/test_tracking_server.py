@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hybridlat import onnx_io
 from hybridlat.evaluation import evaluate, tracking
@@ -86,8 +86,8 @@ def server(tmp_path: Path) -> Iterator[str]:
 def store(store_url: str, tmp_path: Path) -> str:
     """The made-up records as those of an engine that is here, so that its networks are lowered."""
     with Store(store_url) as made, Store(tmp_path / "store.db") as store:
-        records = [dataclasses.replace(m, target=TARGET) for m in made.measurements()]
-        breakdowns = [dataclasses.replace(b, target=TARGET) for b in made.breakdowns()]
+        records = [structs.replace(m, target=TARGET) for m in made.measurements()]
+        breakdowns = [structs.replace(b, target=TARGET) for b in made.breakdowns()]
         hashes = {m.signature for m in records}
         store.add_signatures(made.signature_texts(hashes))
         store.add(records)
