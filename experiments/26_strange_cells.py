@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.composition import normal_quantile
-from hybridlat.estimate.family_prior import FamilyPrior
+from hybridlat.estimate.predict.family import Family
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel
@@ -85,22 +85,25 @@ def opinion(predictions: Sequence[CellPrediction], truth: Array) -> Opinion:
     return Opinion(np.log(truth / told), widths / normal_quantile(CONFIDENCE))
 
 
-def by_family(law: FamilyPrior, texts: Sequence[str]) -> list[CellPrediction]:
+def by_family(law: Family, texts: Sequence[str]) -> list[CellPrediction]:
     """Each cell as the family says it."""
     found = []
     for text in texts:
-        answer = law.predict([text], [1], 0.0, CONFIDENCE)
-        us, factor = float(answer.cells_us[0]), math.exp(answer.half_width)
-        found.append(CellPrediction(us, (us / factor, us * factor), True, answer.kin))
+        answer = law.network([text], [1], 0.0, CONFIDENCE)
+        us, factor = (
+            float(answer.cells_us[0]),
+            math.exp(answer.spread_share * normal_quantile(CONFIDENCE)),
+        )
+        found.append(CellPrediction(us, (us / factor, us * factor), True, law.basis))
     return found
 
 
-def law_of(target: Target) -> FamilyPrior:
+def law_of(target: Target) -> Family:
     """The shipped family's law for a target."""
     name = shipped.family_name(target.engine)
     model = shipped.load(ROOT / "models" / f"family_{name}")
     device = device_sheets.load(target.device)
-    return FamilyPrior.of(model, device, target.precision, shipped.task_of(target, model))
+    return Family.of(model, device, target.precision, shipped.task_of(target, model))
 
 
 def log_half_width(guess: CellPrediction) -> float:
@@ -179,13 +182,14 @@ def of_networks(data: Path, cache: Path) -> None:
             if str(row.target) not in TABLES or row.batch != 1 or row.plain_relu:
                 continue
             texts, counts, copied = cells_of(cache / "nets" / f"{row.onnx}.onnx", row.target)
-            prior = FamilyPrior.of(law, device, row.target.precision, row.task)
-            answer = prior.predict(texts, counts, copied, CONFIDENCE)
+            prior = Family.of(law, device, row.target.precision, row.task)
+            answer = prior.network(texts, counts, copied, CONFIDENCE)
+            half_width = answer.spread_share * normal_quantile(CONFIDENCE)
             own = models[row.target.precision].predict(texts)
             far = any(guess.latency_us and not guess.trusted for guess in own)
             pairs = list(zip(own, answer.cells_us, counts, strict=True))
             for way, says in WAYS.items():
-                each = [count * says(guess, us, answer.half_width) for guess, us, count in pairs]
+                each = [count * says(guess, us, half_width) for guess, us, count in pairs]
                 error = math.log(row.latency_us / (math.fsum(each) + answer.beside_us))
                 found.setdefault((str(row.target), way), []).append((error, far))
     print("| table | cells | networks | median ln(true / told) | its spread | median error % |")

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval
-from hybridlat.estimate.network_estimate import Request, composition_of
+from hybridlat.estimate.network_estimate import Request, cells_of, composition_of
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 
 if TYPE_CHECKING:
     from hybridlat.estimate.block_positions import CellCounts
-    from hybridlat.estimate.family_prior import FamilyAnswer
     from hybridlat.estimate.target_data import TargetData
 
 Block = tuple[str, str]
@@ -205,20 +204,19 @@ def believed(
     """
     priors: dict[str, CellPrior] = {}
     reasons: dict[str, str] = {}
-    kin: FamilyAnswer | None = None
+    stated: CellPriors | None = None
     first: Request | None = None
     for request in requests:
         first = first or request
         hashes = [use.signature for use in request.partition.uses]
         if all(h in priors for h in hashes):
             continue
-        known = data.known(hashes)
-        rows, predicted, answer = cell_priors(request, data, known, None)
-        kin = kin or answer
-        reasons.update((h, p.reason) for h, p in predicted.items() if p.reason)
-        reasons.update((h, s.failure) for h, s in known.items() if s.failure)
-        for row in rows:
+        made = cell_priors(data, cells_of(request, data), request.measure is not None)
+        stated = stated or (made if made.composition is not None else None)
+        reasons.update((row.signature, row.reason) for row in made.cells if row.reason)
+        reasons.update((hashes[i], reason) for i, reason in made.failures.items())
+        for row in made.cells:
             priors.setdefault(row.signature, replace(row, count=1))
     assert first is not None
-    composition = composition_of(first, data, kin)
+    composition = composition_of(first, data, stated or CellPriors((), {}))
     return composition, composition.start(tuple(priors.values())), reasons

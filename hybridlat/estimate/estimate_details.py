@@ -21,7 +21,6 @@ class Basis(NamedTuple):
 
 
 MEASURED = Basis("measured")
-PREDICTED = Basis("predicted")
 
 
 def cell_rows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,22 @@ import numpy as np
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import gate, priors, remarks
+from hybridlat.estimate import gate, remarks
 from hybridlat.estimate.agreement import Disagreement, disagreement, load_while_measured
-from hybridlat.estimate.cell_priors import cell_priors
 from hybridlat.estimate.composition import Composition, NetworkInterval
-from hybridlat.estimate.estimate_details import MEASURED, PREDICTED, Basis, cell_rows
+from hybridlat.estimate.estimate_details import MEASURED, Basis, cell_rows
 from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors
+from hybridlat.estimate.predict.other_versions import whole_network
+from hybridlat.estimate.predict.priors import network_cost_s
+from hybridlat.estimate.predict.roofline import contradiction
+from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.estimate.whole_networks import WholeLatency
-from hybridlat.schema.estimate import CellPrediction, Estimate
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.family_prior import FamilyAnswer
     from hybridlat.estimate.partition import Partition
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
@@ -64,17 +67,15 @@ class Request:
 class _State:
     """How far an answer has got: what is believed of the cells, and what measuring came to.
 
-    ``kin`` is what the engine's family said, where it was asked; ``whole`` what the records say of
-    the network itself, ``disagreement`` how that differs from its cells where it may not, and
-    ``network_runs`` how often it was measured for this answer.
+    ``whole`` is what the records say of the network itself, ``disagreement`` how that differs from
+    its cells where it may not, and ``network_runs`` how often it was measured for this answer.
     """
 
     composition: Composition
     posterior: ErrorPosterior
-    predicted: Mapping[str, CellPrediction]
+    priors: CellPriors
     failures: dict[int, str]
     fresh: set[str] = field(default_factory=set)
-    kin: FamilyAnswer | None = None
     whole: WholeLatency | None = None
     disagreement: Disagreement | None = None
     network_runs: int = 0
@@ -113,16 +114,11 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
         request.measure(request.file, partition, hashes, True)
         fresh.update(hashes)
         runs = 1
-    known = data.known(hashes)
-    whole = data.whole_of(partition)
-    rows, predicted, kin = cell_priors(request, data, known, whole)
-    composition = composition_of(request, data, kin)
-    failures = {
-        i: known[h].failure or "it could not be measured"
-        for i, h in enumerate(hashes)
-        if h in known and known[h].latency_us is None
-    }
-    state = _State(composition, composition.start(rows), predicted, failures, fresh, kin)
+    whole = whole_network(data, partition)
+    priors = cell_priors(data, cells_of(request, data), request.measure is not None, whole)
+    composition = composition_of(request, data, priors)
+    posterior = composition.start(priors.cells)
+    state = _State(composition, posterior, priors, dict(priors.failures), fresh)
     state.network_runs = runs if whole is not None else 0
     state.take_whole(whole)
     if request.measure is not None:
@@ -139,7 +135,7 @@ def _let_the_gate_measure(
         wanted = [hashes[i] for i in step.positions]
         measure(request.file, request.partition, wanted, step.network)
         # The first measurement on a machine also tells what entering its engine costs.
-        state.composition = composition_of(request, data, state.kin)
+        state.composition = composition_of(request, data, state.priors)
         state.fresh.update(wanted)
         stats = data.known(wanted)
         news: dict[int, tuple[float, float]] = {}
@@ -153,7 +149,7 @@ def _let_the_gate_measure(
         state.posterior = state.posterior.observe(news)
         if step.network:
             state.network_runs += 1
-        state.take_whole(data.whole_of(request.partition) if step.network else state.whole)
+        state.take_whole(whole_network(data, request.partition) if step.network else state.whole)
 
 
 def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
@@ -169,18 +165,37 @@ def _next_step(request: Request, data: TargetData, state: _State) -> gate.Step:
         return gate.Step((), runs_left and (worth or unsettled))
     network = None
     if runs_left and not state.network_runs:
-        cost_s = priors.network_cost_s(composition.latency_us(state.posterior.sum_us))
-        anyway = state.kin is None and data.is_calibrating
+        cost_s = network_cost_s(composition.latency_us(state.posterior.sum_us))
+        anyway = state.priors.composition is None and data.is_calibrating
         network = gate.NetworkAction(cost_s, anyway=anyway)
     return gate.next_step(
         state.posterior, composition, request.tolerance, state.failures.keys(), network
     )
 
 
-def composition_of(request: Request, data: TargetData, kin: FamilyAnswer | None) -> Composition:
-    """The target's own constants and width, else those of the family that was asked."""
-    if kin is not None and not data.trained.has_composition:
-        return data.on_this_machine(replace(kin.composition(), wander_share=0.0))
+def cells_of(request: Request, data: TargetData) -> NetworkCells:
+    """The cells of a network, as the sources of latencies are asked about them."""
+    partition = request.partition
+    signatures = tuple([use.signature for use in partition.uses])
+
+    def copied_bytes() -> float:
+        network = request.network()
+        outside = (*network.inputs, *network.outputs)
+        return float(sum(network.type_of(name).bytes for name in outside))
+
+    return NetworkCells(
+        signatures,
+        tuple([use.count for use in partition.uses]),
+        request.confidence,
+        lambda: data.texts(partition, signatures),
+        copied_bytes,
+    )
+
+
+def composition_of(request: Request, data: TargetData, priors: CellPriors) -> Composition:
+    """The target's own constants and width, else those of the source that answered for it."""
+    if priors.composition is not None and not data.trained.has_composition:
+        return data.on_this_machine(priors.composition)
     return data.composition.at(request.confidence)
 
 
@@ -279,11 +294,15 @@ def _warnings(
         unmeasured = data.target if would_help else None
         found += remarks.about_cells(request, bases, interval, within, unmeasured)
         found += remarks.about_evidence(state.whole)
+        best_us = state.priors.best_us
+        far_off = best_us and contradiction(interval.latency_us, best_us)
+        found += [far_off] if far_off else []
     else:
         found += remarks.about_disagreement(state.disagreement, request, data.target)
     found += remarks.about_device(data.target.device, bases)
     found += remarks.about_origins(bases)
-    if state.exact is None and (state.kin is None or data.trained.has_composition):
+    own = state.priors.composition is None or data.trained.has_composition
+    if state.exact is None and own:
         found += remarks.about_interval(data)  # a family is named as the cells' origin
     found += remarks.about_wandering(data)
     return tuple(found)
@@ -309,17 +328,14 @@ def _bases(request: Request, state: _State) -> tuple[Basis, ...]:
     posterior, why_not = state.posterior, request.why_not
     unknown = np.isnan(posterior.latencies_us).tolist()
     bases = []
-    for i, use in enumerate(request.partition.uses):
-        guess = state.predicted.get(use.signature)
+    for i, prior in enumerate(posterior.priors):
         if unknown[i]:
-            reason = state.failures.get(i) or (guess.reason if guess else "") or (
+            reason = state.failures.get(i) or (
                 f"it was never measured, and {why_not}" if why_not else "it was never measured"
-            )  # fmt: skip
+            )
             bases.append(Basis("unsupported", reason))
         elif posterior.is_measured(i):
             bases.append(MEASURED)
-        elif guess is None or (guess.trusted and not guess.reason):
-            bases.append(PREDICTED)
         else:
-            bases.append(Basis("predicted", guess.reason, guess.trusted))
+            bases.append(Basis("predicted", prior.reason, prior.trusted))
     return tuple(bases)

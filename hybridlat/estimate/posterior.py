@@ -42,7 +42,8 @@ class CellPrior:
     standard error of ln(latency): the measurement's noise, or the model's half-width divided by
     the quantile it was taken at. ``cost_s`` is the device time that measuring it takes. ``kinds``
     are the shares of its time by kind of operator, ``coordinates`` its shape in octaves (base-2
-    logarithms); cells without a place are near only through their kind.
+    logarithms); cells without a place are near only through their kind. ``reason`` says what a
+    prediction rests on if not on the target's own model, or why it is not trusted.
     """
 
     signature: str
@@ -54,6 +55,7 @@ class CellPrior:
     cost_s: float = 1.0
     kinds: tuple[tuple[str, float], ...] = ()
     coordinates: tuple[float, ...] = ()
+    reason: str = ""
 
     @property
     def must_be_measured(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
@@ -20,13 +20,12 @@ from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.fallback import Fallback
-    from hybridlat.estimate.near_targets import NearTarget
     from hybridlat.estimate.partition import Partition
     from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
+T = TypeVar("T")
 FEW_NETWORKS = 50
 """To sign so many takes less than to read what was measured."""
 
@@ -61,9 +60,10 @@ class TargetData:
         self._seen_store = _StoreView()
         self._weight_bytes: tuple[int, frozenset[int] | None] | None = None
         self._compared = 0
-        self._paced_at: object = None
-        self._composition: Composition | None = None
-        self._wandering: Wandering | None = None
+        self._neighbours: dict[Target, TargetData] = {}
+        self._stamp: object = None
+        self._state: object = None
+        self._at_state: dict[str, object] = {}
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -111,21 +111,15 @@ class TargetData:
             self._remembered.pop(hash_, None)
         self._seen_store.whole.clear()
         self._weight_bytes = None
-        self._composition = self._wandering = None
+        self._at_state.clear()
 
     def whole(self, signature: str) -> WholeLatency | None:
-        """What is recorded of a whole network, here or on another version; None without any."""
-        if not signature:
-            return None
+        """What is recorded of a whole network on this very target; None without any record."""
         known = self._view().whole
         if signature not in known:
-            found = self.own_whole(signature)
-            if found is None:
-                elsewhere = (one.whole(signature) for one in self.near)
-                found = next((one for one in elsewhere if one is not None), None)
             if len(known) > MAX_REMEMBERED:
                 known.clear()
-            known[signature] = found
+            known[signature] = whole_latency(self.target, signature, self.store, self._packs)
         return known[signature]
 
     @property
@@ -141,17 +135,10 @@ class TargetData:
         packs = [pack for pack in self._packs if pack.target == self.target]
         return sum(pack.counts()["network"] for pack in packs)
 
-    def whole_of(self, partition: Partition) -> WholeLatency | None:
-        """``whole`` for a network, which is not signed where no record can be of it."""
-        network = partition.network
-        if network is not None and not self._may_be_measured(network.weight_bytes):
-            return None
-        return self.whole(partition.whole)
-
-    def _may_be_measured(self, weight_bytes: int) -> bool:
-        """Whether a network with so many bytes of weights may have been measured whole."""
-        if self.near:
-            return True  # on another version of the engine, perhaps
+    def may_be_measured(self, partition: Partition) -> bool:
+        """Whether a network may have been measured whole here: False only where that is certain."""
+        if partition.network is None:
+            return True
         networks = self.networks
         if not networks:
             return False
@@ -161,7 +148,7 @@ class TargetData:
                 return True
             self._compared, self._weight_bytes = 0, (networks, self._measured_weight_bytes())
         measured = self._weight_bytes[1]
-        return measured is None or weight_bytes in measured
+        return measured is None or partition.network.weight_bytes in measured
 
     def _measured_weight_bytes(self) -> frozenset[int] | None:
         """Bytes of weights of the networks on record; None where they are unknown for one."""
@@ -180,10 +167,6 @@ class TargetData:
             return frozenset(map(weight_bytes_of, found))
         except ValueError:  # of a later format
             return None
-
-    def own_whole(self, signature: str) -> WholeLatency | None:
-        """What is recorded of a whole network on this very target; None where nothing is."""
-        return whole_latency(self.target, signature, self.store, self._packs)
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -214,12 +197,12 @@ class TargetData:
         The machine's own wandering is in it. Both are known from its first measurement on: ask
         again after one.
         """
-        self._forget_old_pace()
-        if self._composition is None:
-            trained = self.trained
-            found = trained.composition or trained.kin_composition or self._machine_composition()
-            self._composition = self.on_this_machine(found)
-        return self._composition
+        return self.at_this_state("composition", self._composed)
+
+    def _composed(self) -> Composition:
+        trained = self.trained
+        found = trained.composition or trained.kin_composition or self._machine_composition()
+        return self.on_this_machine(found)
 
     def on_this_machine(self, composition: Composition) -> Composition:
         """A composition with what the machine's own records say of its pace, if there are any."""
@@ -231,16 +214,28 @@ class TargetData:
     @property
     def wandering(self) -> Wandering:
         """How the machine's own pace wanders, as its newest records tell it."""
-        self._forget_old_pace()
-        if self._wandering is None:
-            self._wandering = own_records.newest_wandering(self.store, self.target)
-        return self._wandering
+        return self.at_this_state(
+            "wandering", lambda: own_records.newest_wandering(self.store, self.target)
+        )
 
-    def _forget_old_pace(self) -> None:
-        """What the machine's own records say is worked out anew once there are others."""
-        state = self._view().stamp or self.store.revision(self.target)
-        if state != self._paced_at:
-            self._paced_at, self._composition, self._wandering = state, None, None
+    def at_this_state(self, name: str, work_out: Callable[[], T]) -> T:
+        """What follows from the store's records, worked out once until there are others."""
+        stamp = self._view().stamp
+        if stamp is None or stamp != self._stamp:
+            targets = (self.target, *self._neighbours)
+            state = self.store.targets(), [self.store.revision(target) for target in targets]
+            if state != self._state:
+                self._at_state.clear()
+            self._stamp, self._state = stamp, state
+        if name not in self._at_state:
+            self._at_state[name] = work_out()
+        return cast(T, self._at_state[name])
+
+    def neighbour(self, target: Target) -> TargetData:
+        """The look-ups of another target in the same store."""
+        if target not in self._neighbours:
+            self._neighbours[target] = TargetData(target, self.store)
+        return self._neighbours[target]
 
     def _machine_composition(self) -> Composition:
         borrowed = self.trained.borrowed
@@ -269,20 +264,6 @@ class TargetData:
     def is_calibrating(self) -> bool:
         """Whether whole networks are wanted: the machine has too few to compose by its own."""
         return not self.trained.has_composition and self.composition.networks < machine.CALIBRATING
-
-    @cached_property
-    def near(self) -> tuple[NearTarget, ...]:
-        """The same device and engine at other versions and precisions, the surest first."""
-        from hybridlat.estimate.near_targets import near_targets
-
-        return near_targets(self.target, self.store)
-
-    @cached_property
-    def fallback(self) -> Fallback | None:
-        """What answers for cells that the target's own model does not know; see `fallback_for`."""
-        from hybridlat.estimate.fallback import fallback_for
-
-        return fallback_for(self.target, self.store, self.trained.model, self.near)
 
 
 @cache

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate import priors
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.predict import priors
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel, of_cells
 from hybridlat.evaluation.dataset import Dataset
 from hybridlat.evaluation.metrics import Prediction, Score, mean_score, score

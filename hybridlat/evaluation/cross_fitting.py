@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridlat.engines import device_sheets
-from hybridlat.estimate import priors as priors
 from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.known_device import keep_device, known_device
 from hybridlat.estimate.posterior import CellPrior
+from hybridlat.estimate.predict import priors as priors
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.priors import measuring_cost_s
+from hybridlat.estimate.predict.priors import measuring_cost_s
 from hybridlat.estimate.wandering import Paces, wandering_of
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered

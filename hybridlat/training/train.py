@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat.errors import InputError
-from hybridlat.estimate import fallback
 from hybridlat.estimate.model_folders import (
     model_folders,
     model_hash,
@@ -24,6 +23,7 @@ from hybridlat.estimate.model_folders import (
     readable,
     user_models_folder,
 )
+from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import (
     device_of,
@@ -148,9 +148,9 @@ def _dataset(target: Target, store: Store, packs_folder: Path | None) -> Dataset
     try:
         return load(target, sources_of(target, store, packs_folder))
     except OnlyNetworks:
-        if not fallback.has_family(target):
+        if not family.has_family(target):
             raise
-        count = len(fallback.measured_networks(store, target))
+        count = len(family.measured_networks(store, target))
         if not count:
             raise
         one = count == 1

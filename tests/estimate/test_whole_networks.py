@@ -82,7 +82,7 @@ def test_a_measured_network_is_the_answer_for_itself(store: str) -> None:
     # Its cells are listed, and sum up to it although nobody measured them.
     assert {cell.source for cell in estimate.cells} == {"predicted"}
     assert estimate.sum_of_cells_us == pytest.approx(500.0, rel=0.01)
-    assert all("leaves for it" in cell.reason for cell in estimate.cells)
+    assert all("apportioned" in cell.reason for cell in estimate.cells)
 
 
 def test_only_the_same_structure_shapes_and_batch_are_answered(store: str) -> None:

@@ -1,8 +1,8 @@
-"""The model of another device under the same engine: what is known of a machine nobody measured.
+"""The model of another CPU under the same engine, for a machine without any model.
 
 What a CPU takes for a cell beside another one differs most of all by a factor that both machines'
-cells share, so the other's model tells the proportions of a network well and its pace badly. The
-answer is as wide as that: enough to rank networks and to see orders of magnitude.
+cells share. So the other's model tells the proportions of a network well and its pace badly. The
+estimate is as wide as that: enough to rank networks and to see orders of magnitude.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hybridlat.estimate.composition import normal_quantile
-from hybridlat.estimate.family_prior import FamilyAnswer
 from hybridlat.estimate.model_folders import model_folders, read_model, read_target, readable
+from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 PACE = (math.log(1.5), 0.74)
 """Mean and spread of ln(latency here / latency there) before anything was measured here: nine of
@@ -36,17 +33,47 @@ LEAST_US = 20.0
 MOST_CELLS = 300
 
 
-@dataclass(frozen=True)
-class SiblingModel:
-    """``model`` of ``target``, asked about the device of another target of the same engine."""
+@dataclass(frozen=True, eq=False)
+class OtherCpu:
+    """``model`` of ``target``, for another machine that runs the engine with ``threads``.
+
+    ``pace`` are mean and spread of ln(latency here / latency there).
+    """
 
     target: Target
     model: CellModel
     threads: int
     pace: tuple[float, float] = PACE
 
-    def measured(self, latencies_us: Mapping[str, float]) -> SiblingModel:
-        """The same after these cells (text → µs) were measured here: they tell its pace."""
+    def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
+        """See ``CellSource``: every cell errs with the machine's pace."""
+        law = self.law(cells)
+        reason = (
+            f"predicted from the model of {self.target}, another device: "
+            "how its pace compares is a guess"
+        )
+        latencies_us = [law.cells_us[i] for i in positions]
+        return [
+            None if math.isnan(us) else CellLatency(us, law.spread_share, reason)
+            for us in latencies_us
+        ]
+
+    def law(self, cells: NetworkCells) -> NetworkLaw:
+        """See ``CellSource``: nothing beside the cells. Other threads are one more doubt."""
+
+        def work_out() -> NetworkLaw:
+            factor = math.exp(self.pace[0])
+            latencies_us = [
+                math.nan if p.latency_us is None else p.latency_us * factor
+                for p in self.model.predict(cells.texts)
+            ]
+            threads = math.log(self.threads / (self.target.threads or 1))
+            return NetworkLaw(latencies_us, 0.0, math.hypot(self.pace[1], NETWORK_SPREAD, threads))
+
+        return cells.law_of(self, work_out)
+
+    def after(self, latencies_us: Mapping[str, float]) -> OtherCpu:
+        """The same after these cells (text → µs) were measured here: they tell the pace."""
         chosen = [text for text, us in latencies_us.items() if us >= LEAST_US][:MOST_CELLS]
         theirs = [p.latency_us for p in self.model.predict(chosen)]
         logs = [
@@ -60,22 +87,8 @@ class SiblingModel:
         pace = (weight * middle + mean * spread**-2) / certainty
         return replace(self, pace=(pace, certainty**-0.5))
 
-    def cells_us(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Latencies of cells here, in µs; nan where the model has no answer."""
-        predictions = self.model.predict(list(texts))
-        given = [math.nan if p.latency_us is None else p.latency_us for p in predictions]
-        return np.array(given, dtype=np.float64) * math.exp(self.pace[0])
 
-    def answer(self, cells_us: NDArray[np.float64], confidence: float) -> FamilyAnswer:
-        """The answer that cells make which take so long. Other threads are one more doubt."""
-        threads = math.log(self.threads / (self.target.threads or 1))
-        spread = math.hypot(self.pace[1], NETWORK_SPREAD, threads)
-        half = spread * normal_quantile(confidence)
-        kin = f"the model of {self.target}, another device: how its pace compares is a guess"
-        return FamilyAnswer(cells_us.tolist(), 0.0, half, confidence, kin)
-
-
-def sibling_of(target: Target) -> SiblingModel | None:
+def other_cpu(target: Target) -> OtherCpu | None:
     """The model of another CPU, with the engine and precision of ``target``.
 
     GPUs differ by more than a factor could tell: they have families. Of several models the one
@@ -94,5 +107,19 @@ def sibling_of(target: Target) -> SiblingModel | None:
     for _, other, folder in sorted(candidates.values()):
         model = readable(read_model, folder)
         if model is not None and model.device.kind == "cpu":
-            return SiblingModel(other, model, target.threads or 1)
+            return OtherCpu(other, model, target.threads or 1)
     return None
+
+
+def paced_cpu(target: Target, store: Store) -> OtherCpu | None:
+    """``other_cpu``, its pace as the cells tell it that the store knows of the target."""
+    other = other_cpu(target)
+    if other is None:
+        return None
+    measured = {
+        record.signature: record.latency_us
+        for record in store.measurements(target, "cell")
+        if record.latency_us is not None
+    }
+    texts = store.signature_texts(measured)
+    return other.after({text: measured[signature] for signature, text in texts.items()})

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate import fallback
-from hybridlat.estimate.fallback import Fallback, fallback_for, fill_in
-from hybridlat.estimate.family_prior import FamilyPrior, MeasuredNetwork
 from hybridlat.estimate.partitioner import Partitioner
+from hybridlat.estimate.predict import chain, family
+from hybridlat.estimate.predict.family import Family, MeasuredNetwork, family_of
+from hybridlat.estimate.predict.roofline import Roofline
+from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw
+from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.family import shipped
 from hybridlat.onnx_io import load, to_onnx
-from hybridlat.schema.estimate import CellPrediction, Estimate
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.resources import shipped as shipped_path
 from hybridlat.schema.target import Target
@@ -30,9 +34,9 @@ NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 L4 = Target.parse("l4/tensorrt/fp16")
 
 
-def law() -> FamilyPrior:
+def law() -> Family:
     model = shipped.load(shipped_path("models", "family_tensorrt"))
-    return FamilyPrior.of(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model))
+    return Family.of(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model))
 
 
 def cells_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -78,34 +82,31 @@ def test_the_surer_the_wider_and_a_narrow_tolerance_is_not_met(tmp_path: Path) -
 def test_networks_that_were_measured_correct_the_family() -> None:
     plain = law()
     train, test = ("resnet34", "vgg19", "mobilenetv2_100"), cells_of("resnet18")
-    before = plain.predict(*test, 0.0, 0.9)
+    before = plain.network(*test, 0.0, 0.9)
     slow = []  # a card that is three times as slow as the family thinks
     for name in train:
         texts, counts = cells_of(name)
-        said = plain.predict(texts, counts, 0.0, 0.9)
+        said = plain.network(texts, counts, 0.0, 0.9)
         total = math.fsum(said.cells_us) + said.beside_us
         slow.append(MeasuredNetwork(texts, counts, 0.0, 3 * total))
-    after = FamilyPrior.of(plain.model, plain.device, "fp16", plain.task, slow).predict(
-        *test, 0.0, 0.9
-    )
+    after = Family.of(plain.model, plain.device, "fp16", plain.task, slow).network(*test, 0.0, 0.9)
     assert math.fsum(after.cells_us) > 1.6 * math.fsum(before.cells_us)
-    assert after.half_width < before.half_width
+    assert after.spread_share < before.spread_share
 
 
 def test_records_of_networks_in_the_store_are_what_corrects(tmp_path: Path) -> None:
     texts, counts = cells_of("resnet34")
-    total = math.fsum(law().predict(texts, counts, 0.0, 0.9).cells_us)
+    total = math.fsum(law().network(texts, counts, 0.0, 0.9).cells_us)
     with Store(tmp_path / "s.db") as store:
-        before = fallback_for(L4, store, None)
+        before = family_of(L4, store, None, ())
         hashes = {sign_hash(text): text for text in texts}
         store.add_signatures(hashes)
         pairs = tuple((h, texts.count(t)) for h, t in hashes.items())
         store.add_breakdowns([Breakdown(L4, "resnet34", "0" * 32, pairs)])
         store.add([Measurement(L4, "0" * 32, "network", 4 * total, 0.01)])
-        after = fallback_for(L4, store, None)
-    assert before is not None and before.family is not None and not before.family.measured
-    assert after is not None and after.family is not None and after.family.measured == {"": 1}
-    assert after.family.adapted is not None
+        after = family_of(L4, store, None, ())
+    assert before is not None and not before.measured
+    assert after is not None and after.measured == {"": 1} and after.adapted is not None
 
 
 def sign_hash(text: str) -> str:
@@ -117,16 +118,16 @@ def sign_hash(text: str) -> str:
 def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> None:
     b = Builder("net")
     network = b.network(b.relu(b.conv(b.input((1, 8, 16, 16)), 8)))
-    (guess,) = Fallback(device_sheets.load("l4"), "fp16").by_roofline([sign(network).text], 0.9)
-    assert guess.latency_us is not None and guess.interval_us is not None
-    low, high = guess.interval_us
-    assert low < guess.latency_us < high and high / low > 5
-    assert "guessed" in guess.reason
+    cells = network_cells([sign(network).text], [1])
+    (guess,) = Roofline(device_sheets.load("l4"), "fp16").predict(cells, [0])
+    assert guess is not None and guess.latency_us is not None and guess.latency_us > 4.0
+    assert guess.spread_share > 0.5 and "guessed" in guess.reason
 
 
 def test_a_device_that_nobody_has_described_has_no_fallback(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
-        assert fallback_for(Target.parse("abacus/tensorrt/fp16"), store, None) is None
+        data = TargetData(Target.parse("abacus/tensorrt/fp16"), store)
+        assert [type(each) for each in chain.sources_of(data, False)] == [chain.Records]
     estimate = predicted(str(tmp_path / "s.db"), "abacus/tensorrt/fp16")
     assert not estimate.supported and estimate.latency_us is None
 
@@ -146,7 +147,7 @@ def test_a_cpu_that_nobody_knows_is_told_by_another_one_as_badly_as_that_is(tmp_
 def test_no_other_machine_is_asked_about_cells_that_can_be_measured_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallback, "sibling_of", None)  # cannot be called
+    monkeypatch.setattr(chain, "paced_cpu", None)  # cannot be called
     net = Builder("net")
     data = to_onnx(net.network(net.relu(net.conv(net.input((1, 3, 8, 8)), 8))), seed=1)
     quick = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=2.0)
@@ -199,11 +200,42 @@ def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_bac
     assert estimate.within_tolerance and not estimate.to_measure
 
 
-def test_a_roofline_does_not_stand_in_for_a_model_far_from_its_training() -> None:
-    texts, counts = cells_of("resnet18")
-    uses = [(sign_hash(t), t, n) for t, n in zip(texts, counts, strict=True)]
-    own = CellPrediction(100.0, (50.0, 200.0), False, "far away")
-    made, answer = fill_in(
-        Fallback(device_sheets.load("l4"), "fp16"), uses, {uses[0][0]: own}, [uses[0][0]], 0.0, 0.9
-    )
-    assert made == {} and answer is None
+def network_cells(texts: Sequence[str], counts: Sequence[int]) -> NetworkCells:
+    hashes = [sign_hash(text) for text in texts]
+    found = dict(zip(hashes, texts, strict=True))
+    return NetworkCells(tuple(hashes), tuple(counts), 0.9, lambda: found, lambda: 0.0)
+
+
+def test_the_order_of_the_sources(tmp_path: Path) -> None:
+    def names(target: str, can_measure: bool = False) -> list[str]:
+        data = TargetData(Target.parse(target), store)
+        return [type(source).__name__ for source in chain.sources_of(data, can_measure)]
+
+    with Store(tmp_path / "s.db") as store:
+        assert names("v100/tensorrt/fp16") == [
+            "Records", "OwnModel", "OtherVersion", "Family", "OwnModel", "Roofline"
+        ]  # fmt: skip
+        assert names("v100/tensorrt/fp16", True) == [
+            "Records", "OwnModel", "OtherVersion", "Family"
+        ]  # fmt: skip
+        assert names("abacus/onnxruntime-1.31/fp32/1t") == ["Records", "OtherCpu", "Roofline"]
+        assert names("abacus/onnxruntime-1.31/fp32/1t", True) == ["Records"]
+        assert names("epyc-26-2/onnxruntime-1.0/fp32/1t") == [
+            "Records", "OtherVersion", "OtherVersion", "Roofline"
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("factor", [1 / 200, 1, 200])
+def test_an_estimate_far_from_what_the_device_can_do_says_so(
+    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Family.network
+
+    def wrong(self: Family, *given: Any) -> NetworkLaw:
+        law = right(self, *given)
+        return NetworkLaw([factor * us for us in law.cells_us], 0.0, law.spread_share)
+
+    monkeypatch.setattr(family.Family, "network", wrong)
+    estimate = predicted(str(tmp_path / "n.db"), "l4/tensorrt/fp16")
+    about = [w for w in estimate.warnings if "peak, bandwidth and launch time" in w]
+    assert len(about) == (factor != 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridlat.estimate.sibling import sibling_of
+from hybridlat.estimate.predict.other_cpu import other_cpu
 from hybridlat.schema import resources
 from hybridlat.schema.target import Target
 
@@ -13,11 +13,11 @@ SHIPPED = "epyc-26-2"
 
 def test_the_other_machine_runs_the_same_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridlat.estimate.model_folders.shipped", resources.shipped)
-    same = sibling_of(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
+    same = other_cpu(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
     assert same is not None and same.target.device == SHIPPED
-    newer = sibling_of(Target.parse("some-cpu/onnxruntime-9.9/fp32/2t"))
+    newer = other_cpu(Target.parse("some-cpu/onnxruntime-9.9/fp32/2t"))
     assert newer is not None and newer.target.device == SHIPPED
-    assert sibling_of(Target.parse("some-cpu/openvino-2025.4/fp32/1t")) is None
-    assert sibling_of(Target.parse("some-cpu/onnxruntime-1.31/int8/1t")) is None
-    own = sibling_of(Target.parse(f"{SHIPPED}/onnxruntime-1.31/fp32/1t"))
+    assert other_cpu(Target.parse("some-cpu/openvino-2025.4/fp32/1t")) is None
+    assert other_cpu(Target.parse("some-cpu/onnxruntime-1.31/int8/1t")) is None
+    own = other_cpu(Target.parse(f"{SHIPPED}/onnxruntime-1.31/fp32/1t"))
     assert own is None or own.target.device != SHIPPED

@@ -10,8 +10,10 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate.fallback import measured_networks
-from hybridlat.estimate.near_targets import near_targets, spread_between
+from hybridlat.estimate.predict.family import measured_networks
+from hybridlat.estimate.predict.other_versions import spread_between, versions_of
+from hybridlat.estimate.predict.source import NetworkCells
+from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
@@ -110,16 +112,17 @@ def test_another_precision_scales_as_the_data_sheet_does(tmp_path: Path) -> None
     network = read(tmp_path)
     here = Target.parse(VERSIONED)
     texts = {one.hash: one.text for one in signed(network, here)}
+    cells = NetworkCells(tuple(texts), (1,) * len(texts), 0.9, lambda: texts, lambda: 0.0)
     with Store(tmp_path / "s.db") as store:
-        (near,) = near_targets(here, store)
-        found = near.cells(texts, device_sheets.load("orin-agx"), 0.9)
-        assert near.cells(texts, None, 0.9) == {}
-    assert found.keys() == texts.keys()
-    for cell in found.values():
-        assert cell.latency_us is not None and 0.1 * CELL_US < cell.latency_us < CELL_US
-        assert "another precision" in cell.reason
-        assert cell.interval_us is not None
-        assert {type(us) for us in (cell.latency_us, *cell.interval_us)} == {float}
+        (version,) = versions_of(TargetData(here, store))
+        positions = range(len(texts))
+        assert version.predict(cells, positions) == [None] * len(texts)
+        sheet = device_sheets.load("orin-agx")
+        latencies = replace(version, device=sheet).predict(cells, positions)
+    for cell in latencies:
+        assert cell is not None and type(cell.latency_us) is float
+        assert 0.1 * CELL_US < cell.latency_us < CELL_US
+        assert type(cell.spread_share) is float and "another precision" in cell.reason
 
 
 @pytest.mark.parametrize(
@@ -188,10 +191,10 @@ def test_the_surest_comes_first_and_what_shares_its_cells_is_no_other_target(
     names = ["orin-agx/tensorrt-8.6/fp32", "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp32"]
     with Store(tmp_path / "s.db") as store:
         store.add([Measurement(Target.parse(n), "0" * 32, "cell", 1.0, 0.01) for n in names])
-        near = near_targets(Target.parse(PLAIN), store)
+        near = versions_of(TargetData(Target.parse(PLAIN), store))
         cpu = Target.parse("abacus/onnxruntime-1.31/fp32/1t")
         store.add([Measurement(replace(cpu, precision="int8"), "0" * 32, "cell", 1.0, 0.01)])
-        assert near_targets(cpu, store) == ()
+        assert versions_of(TargetData(cpu, store)) == ()
     assert [str(one.target) for one in near] == [names[1], names[2], names[0]]
     assert [one.spread for one in near] == sorted(one.spread for one in near)
     assert spread_between(near[0].here, near[0].here) == 0.0

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from hybridlat.estimate.composition import normal_quantile
 from hybridlat.estimate.posterior import CellPrior
+from hybridlat.estimate.predict.source import CellLatency, stated
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.estimate import CellPrediction
 
-UNKNOWN_SPREAD_SHARE = 0.5
-"""Standard error of a prediction that comes without an interval."""
 _FLOP_PER_BYTE = 16.0  # balance of a present machine; only the mix within a cell depends on it
 _VISIT_S = 0.025
 _VISITS = 6
@@ -100,6 +99,24 @@ def _kind(op: str, row: _Row) -> str:
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
+def prior(signature: str, text: str, count: int, latency: CellLatency) -> CellPrior:
+    """A cell with this latency, as the gate works on it."""
+    kinds, coordinates = describe(text)
+    is_measured = latency.source == "measured"
+    return CellPrior(
+        signature=signature,
+        count=count,
+        latency_us=latency.latency_us,
+        spread_share=latency.spread_share,
+        trusted=latency.trusted and latency.latency_us is not None,
+        source=latency.source if latency.latency_us is not None else "unsupported",
+        cost_s=0.0 if is_measured else measuring_cost_s(latency.latency_us),
+        kinds=kinds,
+        coordinates=_with_latency(coordinates, latency.latency_us),
+        reason=latency.reason,
+    )
+
+
 def predicted(
     signature: str,
     text: str,
@@ -108,36 +125,9 @@ def predicted(
     confidence: float = 0.9,
     cost_s: float | None = None,
 ) -> CellPrior:
-    """A cell as the model states it; ``confidence`` is that of its interval."""
-    latency = prediction.latency_us
-    spread = UNKNOWN_SPREAD_SHARE
-    if prediction.interval_us is not None and prediction.interval_us[0] > 0:
-        low, high = prediction.interval_us
-        spread = max(math.log(high / low) / 2 / normal_quantile(confidence), 1e-3)
-    kinds, coordinates = describe(text)
-    return CellPrior(
-        signature=signature,
-        count=count,
-        latency_us=latency,
-        spread_share=spread,
-        trusted=prediction.trusted and latency is not None,
-        source="predicted" if latency is not None else "unsupported",
-        cost_s=measuring_cost_s(latency) if cost_s is None else cost_s,
-        kinds=kinds,
-        coordinates=_with_latency(coordinates, latency),
-    )
-
-
-@lru_cache(maxsize=MOST_REMEMBERED)
-def measured(
-    signature: str, text: str, count: int, latency_us: float, spread_share: float
-) -> CellPrior:
-    """A cell that the records know."""
-    kinds, coordinates = describe(text)
-    return CellPrior(
-        signature, count, latency_us, spread_share, True, "measured", 0.0, kinds,
-        _with_latency(coordinates, latency_us),
-    )  # fmt: skip
+    """A cell as a model states it; ``confidence`` is that of its interval."""
+    made = prior(signature, text, count, stated(prediction, confidence))
+    return made if cost_s is None else replace(made, cost_s=cost_s)
 
 
 def _with_latency(coordinates: tuple[float, ...], latency_us: float | None) -> tuple[float, ...]:

@@ -1,0 +1,216 @@
+"""The chain of sources of cells' latencies: the first that has an answer for a cell gives it.
+
+==================  ==================================  ==========================================
+source              answers for                         standard error of ln(latency)
+==================  ==================================  ==========================================
+records             what was measured on the target     that of the measurement
+own model           what resembles its training         as the model states it
+other version       records and model of the same       0.15 or 0.3 for a version, 0.75 for a
+                    device and engine                   precision, and the source's own
+family              GPUs of an engine with a family     calibrated on held-out networks
+other CPU           CPUs without a model of their own   0.74 and more, less once cells are measured
+own model           what is far from its training       as the model states it
+other version       the same, by the model there        as above, and the model's own
+roofline            devices with a data sheet           0.7
+==================  ==================================  ==========================================
+
+Another version answers only where it is surer than the family or the other CPU. A cell far from the
+own model's training goes to the family first, because sums of cells come nearer to measured
+networks that way (`experiments/26_strange_cells.py`). Where cells can be measured, records, the own
+model whatever its distance, and a family with its versions are all that is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.posterior import CellPrior
+from hybridlat.estimate.predict import priors
+from hybridlat.estimate.predict.family import device_of, family_of, has_family
+from hybridlat.estimate.predict.other_cpu import paced_cpu
+from hybridlat.estimate.predict.other_versions import versions_of
+from hybridlat.estimate.predict.roofline import Roofline
+from hybridlat.estimate.predict.source import (
+    UNKNOWN_SPREAD,
+    CellLatency,
+    CellSource,
+    NetworkCells,
+    stated,
+)
+from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.whole_networks import WholeLatency
+from hybridlat.model.cell_model import CellModel
+
+_LEAST_LEFT = 0.01  # of a measured network, for cells without any other answer
+
+
+@dataclass(frozen=True)
+class CellPriors:
+    """What is stated of each cell of a network before anything more is measured.
+
+    ``failures`` are reasons, by position, of cells that could not be measured. ``composition`` is
+    that of a source other than the target, where one answered for a cell, and ``best_us`` what the
+    device's data sheet allows for the network then; None without.
+    """
+
+    cells: tuple[CellPrior, ...]
+    failures: Mapping[int, str]
+    composition: Composition | None = None
+    best_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Records:
+    """The source that knows what was measured on the target."""
+
+    data: TargetData
+
+    def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
+        """See ``CellSource``: a failure is an answer too."""
+        records = self.data.known([cells.signatures[i] for i in positions])
+        latencies: list[CellLatency | None] = []
+        for i in positions:
+            record = records.get(cells.signatures[i])
+            if record is None:
+                latencies.append(None)
+            elif record.latency_us is None:
+                reason = record.failure or "it could not be measured"
+                latencies.append(CellLatency(None, 1.0, reason, False, "unsupported"))
+            else:
+                spread = record.spread_share
+                latencies.append(CellLatency(record.latency_us, spread, source="measured"))
+        return latencies
+
+    def law(self, cells: NetworkCells) -> None:
+        """See ``CellSource``."""
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """The target's own model; ``untrusted`` takes its word far from its training as well."""
+
+    model: CellModel
+    untrusted: bool = False
+
+    def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
+        """See ``CellSource``."""
+        return [
+            stated(guess, self.model.confidence)
+            if guess.latency_us is not None and (guess.trusted or self.untrusted)
+            else None
+            for guess in self.model.predict(cells.texts_at(positions))
+        ]
+
+    def law(self, cells: NetworkCells) -> None:
+        """See ``CellSource``."""
+
+
+def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
+    """The sources for a target in the order of the table, each made when it is reached.
+
+    ``can_measure``: cells can be measured now, so that guesses from elsewhere are not worth having.
+    """
+    yield Records(data)
+    target, store, model = data.target, data.store, data.trained.model
+    device = device_of(target, model)
+    is_in_family = has_family(target, model)
+    if model is not None:
+        yield OwnModel(model, untrusted=can_measure)
+    if can_measure and not is_in_family:
+        return
+    versions = versions_of(data)
+    shared: CellSource | None = None
+    if is_in_family:
+        others = [version.target for version in versions]
+        shared = data.at_this_state("family", lambda: family_of(target, store, model, others))
+    elif model is None:
+        other = data.at_this_state("other CPU", lambda: paced_cpu(target, store))
+        if other is not None and (device is None or device.kind == "cpu"):
+            device, shared = device or other.model.device, other
+    device = device or next((known for one in versions if (known := one.device_there)), None)
+    yield from [replace(version, device=device, rival=shared) for version in versions]
+    if shared is not None:
+        yield shared
+    if can_measure:
+        return
+    if model is not None:
+        yield OwnModel(model, untrusted=True)
+    if shared is None:
+        yield from [replace(version, device=device, untrusted=True) for version in versions]
+    if device is not None:
+        yield Roofline(device, target.precision)
+
+
+def cell_priors(
+    data: TargetData, cells: NetworkCells, can_measure: bool, whole: WholeLatency | None = None
+) -> CellPriors:
+    """What the sources state of a network's cells.
+
+    ``whole`` is what is known of the network itself: where it is exact, cells without any answer
+    get what the others leave of it.
+    """
+    answers: dict[int, CellLatency] = {}
+    elsewhere: dict[int, CellLatency] = {}
+    composition: Composition | None = None
+    law = None
+    missing: Sequence[int] = range(len(cells.signatures))
+    for source in sources_of(data, can_measure):
+        latencies = source.predict(cells, missing)
+        found = {i: each for i, each in zip(missing, latencies, strict=True) if each is not None}
+        answers |= found
+        if found and not isinstance(source, Records | OwnModel):
+            elsewhere |= found
+            law = law or source.law(cells)
+        missing = [i for i in missing if i not in answers]
+        if not missing:
+            break
+    if law is not None:
+        composition = law.composition(cells, elsewhere)
+    is_known = all(answer.source != "predicted" for answer in answers.values()) and not missing
+    failures = {i: a.reason for i, a in answers.items() if a.source == "unsupported"}
+    if whole is not None and whole.is_exact and not is_known:
+        answers |= _left_over(cells, answers, whole.latency_us)
+    rows = [_prior(cells, i, answers.get(i), is_known) for i in range(len(cells.signatures))]
+    return CellPriors(tuple(rows), failures, composition, _best_us(data, cells, elsewhere))
+
+
+def _prior(
+    cells: NetworkCells, position: int, answer: CellLatency | None, is_known: bool
+) -> CellPrior:
+    """An answer as the gate works on it; texts matter beside predicted cells alone."""
+    signature, count = cells.signatures[position], cells.counts[position]
+    if answer is None or answer.latency_us is None:
+        return CellPrior(signature, count, None, 1.0, trusted=False)
+    if is_known:
+        spread = answer.spread_share
+        return CellPrior(signature, count, answer.latency_us, spread, source="measured")
+    return priors.prior(signature, cells.texts[position], count, answer)
+
+
+def _left_over(
+    cells: NetworkCells, answers: Mapping[int, CellLatency], network_us: float
+) -> dict[int, CellLatency]:
+    """Cells without a latency get what a measured network leaves for them, by their work."""
+    known = {i: us for i, answer in answers.items() if (us := answer.latency_us) is not None}
+    rest = [i for i in range(len(cells.signatures)) if i not in known]
+    known_us = math.fsum(us * cells.counts[i] for i, us in known.items())
+    left_us = max(network_us - known_us, _LEAST_LEFT * network_us)
+    works = {i: priors.work_bytes(cells.texts[i]) for i in rest}
+    total = math.fsum(work * cells.counts[i] for i, work in works.items())
+    reason = "apportioned from the measurement of the whole network"
+    return {
+        i: CellLatency(left_us * work / total, UNKNOWN_SPREAD, reason) for i, work in works.items()
+    }
+
+
+def _best_us(
+    data: TargetData, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]
+) -> float | None:
+    """What the device needs at best, where it is described and other targets were believed."""
+    device = device_of(data.target, data.trained.model) if elsewhere else None
+    if device is None:
+        return None
+    return Roofline(device, data.target.precision).network_us(cells)

@@ -1,0 +1,238 @@
+"""The law of an engine's family: kernels' latencies on devices that nobody measured cells on.
+
+The law is of kernels; a cell is the sum of its own. What the law gets wrong it gets wrong for all
+kernels of a network alike, so the errors of the cells are taken as shared: the width of the
+network's interval is the family's own, calibrated on networks that were held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.engines import device_sheets
+from hybridlat.errors import TargetError
+from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.model_folders import user_models_folder
+from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
+from hybridlat.estimate.whole_networks import tells_latency
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.family import shipped
+from hybridlat.model.family.adapt import AdaptedTask, adapt
+from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
+from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
+from hybridlat.model.family.posterior import LOWEST, log_sum
+from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.tasks import Task
+from hybridlat.model.geometry import COLUMN, geometry
+from hybridlat.schema.device import Device
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+
+MOST_NETWORKS = 300
+"""Measured networks that a family is conditioned on: more cost seconds and add little."""
+_FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrated a family
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """A whole network that was measured: its cells' texts, their counts, its latency.
+
+    ``target`` is where, None for the target in question.
+    """
+
+    texts: tuple[str, ...]
+    counts: tuple[int, ...]
+    copied_bytes: float
+    latency_us: float
+    target: Target | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A family's law applied to one target, conditioned on what was measured there.
+
+    ``measured`` counts networks by where they were measured: empty for the target itself, else the
+    name of another version or precision of it.
+    """
+
+    model: FamilyModel
+    device: Device
+    precision: str
+    task: Task
+    adapted: AdaptedTask | None = field(default=None)
+    measured: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        model: FamilyModel,
+        device: Device,
+        precision: str,
+        task: Task,
+        measured: Sequence[MeasuredNetwork] = (),
+    ) -> Family:
+        """The law for a target, corrected by networks measured on it or on its other versions."""
+        plain = cls(model, device, precision, task)
+        if not measured:
+            return plain
+        rows, tasks = [], []
+        for one in measured:
+            target = one.target
+            there = plain if target is None else replace(plain, precision=target.precision)
+            kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
+            rows.append((kernels, one.latency_us))
+            tasks.append(task if target is None else shipped.task_of(target, model))
+        counts = Counter("" if one.target is None else str(one.target) for one in measured)
+        return replace(plain, adapted=adapt(model, task, rows, tasks), measured=counts)
+
+    def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
+        """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
+        law, reason = self.law(cells), f"predicted from {self.basis}"
+        return [CellLatency(law.cells_us[i], law.spread_share, reason) for i in positions]
+
+    def law(self, cells: NetworkCells) -> NetworkLaw:
+        """See ``CellSource``."""
+
+        def work_out() -> NetworkLaw:
+            copied_bytes = cells.copied_bytes if self.task.copies else 0.0
+            return self.network(cells.texts, cells.counts, copied_bytes, cells.confidence)
+
+        return cells.law_of(self, work_out)
+
+    def network(
+        self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float, confidence: float
+    ) -> NetworkLaw:
+        """The latencies of these cells, each ``counts`` times in one network."""
+        kernels, cell = self._set(texts, counts, copied_bytes)
+        base = task_base(kernels, self.task)
+        points = self.model.embedding(kernels.descriptors, kernels.classes)
+        weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
+        ratios = (points @ weights).astype(np.float64)
+        highest = self.model.embedding.hyper.highest
+        each = base * np.exp(np.clip(ratios, LOWEST, highest))
+        if self.adapted is not None:
+            _, spread = self.adapted.log_latency(kernels)
+        else:
+            _, share = log_sum(kernels, base, ratios, highest)
+            equation = share.astype(np.float32) @ points
+            spread = float(self.model.spreads(equation[None], [self.task])[0])
+        # The point errs least relatively where a task's own networks tell its spread; see
+        # relative_point. The interval stays around the median.
+        seen = self.model.seen_of(self.task) if self.adapted is None else 0
+        factor = float(relative_point(np.array([spread]), seen)[0])
+        each = each * factor
+        beside = np.isin(kernels.classes, (HOST, COPY))
+        half_width = float(self._half_width(spread, confidence) - math.log(factor))
+        return NetworkLaw(
+            np.bincount(cell, each[: len(cell)], len(texts)).tolist(),
+            float(each[beside].sum()),
+            half_width / normal_quantile(confidence),
+        )
+
+    def _set(
+        self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float
+    ) -> tuple[KernelSet, NDArray[np.intp]]:
+        """The kernels of the cells, and the cell of each."""
+        cells = geometry(texts)
+        values = cells.values.copy()
+        classes = class_of(cells)
+        values[:, COLUMN["op"]] = 0.0
+        each = np.asarray(counts, np.float64)[cells.cell]
+        table = KernelTable(values, classes, each, copied_bytes)
+        return kernel_set(table, self.device, self.precision), cells.cell
+
+    def _half_width(self, spread: float, confidence: float) -> float:
+        calibration = self.model.calibration
+        if calibration is None:
+            return normal_quantile(confidence) * float(np.hypot(spread, _FIRST_GUESS_SPREAD))
+        return calibration.half_width(spread, shipped.label_of(self.task), confidence)
+
+    @property
+    def basis(self) -> str:
+        """Whose measurements the law rests on, nearest first."""
+        task, known = self.task, self.model.tasks
+        networks = [
+            f"{count} network{'' if count == 1 else 's'} measured on {name or 'it'}"
+            for name, count in sorted(self.measured.items())
+        ]
+        own = "".join(f"{one} and " for one in networks)
+        if task in known:
+            return f"{own}whole networks that others measured on it"
+        if any(t.device == task.device and t.engine == task.engine for t in known):
+            return f"{own}this device and engine at another precision"
+        if any(t.device == task.device for t in known):
+            return f"{own}this device under other engines or versions of the family"
+        return f"{own}other devices of the family, by this one's data sheet"
+
+
+def device_of(target: Target, model: CellModel | None = None) -> Device | None:
+    """The data sheet of a target's device, else what its own ``model`` was trained with."""
+    try:
+        return device_sheets.load(target.device)
+    except TargetError:
+        return model.device if model is not None else None
+
+
+def has_family(target: Target, model: CellModel | None = None) -> bool:
+    """Whether a family's law answers for a target; ``model`` is the target's own."""
+    device = device_of(target, model)
+    return device is not None and _folder(target, device) is not None
+
+
+def _folder(target: Target, device: Device) -> Path | None:
+    name = shipped.family_name(target.engine)
+    if name is None or device.kind != "gpu":
+        return None
+    return shipped.folder_of(name, user_models_folder())
+
+
+def family_of(
+    target: Target, store: Store, model: CellModel | None, others: Sequence[Target]
+) -> Family | None:
+    """The law of the target's family, corrected by whole networks of it and of ``others``.
+
+    Those are other versions and precisions of the target; ``model`` is its own. None where no
+    family answers for it. Raises StoreError for a damaged family.
+    """
+    device = device_of(target, model)
+    folder = None if device is None else _folder(target, device)
+    if device is None or folder is None:
+        return None
+    law = shipped.load(folder)
+    networks = measured_networks(store, target)
+    for other in others:
+        theirs = measured_networks(store, other)[: MOST_NETWORKS - len(networks)]
+        networks += [replace(network, target=other) for network in theirs]
+    task = shipped.task_of(target, law)
+    return Family.of(law, device, target.precision, task, networks)
+
+
+def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
+    """Whole networks of a target whose cells the store can name, 300 at most."""
+    latest: dict[str, Measurement] = {}
+    for record in store.measurements(target, "network"):
+        if tells_latency(record):
+            latest[record.signature] = record
+    measured: list[MeasuredNetwork] = []
+    breakdowns = store.breakdowns(target) if latest else ()
+    # A network imported again has two: the older one does not tell what it copies.
+    for breakdown in sorted(breakdowns, key=lambda b: "copied_bytes" not in b.labels):
+        record_of = latest.pop(breakdown.signature, None)
+        if record_of is None or record_of.latency_us is None or len(measured) >= MOST_NETWORKS:
+            continue
+        hashes = [signature for signature, _ in breakdown.cells]
+        texts = store.signature_texts(hashes)
+        if all(signature in texts for signature in hashes):
+            copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
+            counts = tuple(count for _, count in breakdown.cells)
+            cells = tuple(texts[signature] for signature in hashes)
+            measured.append(MeasuredNetwork(cells, counts, copied_bytes, record_of.latency_us))
+    return measured
