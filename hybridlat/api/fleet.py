@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hybridlat import onnx_io
 from hybridlat.engines import registry
@@ -20,13 +19,10 @@ from hybridlat.measuring.fleet.unit import Unit
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat.onnx_io import OnnxFile, Shapes
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-
-if TYPE_CHECKING:
-    from hybridlat.graph.network import Network
-    from hybridlat.onnx_io import OnnxFile, Shapes
 
 CELLS_A_UNIT = 16
 """What a device measures in one go: little enough that little is lost with it."""
@@ -36,7 +32,7 @@ CELLS_A_UNIT = 16
 class FleetRequest:
     """What to measure: networks with the sizes left free in them, as ``Predictor.measure`` does.
 
-    Nothing that the store knows is measured again, whole networks neither, unless ``remeasure``.
+    What the store knows, whole networks too, is measured again with ``remeasure`` alone.
     """
 
     networks: Sequence[str | Path]
@@ -62,13 +58,12 @@ class FleetReport:
 
 @dataclass
 class _Task:
-    """One network on one target."""
+    """One network on one target, in units."""
 
     file: OnnxFile
-    network: Network
     partition: Partition
-    target: Target
     known: int
+    warnings: tuple[str, ...]
     units: list[Unit]
 
 
@@ -80,83 +75,61 @@ def measure_on_fleet(request: FleetRequest, fleet: Fleet, store: Store) -> Fleet
     began = time.perf_counter()
     problems: list[tuple[str, int]] = []
     tasks = [
-        task for target in fleet.file.targets for task in _planned(request, fleet, target, store,
-                                                                   problems)
-    ]  # fmt: skip
-    results = iter(fleet.measure([unit for task in tasks for unit in task.units], store))
+        (target, task)
+        for own in fleet.file.targets
+        for target, task in _planned(request, fleet, own, store, problems)
+    ]
+    results = iter(fleet.measure([unit for _, task in tasks for unit in task.units], store))
     reports = []
-    for task in tasks:
-        own = [next(results) for _ in task.units]
-        for problem in dict.fromkeys(str(r.problem) for r in own if r.problem is not None):
-            code = max(r.problem.exit_code for r in own if r.problem is not None)
-            problems.append((f"{task.file.name} on {task.target}: {problem}", code))
+    for target, task in tasks:
+        own_results = [next(results) for _ in task.units]
+        errors = {str(r.problem): r.problem for r in own_results if r.problem is not None}
+        problems += [
+            (f"{task.file.name} on {target}: {text}", error.exit_code)
+            for text, error in errors.items()
+        ]
         uses = [(use.signature, use.count) for use in task.partition.uses]
-        reports.append(
-            report_of(
-                task.file.name,
-                task.target,
-                [r for result in own for r in result.records if not r.labels.get("role")],
-                known=task.known,
-                sum_of_cells_us=sum_of_cells_us(store, task.target, uses),
-                elapsed_s=time.perf_counter() - began,
-                warnings=registry.about(task.network),
-            )
-        )
+        reports.append(report_of(
+            task.file.name, target,
+            [r for result in own_results for r in result.records if not r.labels.get("role")],
+            known=task.known, sum_of_cells_us=sum_of_cells_us(store, target, uses),
+            elapsed_s=time.perf_counter() - began, warnings=task.warnings,
+        ))  # fmt: skip
     return FleetReport(tuple(reports), tuple(fleet.reports), tuple(problems))
 
 
 def _planned(
-    request: FleetRequest, fleet: Fleet, target: Target, store: Store,
-    problems: list[tuple[str, int]],
-) -> Iterator[_Task]:  # fmt: skip
+    request: FleetRequest, fleet: Fleet, own: Target, store: Store, problems: list[tuple[str, int]]
+) -> Iterator[tuple[Target, _Task]]:
     """The networks on one target; a cell that several hold is measured with the first."""
-    met: set[tuple[str, str]] = set()
-    data: dict[Target, tuple[Partitioner, TargetData]] = {}
+    planned: set[tuple[Target, str]] = set()
     for path in request.networks:
         try:
             file = onnx_io.load(path)
-            right = registry.at_precision(target, file.precision.name)
-            if right not in data:
-                partitioner = Partitioner(right, store, fleet.lower, fleet.identity)
-                data[right] = partitioner, TargetData(right, store)
-            partitioner, known = data[right]
+            target = registry.at_precision(own, file.precision.name)
+            partitioner = Partitioner(target, store, fleet.lower, fleet.identity)
             network = file.network(request.batch, request.shapes)
             partition = partitioner.partition(file, request.batch, request.shapes)
-            yield _task(request, (file, network, partition), (target, right), known, met)
         except HybridlatError as error:
-            problems.append((f"{path} on {target}: {error}", error.exit_code))
+            problems.append((f"{path} on {own}: {error}", error.exit_code))
             continue
-        cells = tuple((use.signature, use.count) for use in partition.uses)
+        uses = tuple((use.signature, use.count) for use in partition.uses)
         labels = {"network": file.label}
-        store.add_breakdowns([Breakdown(right, file.label, partition.whole, cells, labels=labels)])
-
-
-def _task(
-    request: FleetRequest,
-    found: tuple[OnnxFile, Network, Partition],
-    targets: tuple[Target, Target],
-    data: TargetData,
-    met: set[tuple[str, str]],
-) -> _Task:
-    """Units of so many cells by their place in the network, so that a rerun makes the same."""
-    file, network, partition = found
-    target, right = targets
-    hashes = [use.signature for use in partition.uses] if request.what != "network" else []
-    have = {} if request.remeasure else data.known(hashes)
-    texts = data.texts(partition, hashes)
-    ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-    whole = request.what != "cells" and (
-        request.remeasure or not data.store.latencies(right, [partition.whole], "network")
-    )
-    units = []
-    for place in range(0, max(len(hashes), 1), CELLS_A_UNIT):
-        wanted = [
-            h for h in hashes[place : place + CELLS_A_UNIT]
-            if h not in have and (str(right), h) not in met
-        ]  # fmt: skip
-        cells = {h: read(texts[h], ops[h][:60]) for h in wanted}
-        asked = MeasureRequest(file.label, network, cells, whole and place == 0)
-        if not asked.is_empty:
-            units.append(Unit(str(target), right, (asked,), request.settings, request.remeasure))
-    met.update((str(right), h) for h in hashes)
-    return _Task(file, network, partition, right, len(have), units)
+        store.add_breakdowns([Breakdown(target, file.label, partition.whole, uses, labels=labels)])
+        data = TargetData(target, store)
+        hashes = [h for h, _ in uses] if request.what != "network" else []
+        known = {} if request.remeasure else data.known(hashes)
+        new = [h for h in hashes if h not in known and (target, h) not in planned]
+        planned.update((target, h) for h in new)
+        texts = data.texts(partition, new)
+        ops = {use.signature: " → ".join(use.ops)[:60] for use in partition.uses}
+        whole = request.what != "cells" and (
+            request.remeasure or not store.latencies(target, [partition.whole], "network")
+        )
+        units = []
+        for start in range(0, max(len(new), 1), CELLS_A_UNIT):
+            cells = {h: read(texts[h], ops[h]) for h in new[start : start + CELLS_A_UNIT]}
+            part = MeasureRequest(file.label, network, cells, whole and start == 0)
+            if not part.is_empty:
+                units.append(Unit(str(own), target, (part,), request.settings))
+        yield target, _Task(file, partition, len(known), registry.about(network), units)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from hybridlat.cli import main as cli
-from hybridlat.measuring.fleet import workers
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.board.sshd import WHY_NOT, Sshd
@@ -41,7 +40,6 @@ def boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ssh
     monkeypatch.setenv("PATH", f"{bin_}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setattr(workers, "KNOCK_EVERY_S", 0.5)
     for board in found:
         board.start()
     yield found

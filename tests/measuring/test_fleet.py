@@ -16,7 +16,7 @@ from hybridlat.api import Predictor, Progress
 from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.fleet import Fleet, read_fleet
-from hybridlat.measuring.fleet.sharing import shares
+from hybridlat.measuring.fleet.unit import shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
@@ -82,7 +82,7 @@ def alone(
 
 
 class Killer:
-    """Kills the first device that is heard to measure, once."""
+    """Kills a device while units are measured, once."""
 
     def __init__(self) -> None:
         self.pids: Mapping[str, int] = {}
@@ -92,14 +92,13 @@ class Killer:
 
     def __call__(self, progress: Progress) -> None:
         self.last = progress
-        name = progress.label.split(" ")[0]
-        if name in self.pids and not self.killed:
-            self.killed = name
-            os.kill(self.pids[name], signal.SIGKILL)
+        if not self.killed:
+            self.killed = next(iter(self.pids))
+            os.kill(self.pids[self.killed], signal.SIGKILL)
 
 
 def pids_of(fleet: Fleet) -> dict[str, int]:
-    client = fleet._workers.client
+    client = fleet.client
     names = {a: w["name"] for a, w in client.scheduler_info(n_workers=-1)["workers"].items()}
     return {names[address]: pid for address, pid in client.run(os.getpid).items()}
 
@@ -192,7 +191,7 @@ def test_a_device_that_is_another_machine_is_left_out(nets: list[Path], tmp_path
 def test_a_scheduler_that_does_not_answer_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.measuring.fleet.workers._CONNECT_S", 1.0)
+    monkeypatch.setattr("hybridlat.measuring.fleet.fleet.CONNECT_S", 1.0)
     path = tmp_path / "fleet.toml"
     head = 'scheduler = "tcp://127.0.0.1:9"\n'
     path.write_text(f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n')
@@ -216,7 +215,7 @@ if __name__ == "__main__":
 def test_a_scheduler_that_dies_ends_it_with_a_sentence(
     nets: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.measuring.fleet.workers._CONNECT_S", 3.0)
+    monkeypatch.setattr("hybridlat.measuring.fleet.fleet.CONNECT_S", 3.0)
     (tmp_path / "scheduler.py").write_text(SCHEDULER)
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "scheduler.py")], stdout=subprocess.PIPE, text=True,
@@ -259,5 +258,5 @@ def test_shares_are_even_and_whole() -> None:
 
 def test_a_target_of_none_of_the_devices_is_named(tmp_path: Path) -> None:
     fleet = Fleet(read_fleet(fleet_file(tmp_path, 1)))
-    with pytest.raises(Exception, match=f"choose of {TARGET}"):
+    with pytest.raises(Exception, match=f"choose from {TARGET}"):
         fleet.count(Target.parse("other/fake-1.0/fp32"))
