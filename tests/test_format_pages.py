@@ -39,7 +39,7 @@ FORMATS = {
     "family model": served.FORMAT,
     "plan": plan.PLAN_FORMAT,
     "journal": journal.FORMAT,
-    "imported partition": network_partitions._FORMAT,
+    "imported partition": network_partitions.CELLS_FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
     "checkup": checkup.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,

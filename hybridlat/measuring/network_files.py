@@ -1,4 +1,4 @@
-"""ONNX files found by a network's name, in a folder or an archive."""
+"""ONNX files by a network's name, in a folder or an archive, and the networks in them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import hashlib
 import re
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from hybridlat.errors import InputError
+from hybridlat.errors import InputError, NetworkError
+from hybridlat.graph.network import Network
+from hybridlat.store.importers.network_rows import Misfit
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
@@ -116,3 +118,58 @@ def _in_archive(path: Path) -> dict[str, FileSource]:
 
 def _given(content: bytes) -> Callable[[], bytes]:
     return lambda: content
+
+
+def network_at(file: NetworkFile, batch: int | None, size: tuple[int, int] | None) -> Network:
+    """The network of a file bound to a batch, and its first image to height and width.
+
+    None leaves what the file has. Raises Misfit where the file does not take them.
+    """
+    try:
+        read = file.parsed
+    except InputError as error:
+        raise Misfit("the ONNX file cannot be read", error, "export it again") from None
+    shapes = _bound(file.name, read.input_sizes, batch, size) if size is not None else {}
+    try:
+        return read.network(batch, shapes)
+    except NetworkError as error:
+        raise Misfit(
+            "the ONNX file does not take the batch or the size", f"{error} (batch {batch})",
+            "export it with dynamic sizes, or for these sizes",
+        ) from None  # fmt: skip
+
+
+def _bound(
+    name: str,
+    inputs: Mapping[str, tuple[int | None, ...]],
+    batch: int | None,
+    size: tuple[int, int],
+) -> dict[str, tuple[int, ...]]:
+    """The first image among the inputs with these sizes; nothing where it has them already."""
+    for tensor, sizes in inputs.items():
+        if len(sizes) == 4:
+            if image_size(sizes) == size:
+                return {}
+            channels = sizes[3] if _is_channels_last(sizes) else sizes[1]
+            if channels is None:
+                break
+            first = batch or sizes[0] or 1
+            if _is_channels_last(sizes):
+                return {tensor: (first, *size, channels)}
+            return {tensor: (first, channels, *size)}
+    raise Misfit(
+        "the ONNX file has no input of images to give a size to",
+        f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}",
+        "leave the size out, or export the network with its channels",
+    )
+
+
+def image_size(sizes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+    """Height and width of an input of images; None for another input."""
+    if len(sizes) != 4:
+        return None
+    return tuple(sizes[1:3] if _is_channels_last(sizes) else sizes[2:])
+
+
+def _is_channels_last(sizes: Sequence[int | None]) -> bool:
+    return sizes[3] in (1, 3, 4) and sizes[1] not in (1, 3, 4)

@@ -10,9 +10,10 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import InputError
 from hybridlat.measuring import trtexec
 from hybridlat.measuring.network_files import NetworkFiles
-from hybridlat.measuring.network_partitions import Cache, NetworkCells, RowPartitioner
+from hybridlat.measuring.network_partitions import NetworkCells, RowPartitioner
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 from hybridlat.store.importers import networks_table, trtexec_times
 from hybridlat.store.importers.base import ImportedRecords, Watch
 from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Refusal, Rows
@@ -88,16 +89,16 @@ def _times(file: Path) -> tuple[float, ...]:
 def take(
     rows: Sequence[NetworkRow],
     files: NetworkFiles | None,
-    cache: Cache | None = None,
+    store: Store | None = None,
     watch: Watch | None = None,
 ) -> Iterator[RecordBatch]:
     """The rows as records, some at a time.
 
-    ``files`` are the ONNX files; without them no row can be lowered. What was given out is taken
-    for stored when the next is asked for: only then is ``cache`` told, so that an import that is
-    cut off leaves nothing behind that lacks its signatures.
+    ``files`` are the ONNX files; without them no row can be lowered. What was yielded is taken
+    for stored when the next is taken: only then are partitions cached in ``store``, so that an
+    import that is cut off leaves nothing behind that lacks its signatures.
     """
-    lowering = RowPartitioner(files, cache)
+    lowering = RowPartitioner(files, store)
     # Rows of one network stand together, so that it is read once and not held for long.
     ordered = sorted(rows, key=lambda r: (r.names, r.batch or 0, r.size or (), str(r.target)))
     for start in range(0, len(ordered), _AT_ONCE):

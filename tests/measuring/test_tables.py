@@ -254,7 +254,7 @@ def test_channels_may_be_last(tmp_path: Path) -> None:
         ),
         opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8,
     )  # fmt: skip
-    from hybridlat.measuring.network_partitions import network_at
+    from hybridlat.measuring.network_files import network_at
 
     net = network_at(NetworkFile("last", model.SerializeToString), 2, (16, 24))
     assert net.types["y"].shape == (2, 16, 24, 3)
