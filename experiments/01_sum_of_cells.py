@@ -36,8 +36,10 @@ from hybridlat.engines.registry import open_backend
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.replicas import Job, MeasurementConfig, Progress, measure
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Breakdown
+from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import RARE
 from hybridlat.training.kernel_sampler import sweep

@@ -24,8 +24,10 @@ from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.replicas import Job, MeasurementConfig, Progress, measure
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Visit
+from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from hybridlat import onnx_io
 from hybridlat.api import Predictor, list_targets, predict
 from hybridlat.errors import InputError, NetworkError, TargetError
 from hybridlat.graph.network import Network
-from hybridlat.measuring.replicas import MeasurementConfig
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store.packs import shipped_packs
 from tests.networks import Builder, classifier

@@ -19,7 +19,7 @@ from hybridlat.api import Predictor
 from hybridlat.api.many import LARGEST_WINDOW, LARGEST_WINDOW_BYTES, Workers, _Source
 from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
-from hybridlat.measuring.replicas import MeasurementConfig
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE

@@ -22,7 +22,8 @@ from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import process as process_module
 from hybridlat.measuring.process import MeasuringProcess
-from hybridlat.measuring.replicas import Job, MeasurementConfig, measure
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.fakes.fake_backend import DIES_VARIABLE, SLEEP_VARIABLE, FakeBackend
@@ -38,7 +39,7 @@ MEASURE = f"""\
 import sys
 sys.path[:0] = [{str(ROOT)!r}, {str(PLUGIN)!r}]
 import hybridlat
-from hybridlat.measuring.replicas import MeasurementConfig
+from hybridlat.measuring.schedule import MeasurementConfig
 
 def measured(store):
     settings = MeasurementConfig({QUICK})

@@ -13,8 +13,7 @@ import pytest
 from hybridlat.errors import InputError, MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
-from hybridlat.measuring.replicas import MeasurementConfig
-from hybridlat.measuring.schedule import is_wanted
+from hybridlat.measuring.schedule import MeasurementConfig, is_wanted
 from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import to_onnx
