@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -256,20 +256,12 @@ def unpack_layers(packed: tarfile.TarFile, folder: Path) -> None:
     The archive comes from another machine: a name in it never decides where is written.
     """
     folder.mkdir(exist_ok=True)
-    for member in _regular(packed):
+    for member in packed:
         named = _LAYERS.fullmatch(member.name)
-        content = packed.extractfile(member) if named else None
-        if named and content is not None and member.size <= _MOST_LAYERS_BYTES:
-            (folder / named[1]).write_bytes(_read(content))
-
-
-def _regular(packed: Iterable[tarfile.TarInfo]) -> Iterable[tarfile.TarInfo]:
-    return (member for member in packed if member.isreg())
-
-
-def _read(content: IO[bytes]) -> bytes:
-    with content:
-        return content.read()
+        if named and member.isreg() and member.size <= _MOST_LAYERS_BYTES:
+            content = packed.extractfile(member)
+            if content is not None:
+                (folder / named[1]).write_bytes(content.read())
 
 
 def _whole_lines(path: Path) -> bytes:

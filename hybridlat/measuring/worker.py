@@ -17,9 +17,11 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
+from hybridlat.engines import registry
+from hybridlat.engines.host import pin, usable_cores
 from hybridlat.errors import HybridlatError
 from hybridlat.measuring.process import Ready, Refused, Start
-from hybridlat.measuring.visiting import VisitTask
+from hybridlat.measuring.visiting import References, VisitTask, visit
 
 _ORPHANED_CHECK_S = 1.0
 
@@ -40,10 +42,6 @@ def main(arguments: list[str]) -> int:
 
 def serve(parent_side: Connection) -> None:
     """Answer tasks; EOFError or ConnectionError when the parent is gone."""
-    from hybridlat.engines import registry
-    from hybridlat.engines.host import pin, usable_cores
-    from hybridlat.measuring.visiting import References, visit
-
     start = parent_side.recv()
     assert isinstance(start, Start)
     sys.path[:] = start.module_path
