@@ -20,13 +20,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
-from hybridlat.store import importers
 
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
 Rows = tuple[list[str], np.ndarray]
@@ -34,7 +34,7 @@ Rows = tuple[list[str], np.ndarray]
 
 def rows_of(data: Path) -> dict[Target, Rows]:
     """Signature texts and latencies of every target in the data set."""
-    imported = importers.load("v100_tensorrt_conv").read(data)
+    imported = v100_tensorrt_conv(data)
     result: dict[Target, tuple[list[str], list[float]]] = {}
     for record in imported.measurements:
         texts, latencies = result.setdefault(record.target, ([], []))

@@ -23,9 +23,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from experiments.public_data import READERS
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.results import OWN
-from hybridlat.store import Store, importers
+from hybridlat.store import Store
 
 DATA = ROOT.parent / "shared" / "data"
 DATA_SETS = ("v100_tensorrt_conv", "conv_cdecatapult", "conv_neusight")
@@ -59,7 +60,7 @@ def filled(data: Path, folder: Path) -> str:
     """URL of a store with the records of the data sets."""
     with Store(folder / "replay.db") as store:
         for name in DATA_SETS:
-            imported = importers.load(name).read(data / name)
+            imported = READERS[name](data / name)
             store.add_signatures(imported.signatures)
             print(f"{name}: {store.add(imported.measurements):,} records", file=sys.stderr)
     return store.url
@@ -118,7 +119,7 @@ def page(body: str, lost: int, left: Sequence[str], date: str) -> str:
     return f"""# GPUs that others measured
 
 `python experiments/09_replay_gpus.py`, {date}, on a two-core AMD EPYC VM; records were measured
-by others on the GPUs named (`--data` names where they come from, see the importers).
+by others on the GPUs named (`--data` names where they come from, see `public_data`).
 
 Per cell, RMSPE in percent unless said otherwise, mean of the seeds. `cells@N`: learned from N
 rows drawn at random, tested on the rest (`rows`). `gated_cells@20%`: learned from four fifths, and

@@ -27,12 +27,12 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
-from hybridlat.store import importers
 
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
 LEAST = 60
@@ -83,7 +83,7 @@ def auroc(strange: Array, ordinary: Array) -> float:
 
 def rows_of(data: Path, target: Target) -> tuple[list[str], Array]:
     """Signature texts and latencies of regular convolutions of batch 1 without the fused sum."""
-    imported = importers.load("v100_tensorrt_conv").read(data)
+    imported = v100_tensorrt_conv(data)
     records = [m for m in imported.measurements if m.target == target]
     texts = [imported.signatures[m.signature] for m in records]
     values = geometry(texts).values

@@ -14,10 +14,9 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from experiments.public_data.networks import fbnet, nasbench201
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines.sums import Networks, flops_linear
@@ -36,7 +36,7 @@ from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.shipped import embedding_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.target import Target
-from hybridlat.store.importers import fbnet, nasbench201
+from hybridlat.store.importers.base import ImportedRecords
 
 Array = NDArray[np.float64]
 SPACES = {"nasbench201": nasbench201, "fbnet": fbnet}
@@ -96,13 +96,13 @@ class Row:
         return Task(self.target.device, "torch-1.8", self.target.precision)
 
 
-def read(space: ModuleType, folder: Path) -> list[list[Row]]:
+def read(space: Callable[[Path], ImportedRecords], folder: Path) -> list[list[Row]]:
     """As many networks as are needed, drawn at random: for each, its rows."""
     frame = pd.read_parquet(folder / "networks.parquet")
     frame = frame.sample(LEARNED + POOL + JUDGED, random_state=0)
     with tempfile.TemporaryDirectory() as few:
         frame.to_parquet(Path(few) / "networks.parquet")
-        found = space.read(Path(few))
+        found = space(Path(few))
     tables: dict[str, KernelTable] = {}
     sets: dict[tuple[str, str], KernelSet] = {}
     rows: dict[str, list[Row]] = {}

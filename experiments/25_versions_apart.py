@@ -25,11 +25,11 @@ sys.path.insert(0, str(ROOT))
 
 from whole_networks_data import FAMILIES, read_rows
 
+from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
 from hybridlat.schema.target import Target
-from hybridlat.store import importers
 
 Array = NDArray[np.float64]
 LEAST = 8  # rows that two targets have in common
@@ -73,7 +73,7 @@ def of_networks(folder: Path) -> list[str]:
 
 def of_convolutions(folder: Path) -> list[str]:
     """FP16 against FP32 of single convolutions on the V100."""
-    found = importers.load("v100_tensorrt_conv").read(folder)
+    found = v100_tensorrt_conv(folder)
     by_precision: dict[str, dict[str, float]] = defaultdict(dict)
     for record in found.measurements:
         by_precision[record.target.precision][record.signature] = record.latency_us or 0.0

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
 from hybridlat.model.kernel_view import TILES, View
 from hybridlat.schema.target import Target
-from hybridlat.store import importers
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -39,7 +39,7 @@ class Rows:
 
 def from_data(data: Path) -> list[Rows]:
     """Regular convolutions of batch 1 without the fused sum, one set per precision."""
-    imported = importers.load("v100_tensorrt_conv").read(data)
+    imported = v100_tensorrt_conv(data)
     return [
         rows
         for rows in _by_target((m, imported.signatures[m.signature]) for m in imported.measurements)

@@ -138,8 +138,8 @@ def _complete_data_set(
     "data_set",
     metavar="NAME",
     shell_complete=_complete_data_set,
-    help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or public "
-    f"data, laid out as NAME has it: {', '.join(importers.names())}.",
+    help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or what an "
+    "importer of another package reads.",
 )
 @click.option("--nets", metavar="DIR", type=click.Path(), help="ONNX files of a table's networks.")
 @click.option("--columns", metavar="FILE", type=click.Path(), help="A table's columns, as TOML.")
@@ -153,7 +153,7 @@ def import_(
     as_json: bool,
     **table: str | None,
 ) -> None:
-    """Add the records of packs, JSON Lines or Parquet files, tables or public data.
+    """Add the records of packs, JSON Lines or Parquet files, tables or logs.
 
     What the store has already is not added twice. See docs/importing.md for tables.
 
@@ -165,15 +165,15 @@ def import_(
     from hybridlat.store import Store
 
     given = [name for name, value in table.items() if value is not None]
-    if given and data_set not in store_tables.FORMS:
+    if given and data_set not in importers.TABLES:
         raise click.UsageError(
-            f"--{given[0]} is for tables: use it with --from {' or '.join(store_tables.FORMS)}"
+            f"--{given[0]} is for tables: use it with --from {' or '.join(importers.TABLES)}"
         )
     counts: Counter[str] = Counter()
     skipped: dict[str, int] = {}
     targets: list[str] = []
     with Store(store) as opened:
-        if data_set in store_tables.FORMS:
+        if data_set in importers.TABLES:
             with ProgressShown() as shown:
                 totals = store_tables.run(opened, data_set, paths, table, Pace(shown, "lowering"))
             store_tables.show(totals, as_json)
@@ -182,7 +182,7 @@ def import_(
             if data_set is None:
                 counts.update(asdict(opened.import_(path)))
             else:
-                new, skipped, targets = _import_public(opened, data_set, Path(path))
+                new, skipped, targets = _import_by_plugin(opened, data_set, Path(path))
                 counts.update(new)
     if as_json:
         print_json({**counts, "skipped": skipped, "targets": targets})
@@ -198,7 +198,7 @@ def import_(
         aside(f"{number:,} rows left out: {reason}")
 
 
-def _import_public(
+def _import_by_plugin(
     opened: Store, data_set: str, path: Path
 ) -> tuple[dict[str, int], dict[str, int], list[str]]:
     """Counts of what was new, of what was left out by reason, and the targets met."""

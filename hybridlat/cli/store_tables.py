@@ -16,7 +16,6 @@ from hybridlat.report.units import count_text
 if TYPE_CHECKING:
     from hybridlat.store import Store
 
-FORMS = ("networks", "trtexec")
 _SHOWN = 5  # values named for each reason
 
 

@@ -14,12 +14,11 @@ from hybridlat.measuring.network_partitions import NetworkCells, RowPartitioner
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.store.importers import networks_table, trtexec_times
+from hybridlat.store.importers import TABLES, networks_table, trtexec_times
 from hybridlat.store.importers.base import ImportedRecords, Watch
 from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.table_columns import read_column_map
 
-FORMS = ("networks", "trtexec")
 """What can be read: tables of networks, and logs and exported times of trtexec."""
 _AT_ONCE = 250  # rows that are given out together
 
@@ -47,7 +46,7 @@ def read_rows(
         columns = None if column_map is None else read_column_map(column_map)
         return networks_table.read_networks(paths, columns, default)
     if form != "trtexec":
-        raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(FORMS)}")
+        raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(TABLES)}")
     if column_map is not None:
         raise InputError("--columns is for tables: what a log does not state is given by --target")
     return _read_trtexec(paths, default)

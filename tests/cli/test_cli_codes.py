@@ -142,7 +142,7 @@ def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
         (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
         (["compare", "n.onnx"], "two networks"),
         (["store", "import", "nowhere"], "nowhere"),
-        (["store", "import", ".", "--from", "nonsense"], "conv_cdecatapult"),
+        (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
         (["completion", "tcsh"], "bash"),
     ],
 )

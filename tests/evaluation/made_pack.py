@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.graph.signature import Signature
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.store.importers._cells import Convolution, conv_cell
 
 TARGET = Target("made", "maker-1.0", "fp32", 1)
 DEVICE = Device("made", "cpu", {"fp32": 80e9}, 10e9, 1, 2e9, (32768, 1 << 20, 32 << 20))

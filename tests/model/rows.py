@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.engines import device_sheets
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View
-from hybridlat.store.importers._cells import Convolution, conv_cell
 
 DEVICE = device_sheets.load("v100")
 

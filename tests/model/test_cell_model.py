@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
@@ -20,7 +21,6 @@ from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.geometry import geometry
 from hybridlat.model.training_problem import FitConfig, choose_prior, make_folds, records_hash
-from hybridlat.store.importers._cells import Convolution, conv_cell
 from tests.model.rows import DEVICE, latencies_us, texts
 
 CONFIG = FitConfig(DEVICE)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, fusion, kind_of
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.model import geometry
-from hybridlat.store.importers._cells import Convolution, conv_cell
 from tests.strategies import networks, reordered
 
 

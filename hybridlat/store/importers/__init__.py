@@ -1,8 +1,7 @@
-"""Public latency data as records: one file per data set.
+"""Latencies that others measured, as records.
 
-``load(name).read(path)`` turns a folder of the data set's files into an ``ImportedRecords``.
-Another package offers an importer of its own as a module under the entry point group
-``hybridlat.importers``.
+Tables and logs are read here. Another package offers an importer of its own as a module under the
+entry point group ``hybridlat.importers``: ``load(name).read(path)`` gives its ``ImportedRecords``.
 """
 
 from __future__ import annotations
@@ -24,16 +23,14 @@ class Importer(Protocol):
         """Everything under ``path`` as records; StoreError when it is not this data set."""
 
 
-_OWN = (
-    "conv_cdecatapult", "conv_neusight", "edge_networks", "fbnet", "nasbench201",
-    "v100_tensorrt_conv",
-)  # fmt: skip
-IMPORTERS = Plugins("hybridlat.importers", {name: f"{__name__}.{name}" for name in _OWN})
+TABLES = ("networks", "trtexec")
+"""What hybridlat reads itself: tables of whole networks, and logs of trtexec."""
+IMPORTERS = Plugins("hybridlat.importers")
 
 
 def names() -> tuple[str, ...]:
-    """The data sets that can be imported, in alphabetical order."""
-    return IMPORTERS.names()
+    """What can be imported: tables and logs, then what other packages read."""
+    return (*TABLES, *IMPORTERS.names())
 
 
 def load(name: str) -> Importer:
@@ -41,5 +38,5 @@ def load(name: str) -> Importer:
     try:
         return cast(Importer, IMPORTERS.load(name))
     except KeyError:
-        choices = IMPORTERS.choices()
+        choices = ", ".join(names())
         raise InputError(f"{name!r} is not an importer: choose one of {choices}") from None

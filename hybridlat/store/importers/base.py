@@ -1,24 +1,18 @@
-"""What an importer gives back, and what importers share: reading tables."""
+"""What an importer gives back."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from hybridlat.errors import MissingExtra, StoreError
 from hybridlat.graph.signature import Signature
-from hybridlat.schema.device_names import device_name
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
 
 Watch = Callable[[int, int], None]
 """Told now and then how many rows of a file were read, and how many there are."""
-_WATCH_EVERY = 256
 
 
 @dataclass
@@ -105,58 +99,3 @@ class ImportedRecords:
             )
         )  # fmt: skip
         return True
-
-
-def tables(path: Path, *patterns: str) -> Iterator[tuple[Path, Any]]:
-    """The files under ``path`` (or ``path`` itself) that match, as data frames.
-
-    Raises StoreError when there is none or one cannot be read, MissingExtra without pandas.
-    """
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtra("pandas", "train", "importing public data") from None
-    if not path.exists():
-        raise StoreError(f"{path} does not exist: give the folder that holds {patterns[0]}")
-    files = [path] if path.is_file() else sorted({f for p in patterns for f in path.rglob(p)})
-    if not files:
-        raise StoreError(f"{path} holds no {' or '.join(patterns)}: is it another data set?")
-    for file in files:
-        try:
-            read = pandas.read_csv if file.suffix == ".csv" else pandas.read_parquet
-            yield file, read(file)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{file} cannot be read as a table: {error}") from None
-
-
-def need_columns(file: Path, frame: Any, *names: str) -> None:
-    """StoreError naming the columns that ``frame`` lacks."""
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise StoreError(f"{file} lacks the columns {', '.join(missing)}: is it another data set?")
-
-
-def rows(frame: Any, *names: str, watch: Watch | None = None) -> Iterator[tuple[Any, ...]]:
-    """The rows of some columns as plain Python values."""
-    columns = (frame[name].tolist() for name in names)
-    for index, row in enumerate(zip(*columns, strict=True)):
-        if watch is not None and index % _WATCH_EVERY == 0:
-            watch(index, len(frame))
-        yield row
-
-
-def whole(*values: Any) -> bool:
-    """True when every value is a whole number (a missing one is read as NaN)."""
-    return all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
-
-
-def latency_columns(file: Path, frame: Any) -> list[tuple[str, str, int]]:
-    """Columns named ``<device>_<batch>_us``: the column, the device, the batch."""
-    columns = [
-        (str(c), device_name(m[1]), int(m[2]))
-        for c in frame.columns
-        if (m := re.fullmatch(r"(.+)_([0-9]+)_us", str(c)))
-    ]
-    if not columns:
-        raise StoreError(f"{file} has no column <device>_<batch>_us: is it another data set?")
-    return columns
