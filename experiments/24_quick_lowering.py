@@ -39,7 +39,7 @@ from hybridlat.engines.onnxruntime.quick import QuickLowering
 from hybridlat.engines.onnxruntime.quick import agree as agrees
 from hybridlat.engines.onnxruntime.rules import draft
 from hybridlat.errors import HybridlatError
-from hybridlat.estimate.partition import Partition, partition_network
+from hybridlat.estimate.partition.partition import Partition, partition_network
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.schema.target import Target

@@ -24,7 +24,7 @@ from hybridlat.api.space import space_of
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate import known_files
+from hybridlat.estimate.partition import known_files
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Progress

@@ -22,7 +22,7 @@ from hybridlat.api.sources import open_source
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.model_folders import read_target
-from hybridlat.estimate.partitioner import Partitioner
+from hybridlat.estimate.partition.partitioner import Partitioner
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.schema.estimate import Estimate
 from hybridlat.store import Store

@@ -20,8 +20,8 @@ from hybridlat.errors import InputError
 from hybridlat.estimate.block_positions import UNPLACED, cells_by_position, positions_of
 from hybridlat.estimate.block_space import Block, BlockSpace, believed, key_of
 from hybridlat.estimate.network_estimate import Request
-from hybridlat.estimate.network_structure import network_structure
-from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition.structure import network_structure
 from hybridlat.graph.chaining import chain, place_in_chain
 from hybridlat.graph.network import Network
 from hybridlat.report.cell_texts import what_text

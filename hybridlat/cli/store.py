@@ -346,7 +346,7 @@ def gc(
     \b
     hybridlat store gc --older-than 30d --dry-run
     """
-    from hybridlat.estimate.partitioner import is_outdated
+    from hybridlat.estimate.partition.partitioner import is_outdated
     from hybridlat.store import Store
 
     with Store(store) as opened:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Partition
+    from hybridlat.estimate.partition.partition import Partition
 
 CellCounts = Mapping[str, int]
 """How often each cell is run, by signature hash."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybridlat.estimate.composition import normal_quantile
-from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.schema.estimate import CellEstimate, LatencySource
 

@@ -29,7 +29,7 @@ from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Partition
+    from hybridlat.estimate.partition.partition import Partition
     from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
@@ -262,7 +262,7 @@ def _removed(request: Request, constants: frozenset[int]) -> tuple[str, ...]:
 def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where the store has lost the text of one."""
     from hybridlat.estimate.known_device import known_device
-    from hybridlat.estimate.network_structure import network_structure
+    from hybridlat.estimate.partition.structure import network_structure
 
     hashes = [use.signature for use in request.partition.uses]
     try:

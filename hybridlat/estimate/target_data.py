@@ -20,7 +20,7 @@ from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import Partition
+    from hybridlat.estimate.partition.partition import Partition
     from hybridlat.store import LatencyStats, Store
     from hybridlat.store.packs import PackLookup
 

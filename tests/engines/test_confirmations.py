@@ -9,7 +9,7 @@ import pytest
 from hybridlat.engines.onnxruntime import lowering
 from hybridlat.engines.onnxruntime.confirmations import Confirmations
 from hybridlat.engines.onnxruntime.quick import QuickLowering
-from hybridlat.estimate.partitioner import Partitioner
+from hybridlat.estimate.partition.partitioner import Partitioner
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.target import Target
@@ -105,7 +105,7 @@ def test_processes_share_what_they_learned_through_the_store(
 
 
 def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
-    from hybridlat.estimate.shared_learning import SharedLearning
+    from hybridlat.estimate.partition.shared_learning import SharedLearning
 
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     ones = [learner(), learner()]

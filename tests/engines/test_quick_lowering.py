@@ -14,7 +14,7 @@ from experiments.block_spaces import NONE, SPACES, Architecture, BlockSpace
 from hybridlat.engines.onnxruntime import lowering, quick
 from hybridlat.engines.onnxruntime.quick import QuickLowering, agree
 from hybridlat.engines.onnxruntime.rules import draft
-from hybridlat.estimate.partition import partition_network
+from hybridlat.estimate.partition.partition import partition_network
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx
 from hybridlat.schema.target import Target

@@ -12,7 +12,7 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate.partitioner import Partitioner
+from hybridlat.estimate.partition.partitioner import Partitioner
 from hybridlat.estimate.predict import chain, family
 from hybridlat.estimate.predict.family import Family, MeasuredNetwork, family_of
 from hybridlat.estimate.predict.roofline import Roofline

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import machine, partition, target_data
+from hybridlat.estimate import machine, target_data
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.partition import partition
 from hybridlat.estimate.posterior import Correlation
 from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.whole_networks import from_records, tells_latency

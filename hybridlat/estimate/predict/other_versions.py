@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hybridlat.engines import registry
 from hybridlat.estimate.model_folders import model_folders, read_target, readable
-from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.predict.roofline import roofline_us
 from hybridlat.estimate.predict.source import (
     CellLatency,
