@@ -40,8 +40,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.lookup.models import model_folders, read_composition, readable
 from hybridlat.estimate.machine import SummedNetwork, machine_composition
-from hybridlat.estimate.model_folders import model_folders, read_composition, readable
 from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.wandering import paces_of, wandering_of
 from hybridlat.evaluation.dataset import Dataset, RecordSource, load

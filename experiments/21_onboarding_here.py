@@ -54,7 +54,7 @@ def judges() -> list[str]:
 
 def prepare(folder: Path) -> None:
     """Folders, the networks to onboard with, and the model of the other machine."""
-    from hybridlat.estimate.model_folders import COMPOSITION_FILE
+    from hybridlat.estimate.lookup.models import COMPOSITION_FILE
     from hybridlat.evaluation.cross_fitting import fit_without
     from hybridlat.evaluation.dataset import load
     from hybridlat.model.cell_model import read_device

@@ -16,7 +16,12 @@ from hybridlat.schema.lazy import loader
 if TYPE_CHECKING:
     from hybridlat.api.predictor import Predictor, predict
     from hybridlat.api.session import MeasureMode
-    from hybridlat.estimate.target_list import FamilyInfo, TargetInfo, list_families, list_targets
+    from hybridlat.estimate.lookup.target_list import (
+        FamilyInfo,
+        TargetInfo,
+        list_families,
+        list_targets,
+    )
     from hybridlat.measuring.report import MeasureReport
     from hybridlat.schema.progress import Progress
 
@@ -28,14 +33,14 @@ __all__ = [
 __getattr__ = loader(
     __name__,
     {
-        "FamilyInfo": "hybridlat.estimate.target_list",
+        "FamilyInfo": "hybridlat.estimate.lookup.target_list",
         "MeasureMode": "hybridlat.api.session",
         "MeasureReport": "hybridlat.measuring.measurer",
         "Predictor": "hybridlat.api.predictor",
         "Progress": "hybridlat.schema.progress",
-        "TargetInfo": "hybridlat.estimate.target_list",
-        "list_families": "hybridlat.estimate.target_list",
-        "list_targets": "hybridlat.estimate.target_list",
+        "TargetInfo": "hybridlat.estimate.lookup.target_list",
+        "list_families": "hybridlat.estimate.lookup.target_list",
+        "list_targets": "hybridlat.estimate.lookup.target_list",
         "predict": "hybridlat.api.predictor",
     },
 )

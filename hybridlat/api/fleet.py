@@ -10,9 +10,9 @@ from pathlib import Path
 from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.partition.partitioner import Partitioner
-from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.fleet import DeviceReport, Fleet
 from hybridlat.measuring.fleet.unit import Unit

@@ -10,9 +10,9 @@ from functools import partial
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
 from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import MeasureNow
 from hybridlat.estimate.partition.partition import Partition
-from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
 from hybridlat.measuring.measurer import MeasureRequest, measurer_of

@@ -21,9 +21,9 @@ from hybridlat.api.session import Options, Session, estimate
 from hybridlat.api.sources import open_source
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError
-from hybridlat.estimate.model_folders import read_target
+from hybridlat.estimate.lookup.models import read_target
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partitioner import Partitioner
-from hybridlat.estimate.target_data import TargetData
 from hybridlat.schema.estimate import Estimate
 from hybridlat.store import Store
 

@@ -51,7 +51,7 @@ def _table(known: Sequence[TargetInfo]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from hybridlat.estimate.target_list import FAMILY
+    from hybridlat.estimate.lookup.target_list import FAMILY
     from hybridlat.report.units import plus_minus_text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

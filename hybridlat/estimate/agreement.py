@@ -17,9 +17,9 @@ from hybridlat.estimate.machine import SummedNetwork, machine_composition
 from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad, busiest
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.lookup.target_data import TargetData
+    from hybridlat.estimate.lookup.whole_networks import WholeLatency
     from hybridlat.estimate.posterior import ErrorPosterior
-    from hybridlat.estimate.target_data import TargetData
-    from hybridlat.estimate.whole_networks import WholeLatency
 
 SURE = 0.99
 """Confidence of the interval that two figures of one network must both lie in."""

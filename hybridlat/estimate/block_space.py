@@ -25,7 +25,7 @@ from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 
 if TYPE_CHECKING:
     from hybridlat.estimate.block_positions import CellCounts
-    from hybridlat.estimate.target_data import TargetData
+    from hybridlat.estimate.lookup.target_data import TargetData
 
 Block = tuple[str, str]
 """(position, name of the block)."""

@@ -17,20 +17,20 @@ from hybridlat.estimate import gate, remarks
 from hybridlat.estimate.agreement import Disagreement, disagreement, load_while_measured
 from hybridlat.estimate.composition import Composition, NetworkInterval
 from hybridlat.estimate.estimate_details import MEASURED, Basis, cell_rows
+from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.other_versions import whole_network
 from hybridlat.estimate.predict.priors import network_cost_s
 from hybridlat.estimate.predict.roofline import contradiction
 from hybridlat.estimate.predict.source import NetworkCells
-from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.structure import Structure
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.lookup.target_data import TargetData
     from hybridlat.estimate.partition.partition import Partition
-    from hybridlat.estimate.target_data import TargetData
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
 
@@ -261,7 +261,7 @@ def _removed(request: Request, constants: frozenset[int]) -> tuple[str, ...]:
 
 def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where the store has lost the text of one."""
-    from hybridlat.estimate.known_device import known_device
+    from hybridlat.estimate.lookup.devices import known_device
     from hybridlat.estimate.partition.structure import network_structure
 
     hashes = [use.signature for use in request.partition.uses]

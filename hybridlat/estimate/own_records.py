@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from hybridlat.errors import StoreError
 from hybridlat.estimate import machine, wandering
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.wandering import Wandering
-from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 

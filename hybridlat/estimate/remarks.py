@@ -13,9 +13,9 @@ from hybridlat.estimate.estimate_details import Basis
 
 if TYPE_CHECKING:
     from hybridlat.estimate.agreement import Disagreement
+    from hybridlat.estimate.lookup.target_data import TargetData
+    from hybridlat.estimate.lookup.whole_networks import WholeLatency
     from hybridlat.estimate.network_estimate import Request
-    from hybridlat.estimate.target_data import TargetData
-    from hybridlat.estimate.whole_networks import WholeLatency
     from hybridlat.schema.target import Target
 
 ENOUGH_NETWORKS = 10

@@ -9,7 +9,7 @@ import numpy as np
 
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.known_device import keep_device, known_device
+from hybridlat.estimate.lookup.devices import keep_device, known_device
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.estimate.predict import priors as priors
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork

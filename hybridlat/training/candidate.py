@@ -18,7 +18,7 @@ import numpy as np
 from hybridlat.errors import InputError
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.model_folders import COMPOSITION_FILE
+from hybridlat.estimate.lookup.models import COMPOSITION_FILE
 from hybridlat.evaluation import cross_fitting
 from hybridlat.evaluation.cross_fitting import held_out
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork

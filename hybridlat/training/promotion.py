@@ -1,7 +1,7 @@
 """Which model is in use: the champion a new one is held against, and putting the new one in place.
 
 A version is written whole beside the others, then one file that names the version in use is
-replaced (see estimate/model_folders.py). Whatever step a process dies at, readers find the old
+replaced (see estimate/lookup/models.py). Whatever step a process dies at, readers find the old
 version or the new one.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.model_folders import (
+from hybridlat.estimate.lookup.models import (
     CURRENT_FILE,
     VERSIONS_FOLDER,
     folder_in_use,

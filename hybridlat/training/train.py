@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.model_folders import (
+from hybridlat.estimate.lookup.models import (
     model_folders,
     model_hash,
     read_model,

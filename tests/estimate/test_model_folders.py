@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hybridlat.api import Predictor, list_targets
-from hybridlat.estimate import model_folders
-from hybridlat.estimate.target_data import TargetData
+from hybridlat.estimate.lookup import models as model_folders
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target

@@ -12,7 +12,7 @@ SHIPPED = "epyc-26-2"
 
 
 def test_the_other_machine_runs_the_same_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridlat.estimate.model_folders.shipped", resources.shipped)
+    monkeypatch.setattr("hybridlat.estimate.lookup.models.shipped", resources.shipped)
     same = other_cpu(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
     assert same is not None and same.target.device == SHIPPED
     newer = other_cpu(Target.parse("some-cpu/onnxruntime-9.9/fp32/2t"))

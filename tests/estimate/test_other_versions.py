@@ -10,10 +10,10 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.family import measured_networks
 from hybridlat.estimate.predict.other_versions import spread_between, versions_of
 from hybridlat.estimate.predict.source import NetworkCells
-from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign

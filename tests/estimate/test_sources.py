@@ -12,12 +12,12 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partitioner import Partitioner
 from hybridlat.estimate.predict import chain, family
 from hybridlat.estimate.predict.family import Family, MeasuredNetwork, family_of
 from hybridlat.estimate.predict.roofline import Roofline
 from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw
-from hybridlat.estimate.target_data import TargetData
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.schedule import MeasurementConfig

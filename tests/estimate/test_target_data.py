@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.trained import Trained
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.trained import Trained
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
 from tests.store.records import HASHES, TARGET, measured

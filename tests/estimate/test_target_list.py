@@ -10,7 +10,8 @@ import pytest
 
 from hybridlat.api import Predictor, list_families, list_targets
 from hybridlat.engines import device_sheets
-from hybridlat.estimate import model_folders, target_list
+from hybridlat.estimate.lookup import models as model_folders
+from hybridlat.estimate.lookup import target_list
 from hybridlat.model.family import shipped
 from hybridlat.report.units import half_width_share
 from hybridlat.schema.resources import shipped as shipped_path

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from hybridlat.api import Predictor
 from hybridlat.estimate.composition import Composition, normal_quantile
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.posterior import CellPrior
-from hybridlat.estimate.target_data import TargetData
 from hybridlat.estimate.wandering import (
     Wandering,
     from_json,

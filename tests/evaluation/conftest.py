@@ -21,7 +21,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hide_shipped_models(patch: pytest.MonkeyPatch) -> None:
     """Starting from the shipped models is right, and takes minutes over all these tests."""
-    patch.setattr("hybridlat.estimate.model_folders.shipped", lambda *_: Path("no models"))
+    patch.setattr("hybridlat.estimate.lookup.models.shipped", lambda *_: Path("no models"))
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def test_a_jetson_s_board_tells_which_it_is(gpu: str, board: str, name: str) -> 
 
 
 def test_the_driver_s_name_finds_the_shipped_models_of_a_v100() -> None:
-    from hybridlat.estimate.model_folders import model_folders
+    from hybridlat.estimate.lookup.models import model_folders
 
     target = Target(device_name("Tesla V100-SXM2-16GB"), "tensorrt", "fp16")
     assert model_folders(target)

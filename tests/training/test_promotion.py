@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.estimate.model_folders import folder_in_use, model_folders, model_hash, read_model
+from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_model
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target
 from hybridlat.training import promotion

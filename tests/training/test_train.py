@@ -12,7 +12,7 @@ import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.model_folders import (
+from hybridlat.estimate.lookup.models import (
     folder_in_use,
     model_folders,
     model_hash,
@@ -176,7 +176,7 @@ def _errors(url: str, trained: train.Trained) -> list[float]:
 def test_few_records_start_from_the_shipped_models(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.estimate.model_folders.shipped", shipped)
+    monkeypatch.setattr("hybridlat.estimate.lookup.models.shipped", shipped)
     with Store(store_url) as store:
         dataset = load(TARGET, [store])
     priors = train._priors(TARGET, dataset)

@@ -27,6 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.posterior import CellPrior
 from hybridlat.estimate.predict import priors
 from hybridlat.estimate.predict.family import device_of, family_of, has_family
@@ -40,8 +42,6 @@ from hybridlat.estimate.predict.source import (
     NetworkCells,
     stated,
 )
-from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.model.cell_model import CellModel
 
 _LEAST_LEFT = 0.01  # of a measured network, for cells without any other answer

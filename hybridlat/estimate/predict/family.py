@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
 from hybridlat.estimate.composition import normal_quantile
-from hybridlat.estimate.model_folders import user_models_folder
+from hybridlat.estimate.lookup.models import user_models_folder
+from hybridlat.estimate.lookup.whole_networks import tells_latency
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
-from hybridlat.estimate.whole_networks import tells_latency
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family import shipped
 from hybridlat.model.family.adapt import AdaptedTask, adapt

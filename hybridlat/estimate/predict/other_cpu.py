@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hybridlat.estimate.model_folders import model_folders, read_model, read_target, readable
+from hybridlat.estimate.lookup.models import model_folders, read_model, read_target, readable
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target

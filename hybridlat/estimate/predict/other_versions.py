@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.engines import registry
-from hybridlat.estimate.model_folders import model_folders, read_target, readable
+from hybridlat.estimate.lookup.models import model_folders, read_target, readable
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.predict.roofline import roofline_us
 from hybridlat.estimate.predict.source import (
@@ -22,8 +24,6 @@ from hybridlat.estimate.predict.source import (
     NetworkLaw,
     stated,
 )
-from hybridlat.estimate.target_data import TargetData
-from hybridlat.estimate.whole_networks import WholeLatency
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
