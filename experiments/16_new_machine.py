@@ -39,11 +39,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
+from hybridlat.estimate.compose.pace_drift import paces_of, wandering_of
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.lookup.models import model_folders, read_composition, readable
-from hybridlat.estimate.machine import SummedNetwork, machine_composition
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.wandering import paces_of, wandering_of
 from hybridlat.evaluation.dataset import Dataset, RecordSource, load
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign

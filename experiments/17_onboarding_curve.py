@@ -27,7 +27,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hybridlat.estimate.composition import fit_constants
+from hybridlat.estimate.compose.composition import fit_constants
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork, load
 from hybridlat.evaluation.splits import even_folds
 from hybridlat.measuring.schedule import HEAVY_BYTES, REPLICAS

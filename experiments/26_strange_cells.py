@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.predict.family import Family
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign

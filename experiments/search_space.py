@@ -20,8 +20,8 @@ from experiments.block_spaces import MOBILE_STAGES, NONE, SLOTS, mobilenet_block
 from hybridlat.api import Predictor
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.estimate.block_space import BlockSpace
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.geometry import geometry
 from hybridlat.schema.block_table import BlockTable

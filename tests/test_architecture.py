@@ -29,7 +29,7 @@ OFFENCES = {
     "Boards have the standard library alone": ("board/visits.py", "hybridlat.errors"),
     "Values are pure: no engine, file format, database or clock": ("graph/cells.py", "time"),
     "Posterior, gate and composition are arithmetic on what they are given":
-        ("estimate/gate.py", "os"),
+        ("estimate/gate/gate.py", "os"),
     "Reports show what they are given": ("report/units.py", "hybridlat.store.codec"),
     "Only onnx_io imports onnx": ("engines/host.py", "onnx"),
     "Only the tracker imports mlflow": ("evaluation/figures.py", "mlflow"),

@@ -11,7 +11,7 @@ import pytest
 
 from hybridlat.board import journal, plan
 from hybridlat.engines.onnxruntime import confirmations
-from hybridlat.estimate import composition
+from hybridlat.estimate.compose import composition
 from hybridlat.estimate.partition import partition
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.results import ResultRow

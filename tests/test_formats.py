@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.measuring import plans
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target

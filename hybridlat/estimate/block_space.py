@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.composition import Composition, NetworkInterval
+from hybridlat.estimate.compose.composition import Composition, NetworkInterval
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
 from hybridlat.estimate.network_estimate import Request, cells_of, composition_of
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 

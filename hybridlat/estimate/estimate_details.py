@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.compose.composition import normal_quantile
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.partition.partition import Partition
-from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.schema.estimate import CellEstimate, LatencySource
 
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import gate, remarks
-from hybridlat.estimate.agreement import Disagreement, disagreement, load_while_measured
-from hybridlat.estimate.composition import Composition, NetworkInterval
+from hybridlat.estimate import remarks
+from hybridlat.estimate.compose.composition import Composition, NetworkInterval
+from hybridlat.estimate.compose.conflict import Disagreement, disagreement, load_while_measured
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.estimate_details import MEASURED, Basis, cell_rows
+from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.posterior import ErrorPosterior
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.other_versions import whole_network
 from hybridlat.estimate.predict.priors import network_cost_s

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate.composition import NetworkInterval
+from hybridlat.estimate.compose.composition import NetworkInterval
 from hybridlat.estimate.estimate_details import Basis
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.agreement import Disagreement
+    from hybridlat.estimate.compose.conflict import Disagreement
     from hybridlat.estimate.lookup.target_data import TargetData
     from hybridlat.estimate.lookup.whole_networks import WholeLatency
     from hybridlat.estimate.network_estimate import Request

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.evaluation.cross_fitting import CrossFitted
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.predict import priors
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel, of_cells
 from hybridlat.evaluation.dataset import Dataset

@@ -13,9 +13,9 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import cpu_device, cpu_environment
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
+from hybridlat.estimate.compose.own_records import newest_wandering
+from hybridlat.estimate.compose.pace_drift import LARGE_SHARE
 from hybridlat.estimate.lookup.models import model_folders, read_target, user_models_folder
-from hybridlat.estimate.own_records import newest_wandering
-from hybridlat.estimate.wandering import LARGE_SHARE
 from hybridlat.evaluation.tracking import tracking_uri
 from hybridlat.measuring.steadiness import steadiness
 from hybridlat.schema.address import without_password

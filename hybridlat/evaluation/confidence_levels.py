@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.composition import CALIBRATED_AT, Composition, normal_quantile
-from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.compose.calibration import HeldOutNetwork
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, normal_quantile
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.evaluation.metrics import Prediction, score
 from hybridlat.evaluation.replay import prediction_in, simulate_gate
 

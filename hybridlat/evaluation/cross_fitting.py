@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridlat.engines import device_sheets
-from hybridlat.estimate.calibration import HeldOutNetwork
+from hybridlat.estimate.compose.calibration import HeldOutNetwork
+from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.lookup.devices import keep_device, known_device
-from hybridlat.estimate.posterior import CellPrior
 from hybridlat.estimate.predict import priors as priors
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.model.cell_model import CellModel

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hybridlat.errors import InputError
+from hybridlat.estimate.compose.pace_drift import Paces, wandering_of
 from hybridlat.estimate.predict.priors import measuring_cost_s
-from hybridlat.estimate.wandering import Paces, wandering_of
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
 from hybridlat.graph.signature import sign
@@ -75,7 +75,7 @@ class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
 
     ``wander_share`` is how the pace of the machine wandered between the processes that measured,
-    ``shown_ratio`` what is shown in units of what is recorded (see estimate/wandering.py).
+    ``shown_ratio`` what is shown in units of what is recorded (see estimate/compose/pace_drift.py).
     """
 
     target: Target

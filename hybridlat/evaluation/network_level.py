@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Sequence
 
-from hybridlat.estimate.calibration import (
+from hybridlat.estimate.compose.calibration import (
     HeldOutNetwork,
     cells_at,
     fit_composition,
     measure_greedily,
 )
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.evaluation import confidence_levels, selection_curves
 from hybridlat.evaluation.baseline_runs import evaluate_baselines
 from hybridlat.evaluation.cross_fitting import CrossFitted, cross_fit

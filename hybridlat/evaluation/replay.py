@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from hybridlat.estimate import gate
-from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.compose.calibration import HeldOutNetwork
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.gate import gate
 from hybridlat.evaluation.metrics import Prediction
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hybridlat.estimate.calibration import HeldOutNetwork, cells_at, measure_greedily
-from hybridlat.estimate.composition import Composition, normal_quantile
-from hybridlat.estimate.posterior import CellPrior
+from hybridlat.estimate.compose.calibration import HeldOutNetwork, cells_at, measure_greedily
+from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.evaluation.cross_fitting import CrossFitted
 from hybridlat.evaluation.metrics import Prediction, mean_score, rmspe, score
 from hybridlat.evaluation.results import MethodResult

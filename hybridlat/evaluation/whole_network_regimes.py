@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.composition import CALIBRATED_AT
+from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.evaluation.confidence_levels import ConfidenceLevel, levels
 from hybridlat.evaluation.metrics import Prediction, mean_score, score
 from hybridlat.evaluation.results import OWN, MethodResult

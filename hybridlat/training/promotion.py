@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hybridlat.errors import StoreError
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import (
     CURRENT_FILE,
     VERSIONS_FOLDER,

@@ -12,13 +12,13 @@ from msgspec import structs
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
-from hybridlat.estimate.agreement import disagreement, undisturbed
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.conflict import disagreement, undisturbed
+from hybridlat.estimate.compose.machine import SummedNetwork
+from hybridlat.estimate.compose.pace_drift import Wandering
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.machine import SummedNetwork
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.wandering import Wandering
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.report.doubt import why_untrusted

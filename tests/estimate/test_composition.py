@@ -13,20 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.calibration import (
+from hybridlat.estimate.compose.calibration import (
     cells_at,
     fit_composition,
     measure_greedily,
     tune_network_correlation,
 )
-from hybridlat.estimate.composition import (
+from hybridlat.estimate.compose.composition import (
     Composition,
     conformal_quantile,
     fit_constants,
     normal_quantile,
     student_quantile,
 )
-from hybridlat.estimate.posterior import CellPrior, Correlation
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from tests.graph.made_networks import make_network
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)

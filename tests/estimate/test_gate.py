@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate import gate
-from hybridlat.estimate.calibration import (
+from hybridlat.estimate.compose.calibration import (
     HeldOutNetwork,
     cells_at,
     fit_composition,
     measure_greedily,
 )
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.foresight import EXPECTED_NOISE_SHARE
-from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.gate import gate
+from hybridlat.estimate.gate.foresight import EXPECTED_NOISE_SHARE
 from tests.graph.made_networks import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.trained import Trained
 from hybridlat.schema.measurement import Visit

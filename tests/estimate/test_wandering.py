@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from hybridlat.api import Predictor
-from hybridlat.estimate.composition import Composition, normal_quantile
-from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.posterior import CellPrior
-from hybridlat.estimate.wandering import (
+from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.pace_drift import (
     Wandering,
     from_json,
     paces_of,
     to_json,
     wandering_of,
 )
+from hybridlat.estimate.compose.posterior import CellPrior
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.machine_load import MachineLoad

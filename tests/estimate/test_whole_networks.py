@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import machine
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose import machine
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import Correlation
 from hybridlat.estimate.lookup import target_data
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import from_records, tells_latency
 from hybridlat.estimate.partition import partition
-from hybridlat.estimate.posterior import Correlation
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.schedule import MeasurementConfig

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from hybridlat.estimate.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 

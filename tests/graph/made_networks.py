@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.posterior import CellPrior, Correlation
+from hybridlat.estimate.compose.calibration import HeldOutNetwork
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 
 KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")
 TRUE = Correlation(network=0.15, kind=0.2, near=0.4, length_scale=1.0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import (
     folder_in_use,
     model_folders,

@@ -8,7 +8,7 @@ from functools import partial
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
-from hybridlat.estimate.model_folders import model_folders
+from hybridlat.estimate.lookup.models import model_folders
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import HybridlatError, InputError, StoreError
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate import machine, own_records
-from hybridlat.estimate.agreement import undisturbed
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.trained import Trained
-from hybridlat.estimate.wandering import Wandering
-from hybridlat.estimate.whole_networks import WholeLatency, whole_latency
+from hybridlat.estimate.compose import machine, own_records
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.conflict import undisturbed
+from hybridlat.estimate.compose.pace_drift import Wandering
+from hybridlat.estimate.lookup.trained import Trained
+from hybridlat.estimate.lookup.whole_networks import WholeLatency, whole_latency
 from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema.target import Target
 

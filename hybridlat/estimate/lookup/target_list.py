@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hybridlat.engines import device_sheets
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, TargetError
-from hybridlat.estimate.model_folders import (
+from hybridlat.estimate.lookup.models import (
     model_folders,
     read_card,
     read_target,

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridlat.estimate import machine
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.model_folders import (
+from hybridlat.estimate.compose import machine
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.lookup.models import (
     first_readable,
     model_folders,
     read_composition,

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.estimate import known_files
-from hybridlat.estimate.partition import PARTITION_FORMAT, Partition, partition_network
+from hybridlat.estimate.partition import known_files
+from hybridlat.estimate.partition.partition import PARTITION_FORMAT, Partition, partition_network
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.shared_learning import SharedLearning
+    from hybridlat.estimate.partition.shared_learning import SharedLearning
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
@@ -75,7 +75,7 @@ class Partitioner:
         """What the engine has confirmed of its rules, as this and other processes know it."""
         if self._lower is not registry.lower_quickly or self._store is None:
             return None
-        from hybridlat.estimate.shared_learning import SharedLearning
+        from hybridlat.estimate.partition.shared_learning import SharedLearning
 
         rules = registry.learned_rules(self._target)
         return SharedLearning(rules, self._store) if rules is not None else None

@@ -17,7 +17,7 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition import CellPlace, Partition
+    from hybridlat.estimate.partition.partition import CellPlace, Partition
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
 

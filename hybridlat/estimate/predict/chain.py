@@ -26,10 +26,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.posterior import CellPrior
 from hybridlat.estimate.predict import priors
 from hybridlat.estimate.predict.family import device_of, family_of, has_family
 from hybridlat.estimate.predict.other_cpu import paced_cpu

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
-from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.whole_networks import tells_latency
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw

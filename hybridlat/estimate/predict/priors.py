@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybridlat.estimate.posterior import CellPrior
+from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.predict.source import CellLatency, stated
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import COLUMN, geometry

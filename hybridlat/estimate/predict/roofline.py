@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.composition import normal_quantile
+from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells
 from hybridlat.model.geometry import geometry
 from hybridlat.model.kernel_view import View

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from hybridlat.estimate.composition import Composition, normal_quantile
-from hybridlat.estimate.posterior import Correlation
+from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.posterior import Correlation
 from hybridlat.schema.estimate import CellPrediction, LatencySource
 
 SHARED = 0.95

@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import StoreError
-from hybridlat.estimate import machine, wandering
-from hybridlat.estimate.composition import Composition
+from hybridlat.estimate.compose import machine
+from hybridlat.estimate.compose import pace_drift as wandering
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.pace_drift import Wandering
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.wandering import Wandering
 from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 

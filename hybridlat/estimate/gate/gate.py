@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybridlat.estimate.cheapest_set import cheapest_set
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.foresight import EXPECTED_NOISE_SHARE, Foresight
-from hybridlat.estimate.posterior import ErrorPosterior
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.gate.foresight import EXPECTED_NOISE_SHARE, Foresight
+from hybridlat.estimate.gate.set_selection import cheapest_set
 
 _CLOSE_ENOUGH = 1.02
 

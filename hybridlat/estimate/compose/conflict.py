@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hybridlat.estimate.composition import Composition, normal_quantile
-from hybridlat.estimate.machine import SummedNetwork, machine_composition
+from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
 from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad, busiest
 
 if TYPE_CHECKING:
+    from hybridlat.estimate.compose.posterior import ErrorPosterior
     from hybridlat.estimate.lookup.target_data import TargetData
     from hybridlat.estimate.lookup.whole_networks import WholeLatency
-    from hybridlat.estimate.posterior import ErrorPosterior
 
 SURE = 0.99
 """Confidence of the interval that two figures of one network must both lie in."""

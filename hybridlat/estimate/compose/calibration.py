@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridlat.estimate.composition import (
+from hybridlat.estimate.compose.composition import (
     CALIBRATED_AT,
     Composition,
     conformal_quantile,
@@ -18,9 +18,9 @@ from hybridlat.estimate.composition import (
     normal_quantile,
     pooled_spread,
 )
-from hybridlat.estimate.correlation import fit_correlation
-from hybridlat.estimate.gate import ranking
-from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior
+from hybridlat.estimate.compose.correlation import fit_correlation
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
+from hybridlat.estimate.gate.gate import ranking
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""

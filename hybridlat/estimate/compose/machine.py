@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybridlat.estimate.composition import Composition, student_quantile
+from hybridlat.estimate.compose.composition import Composition, student_quantile
 
 CALIBRATING = 5
 """So many whole networks are measured beside their cells even where they are not asked for."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.posterior import CellPrior, Correlation, ErrorPosterior, variance_of
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, variance_of
 
 COMPOSITION_FORMAT = 2
 """1 knew one confidence only; it is still read."""

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.foresight import EXPECTED_NOISE_SHARE, Foresight
-from hybridlat.estimate.posterior import Matrix
+from hybridlat.estimate.compose.posterior import Matrix
+from hybridlat.estimate.gate.foresight import EXPECTED_NOISE_SHARE, Foresight
 
 _EXACT_CELLS = 9  # up to here every set is tried: 512 of them take about 10 ms
 _PICKS_AT_ONCE = 8  # steps of a greedy order that are judged together

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlat.estimate.posterior import (
+from hybridlat.estimate.compose.posterior import (
     CellPrior,
     Correlation,
     Matrix,

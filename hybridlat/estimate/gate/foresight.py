@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hybridlat.estimate.composition import Composition
-from hybridlat.estimate.posterior import ErrorPosterior, Matrix
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import ErrorPosterior, Matrix
 
 EXPECTED_NOISE_SHARE = 0.01
 """Relative noise that a cell is expected to have once measured."""
