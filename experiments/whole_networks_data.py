@@ -19,7 +19,7 @@ from hybridlat.model.family.kernels import KernelTable, kernel_table
 from hybridlat.model.family.shipped import copies_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.notes import is_suspect
+from hybridlat.schema.measurement import is_suspect
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table_columns import read_column_map
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hybridlat.schema.lazy import loader
+from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
     from hybridlat.api import Predictor, predict

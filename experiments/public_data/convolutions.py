@@ -14,7 +14,7 @@ from experiments.public_data.frames import need_columns, rows, tables, whole
 from hybridlat.errors import StoreError
 from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder, conv_attributes
 from hybridlat.graph.signature import Signature, sign
-from hybridlat.schema.device_names import device_name
+from hybridlat.schema.names import device_name
 from hybridlat.schema.target import PRECISIONS, Target
 from hybridlat.store.importers.base import ImportedRecords
 

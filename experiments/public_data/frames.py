@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from hybridlat.errors import StoreError
-from hybridlat.schema.device_names import device_name
+from hybridlat.schema.names import device_name
 
 
 def tables(path: Path, *patterns: str) -> Iterator[tuple[Path, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridlat.schema.lazy import loader
+from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
     from hybridlat.api.predictor import Predictor, predict

@@ -8,8 +8,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from hybridlat.schema.device_names import cpu_name
 from hybridlat.schema.machine_load import MachineLoad
+from hybridlat.schema.names import cpu_name
 
 PROC_VARIABLE = "HYBRIDLAT_PROC"
 """Names the folder that stands for /proc where the load of the machine is read."""

@@ -18,7 +18,6 @@ from hybridlat.estimate.compose.pace_drift import LARGE_SHARE
 from hybridlat.estimate.lookup.models import model_folders, read_target, user_models_folder
 from hybridlat.evaluation.tracking import tracking_uri
 from hybridlat.measuring.steadiness import steadiness
-from hybridlat.schema.address import without_password
 from hybridlat.schema.checkup import (
     Checkup,
     EngineCheck,
@@ -29,6 +28,7 @@ from hybridlat.schema.checkup import (
 )
 from hybridlat.schema.resources import shipped
 from hybridlat.store import Store, packs
+from hybridlat.store.place import without_password
 
 if TYPE_CHECKING:
     from hybridlat.engines.base import Backend

@@ -34,8 +34,8 @@ from hybridlat.evaluation.tracking import (
     model_name,
 )
 from hybridlat.graph.reference_networks import null_network
-from hybridlat.schema.address import without_password
 from hybridlat.schema.target import Target
+from hybridlat.store.place import without_password
 
 _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # else it opens for language models

@@ -14,8 +14,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation.dataset import RecordSource
 from hybridlat.graph.signature_reading import read
-from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.schema.notes import is_suspect
+from hybridlat.schema.measurement import Breakdown, Measurement, is_suspect
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import aggregate
 

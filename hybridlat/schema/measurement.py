@@ -170,3 +170,18 @@ def _sound(record: _Record) -> _Record:
     for problem in record.problems():
         raise ValueError(problem)
     return record
+
+
+_WITH_COPIES, _WITHOUT_COPIES = "including IO", "not including IO"
+
+
+def is_suspect(note: str) -> bool:
+    """Whether the note of a figure doubts it: it neither teaches nor counts."""
+    return "suspect" in note
+
+
+def holds_copies(note: str) -> bool | None:
+    """Whether copies between host and device are in it; None where the note does not say."""
+    if _WITHOUT_COPIES in note:
+        return False
+    return True if _WITH_COPIES in note else None

@@ -1,4 +1,4 @@
-"""Plug-ins by name: those that come with the package, and those that other packages offer.
+"""Objects by name, loaded when they are used: plug-ins, and a package's own public names.
 
 One registry serves engines, baselines and importers. What comes with the package is listed where
 the registry is made, so that a reader sees it there; another package offers its own under an entry
@@ -8,7 +8,8 @@ point group of the registry's name (``hybridlat.engines``), and nothing here has
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -54,3 +55,16 @@ class Plugins:
     def choices(self) -> str:
         """The names as a sentence ends with them: ``a, b, c``."""
         return ", ".join(self.names())
+
+
+def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """A ``__getattr__`` for ``package``: each name of ``homes`` from its module, loaded once."""
+
+    def load(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 
 from hybridlat.errors import StoreError
-from hybridlat.schema.address import without_password
 
 _SERVERS = ("postgresql+psycopg", "postgresql", "postgres")
 
@@ -69,3 +69,13 @@ class StorePlace:
     def _path(self) -> Path | None:
         path = "" if self.is_server else self.url.partition(":///")[2]
         return None if path in ("", ":memory:") else Path(path)
+
+
+def without_password(url: str) -> str:
+    """The same URL without the password before its host, or among what it asks for."""
+    url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, user = head.partition("://")
+    if not user or user.startswith("/"):  # the path of a file
+        return url
+    return f"{scheme}{slashes}{user.partition(':')[0]}{at}{tail}"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import LatencyStats, Store, default_url
+from hybridlat.store.place import without_password
 from hybridlat.store.tables import NAMES
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
@@ -304,3 +305,21 @@ def test_a_damaged_file_never_gives_another_error(
         ):
             with suppress(StoreError):  # and nothing else may come out
                 read()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:s3cr@t@host/db", "postgresql://ann@host/db"),
+        (
+            "postgresql+psycopg://ann@host/db?host=/tmp",
+            "postgresql+psycopg://ann@host/db?host=/tmp",
+        ),
+        ("https://ann:secret@tracking:5000", "https://ann@tracking:5000"),
+        ("sqlite:////data/latency.db", "sqlite:////data/latency.db"),
+        ("sqlite:////da:ta/a@b.db", "sqlite:////da:ta/a@b.db"),
+        ("postgresql://h/db?password=secret&user=ann", "postgresql://h/db?password=***&user=ann"),
+    ],
+)
+def test_a_password_is_left_out(url: str, shown: str) -> None:
+    assert without_password(url) == shown

@@ -27,7 +27,7 @@ from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.tensorrt import lowering
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.schema.device_names import device_name
+from hybridlat.schema.names import device_name
 from hybridlat.schema.target import Target
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridlat.schema.machine_load import MachineLoad, busiest, was_busy
-from hybridlat.schema.measurement import Measurement
-from hybridlat.schema.notes import is_suspect
+from hybridlat.schema.measurement import Measurement, is_suspect
 from hybridlat.store.latencies import aggregate
 
 if TYPE_CHECKING:

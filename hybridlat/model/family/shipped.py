@@ -18,7 +18,7 @@ from hybridlat.model.family.embedding import (
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration
 from hybridlat.model.family.served import FamilyModel, read_head, relative_point
 from hybridlat.model.family.tasks import Task
-from hybridlat.schema.notes import holds_copies
+from hybridlat.schema.measurement import holds_copies
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybridlat.errors import TargetError
-from hybridlat.schema.device_names import device_name
-from hybridlat.schema.engine_names import engine_name, precision_name, target_named
+from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import Target
 
 Size = tuple[int, int]

@@ -1,4 +1,4 @@
-"""One name for a device, whatever calls it."""
+"""One name for a device, an engine and a precision, whatever calls it."""
 
 import pytest
 from hypothesis import given
@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hybridlat.engines import device_sheets as devices
 from hybridlat.engines import host as machine
 from hybridlat.errors import TargetError
-from hybridlat.schema.device_names import device_name
-from hybridlat.schema.target import Target
+from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
+from hybridlat.schema.target import PRECISIONS, Target
 
 NAMES = {
     # nvidia-smi and CUDA, data centre
@@ -154,3 +154,48 @@ def test_this_machine_s_cpu(model: str, name: str, monkeypatch: pytest.MonkeyPat
         assert machine.cpu_device() == name
     finally:
         machine.cpu_device.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("raw", "version", "name"),
+    [
+        ("tensorrt-8.0", "", "tensorrt-8.0"),
+        ("TensorRT 8.6.1, CUDA 12.2", "", "tensorrt-8.6"),
+        ("TensorRT", "8.6.1", "tensorrt-8.6"),
+        ("TensorRT-RTX 1.0", "", "tensorrt-rtx-1.0"),
+        ("paddle+tensorrt", "unstated (2020-04)", "paddle-tensorrt-2020"),
+        ("Paddle Inference + TensorRT 8.0.3.4", "", "paddle-tensorrt-8.0"),
+        ("PyTorch 2.4.0+cu121", "", "torch-2.4"),
+        ("pytorch-1.8", "", "torch-1.8"),
+        ("torch", "NGC container", "torch-ngc"),
+        ("torch.compile (PyTorch 2.4)", "", "torch-compile-2.4"),
+        ("torch-compile-2.9", "", "torch-compile-2.9"),
+        ("Torch-TensorRT 2.2", "", "torch-tensorrt-2.2"),
+        ("ONNX Runtime 1.16 (TensorRT)", "", "onnxruntime-tensorrt-1.16"),
+        ("onnxruntime", "", "onnxruntime"),
+        ("TVM v0.9", "", "tvm-0.9"),
+    ],
+)
+def test_engines(raw: str, version: str, name: str) -> None:
+    assert engine_name(raw, version) == name
+    assert engine_name(name) == name
+
+
+def test_what_names_no_engine_is_refused() -> None:
+    with pytest.raises(TargetError, match="names no engine"):
+        engine_name(" 8.6 ")
+
+
+def test_precisions() -> None:
+    assert [precision_name(p) for p in PRECISIONS] == list(PRECISIONS)
+    words = ("Float32", "half", "AMP FP16", "bfloat16", "INT8", "channels")
+    assert [precision_name(w) for w in words[:-1]] == ["fp32", "fp16", "amp", "bf16", "int8"]
+    with pytest.raises(TargetError, match="'channels' is not a precision: choose one of fp32"):
+        precision_name(words[-1])
+
+
+def test_targets() -> None:
+    assert str(target_named("Tesla T4/TensorRT 7.2/FP16")) == "t4/tensorrt-7.2/fp16"
+    assert str(target_named("Xeon 8481C/onnxruntime-1.31/fp32/1t")).endswith("/fp32/1t")
+    with pytest.raises(TargetError, match="write it as device"):
+        target_named("t4")
