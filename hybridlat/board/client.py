@@ -1,4 +1,4 @@
-"""The parent's side of the worker process: start, ask with a time-out, end it when it is lost."""
+"""The worker process from its parent's side: start it, ask with a time-out, end a lost one."""
 
 import json
 import queue

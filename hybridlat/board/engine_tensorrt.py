@@ -22,7 +22,7 @@ _BITS = {
 
 
 def tolerant_json(text: str) -> Any:
-    """The inspector's JSON; 8.6 may write raw control characters, and other things nobody reads."""
+    """The inspector's JSON; 8.6 may write raw control characters, or no JSON at all."""
     try:
         return json.loads(text, strict=False)
     except ValueError:
@@ -73,7 +73,7 @@ class Loaded(object):
             raise EngineError("TensorRT could not run the engine")
 
     def describe(self) -> Any:
-        """The engine's layers as the inspector tells them."""
+        """The engine's layers, from its inspector."""
         inspector = self._engine.create_engine_inspector()
         text = inspector.get_engine_information(self._trt.LayerInformationFormat.JSON)
         return tolerant_json(text)
@@ -208,7 +208,7 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
 
         return run
 
-    # How long an inference takes is told by a replay: enqueued one by one, the CPU sets the pace.
+    # A replay shows how long an inference takes: enqueued one by one, the CPU sets the pace.
     try:
         every, how = cuda.capture(repeated(len(enqueues))), "graph"
     except DeviceLost:
@@ -262,7 +262,7 @@ def _noise(kind: str, size: int) -> bytes:
 
 def open_engine(options: Dict[str, str]) -> Engine:
     """TensorRT with the options ``timing_cache`` (a file), ``cuda`` (an adapter's name) and
-    ``level`` (of the builder's optimisation, 0 to 5; TensorRT's own default where not given)."""
+    ``level`` (of the builder's optimisation, 0 to 5; else TensorRT's own default)."""
     return TensorRtEngine(
         options.get("timing_cache", ""), options.get("cuda", ""), options.get("level", "")
     )

@@ -1,4 +1,4 @@
-"""What the worker asks of an engine; one file per engine fills it in."""
+"""The interface of an engine on a board; one file per engine implements it."""
 
 import importlib
 import os

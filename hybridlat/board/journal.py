@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from . import BoardError
 
 FORMAT = 1
-_MAX_LOST = 2  # a model that took the worker down this often is given up
+_MAX_LOST = 2  # times that a model may take the worker down before it counts as failed
 _SAME = (
     "runner", "engine", "engine_version", "gpu", "model", "uuid", "driver", "jetpack",
     "power_mode", "power_limit_w", "max_sm_mhz", "settings",
@@ -115,7 +115,7 @@ def board_model() -> str:
 
 
 def system_facts() -> Dict[str, str]:
-    """What the system tells of the board: model, JetPack's release, power mode, kernel."""
+    """The system's facts about the board: model, JetPack's release, power mode, kernel."""
     facts = {"system": "%s %s %s" % (platform.system(), platform.release(), platform.machine())}
     model = board_model()
     if model:

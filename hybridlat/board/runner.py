@@ -1,4 +1,4 @@
-"""Work through a plan's tasks: build, visit, write a line; go on where an earlier run stopped."""
+"""Work through a plan's tasks: build, visit, write a line; continue an interrupted run."""
 
 import glob
 import json
@@ -116,7 +116,7 @@ class Runner(object):
                 except EngineError as error:
                     if not _is_memory(error) or set(self._loaded) <= set(task["items"]):
                         raise
-                    self._drop_all()  # the models that are kept for their pairs are in the way
+                    self._drop_all()  # loaded models, which wait for their pairs, take the memory
                     result = self._measure(task)
                 self._journal.write(dict(about, kind="visit", **result))
                 return "measured"

@@ -41,7 +41,7 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         try:
             answer = _do(engine, request)
             answer["ok"] = True
-        except DeviceLost as error:  # whatever is asked next would fail for this model's sake
+        except DeviceLost as error:  # every later request would fail because of this model
             _answer(answers, {"ok": False, "error": str(error), "kind": "DeviceLost"})
             return 1
         except BoardError as error:

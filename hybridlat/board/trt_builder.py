@@ -1,6 +1,6 @@
 """TensorRT 8.5 to 11 through its Python module: build an engine, look into it, run it.
 
-What a version lacks is found by asking the module, not by a table of versions.
+The module itself shows what a version lacks; there is no table of versions.
 """
 
 import ctypes

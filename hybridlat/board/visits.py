@@ -24,7 +24,7 @@ def take_turns(
 ) -> Dict[Key, List[float]]:
     """The samples in microseconds of each key: every pass runs each key once, in order.
 
-    Samples of the first ``warm_passes`` are dropped. ``goes_on`` is asked before every pass with
+    Samples of the first ``warm_passes`` are dropped. ``goes_on`` is called before every pass with
     the samples so far, the number of passes made, and the seconds since the warm ones.
     """
     samples = {key: [] for key in runs}  # type: Dict[Key, List[float]]
@@ -55,17 +55,17 @@ def visit(
     ``limit_s`` ends the visit early, with whatever has been taken. The model ``reference`` takes
     its turns among them, so that it sees the clock that they see: ``reference_us`` is its median.
     """
-    asked = keys
+    wanted = keys
     if reference and reference not in keys:
         keys = keys + [reference]
     counts = {key: _warm(engine, key, warm_s / len(keys)) for key in keys}
     readings: Dict[str, List[Reading]] = {key: [] for key in keys}
     batches: Dict[str, List[int]] = {key: [] for key in keys}
-    enough = {key: samples if key in asked else min(samples, _OF_REFERENCE) for key in keys}
+    enough = {key: samples if key in wanted else min(samples, _OF_REFERENCE) for key in keys}
 
     def run(key: str) -> List[float]:
         count = counts[key]
-        if sum(batches[key]) >= enough[key]:  # it goes on only to keep the others company
+        if sum(batches[key]) >= enough[key]:  # it only takes its turn among the others
             count = min(count, _COMPANY)
         batch = engine.run_us(key, count + 1, lambda: readings[key].append(engine.read_sensors()))[
             1:
@@ -80,14 +80,14 @@ def visit(
     runs = {key: partial(run, key) for key in keys}
     taken = take_turns(runs, goes_on, warm_passes=0)
     result = {
-        "samples_us": {k: [round(t, 3) for t in taken[k]] for k in asked},
-        "sensors": {k: summary(readings[k]) for k in asked},
+        "samples_us": {k: [round(t, 3) for t in taken[k]] for k in wanted},
+        "sensors": {k: summary(readings[k]) for k in wanted},
         "clocks": {
             k: [
                 [n, r.get("sm_mhz"), r.get("temperature_c")]
                 for n, r in zip(batches[k], readings[k])
             ]
-            for k in asked
+            for k in wanted
         },
     }  # type: Dict[str, Any]
     if reference:

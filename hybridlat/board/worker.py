@@ -72,26 +72,26 @@ def _arguments(arguments: List[str]) -> argparse.Namespace:
 
 def main(arguments: List[str]) -> int:
     """Run a command; 0 done, 2 bad input, 3 no engine or device, 4 time ran out before the end."""
-    asked = _arguments(arguments)
-    options: Dict[str, str] = dict(pair.partition("=")[::2] for pair in asked.option)
+    command = _arguments(arguments)
+    options: Dict[str, str] = dict(pair.partition("=")[::2] for pair in command.option)
     errors = _package()
     try:
-        if asked.what == "serve":
-            return int(_load("serve").serve(asked.engine, options))
+        if command.what == "serve":
+            return int(_load("serve").serve(command.engine, options))
         launcher = os.path.abspath(__file__)
-        if asked.what == "check":
-            worker = _load("client").Worker(launcher, asked.engine, options, asked.python)
+        if command.what == "check":
+            worker = _load("client").Worker(launcher, command.engine, options, command.python)
             for key, value in sorted(worker.hello.items()):
                 sys.stdout.write("%s: %s\n" % (key, value))
             worker.close()
             return 0
         runner = _load("runner")
-        plan = _load("plan").Plan(asked.plan)
-        results = asked.results or plan.file("results.jsonl")
+        plan = _load("plan").Plan(command.plan)
+        results = command.results or plan.file("results.jsonl")
         counts = {"left": 0}
-        if asked.what == "run":
-            start = runner.starter(plan, asked.engine, launcher, options, asked.python)
-            counts = runner.Runner(plan, start, results, asked.budget).run()
+        if command.what == "run":
+            start = runner.starter(plan, command.engine, launcher, options, command.python)
+            counts = runner.Runner(plan, start, results, command.budget).run()
             sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         sys.stdout.write(_load("table").table(plan, results) + "\n")
         return 4 if counts["left"] else 0

@@ -3,7 +3,7 @@
 For engines whose graph cannot be cut in its own layout. A cell is timed as
 T(predecessor ++ cell) − T(predecessor): entering the engine and layout changes at the border are in
 both and cancel. The two networks are built from the file's operators, so the engine optimises them
-as it does the whole.
+as it does the whole network.
 
 A network's sessions run in turn, one inference each, in *rotations* that hold together as much
 memory as the network works in: each part is as cold as it is inside the network, and a change of
@@ -53,7 +53,7 @@ MIN_SAMPLES = 4
 PATIENCE = 12
 
 Journal = MutableMapping[str, Any]
-"""Visits by key, in JSON types. One that outlives the process makes a run go on where it was."""
+"""Visits by key, in JSON types. A journal on disk lets a later process continue the run."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ class DifferentialConfig:
 
 
 class Differential:
-    """One run of the protocol over ``parts``. With a ``journal`` it can be cut off and gone on."""
+    """One run of the protocol over ``parts``; with a ``journal`` an interrupted run continues."""
 
     def __init__(
         self,
         backend: Backend,
         parts: Sequence[Part],
-        effort: DifferentialConfig | None = None,
+        config: DifferentialConfig | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self._backend, self._parts, self._effort = backend, parts, effort or DifferentialConfig()
+        self._backend, self._parts, self._config = backend, parts, config or DifferentialConfig()
         self._journal: Journal = {} if journal is None else journal
         self._rotations = rotations(parts)
 
@@ -91,11 +91,11 @@ class Differential:
     def visit(
         self, progress: Callable[[int, int], None] | None = None, budget_s: float | None = None
     ) -> bool:
-        """Make the visits that are still to be made; False when ``budget_s`` cut them short."""
+        """Make the visits that are missing; False when ``budget_s`` ended them early."""
         began = time.monotonic()
         references = References(self._backend)
         self._journal[f"entry/{len(self._overheads_us())}"] = _fit_overhead_us(self._backend)
-        total = self._effort.rounds * len(self._rotations)
+        total = self._config.rounds * len(self._rotations)
         for done, (round_, rotation) in enumerate(self._todo()):
             if budget_s is not None and time.monotonic() - began > budget_s:
                 return False
@@ -107,19 +107,19 @@ class Differential:
         return True
 
     def _todo(self) -> Iterator[tuple[int, Rotation]]:
-        for round_ in range(self._effort.max_rounds):
+        for round_ in range(self._config.max_rounds):
             order = list(self._rotations)
-            random.Random(f"{self._effort.seed}/{round_}").shuffle(order)
+            random.Random(f"{self._config.seed}/{round_}").shuffle(order)
             for rotation in order:
-                wanted = round_ < self._effort.rounds
-                if wanted or self._undisturbed(rotation) < self._effort.rounds:
+                wanted = round_ < self._config.rounds
+                if wanted or self._undisturbed(rotation) < self._config.rounds:
                     yield round_, rotation
 
     def _key(self, round_: int, rotation: Rotation) -> str:
-        return f"visit/{PROTOCOL}/{self._effort.seed}/{round_}/{rotation.name}"
+        return f"visit/{PROTOCOL}/{self._config.seed}/{round_}/{rotation.name}"
 
     def _visits(self, rotation: Rotation) -> list[dict[str, Any]]:
-        keys = (self._key(round_, rotation) for round_ in range(self._effort.max_rounds))
+        keys = (self._key(round_, rotation) for round_ in range(self._config.max_rounds))
         return [self._journal[key] for key in keys if key in self._journal]
 
     def _undisturbed(self, rotation: Rotation) -> int:
@@ -127,8 +127,8 @@ class Differential:
         return sum(visit["reference_us"] <= limit_us for visit in self._visits(rotation))
 
     def _visit(self, rotation: Rotation, round_: int, references: References) -> dict[str, Any]:
-        """Samples of every session; a session that cannot be built or run is told of instead."""
-        seed = 1 + 1000 * round_ + 100_000 * self._effort.seed
+        """Samples of every session, or the reason why it cannot be built or run."""
+        seed = 1 + 1000 * round_ + 100_000 * self._config.seed
         meter = LoadMeter(self._backend.target.threads or 1)
         sessions: dict[str, Session] = {}
         failures: dict[str, str] = {}
@@ -143,8 +143,8 @@ class Differential:
                         sessions.pop(hash_).close()
             before_us = references.run_us()
             is_network = rotation.parts[0].kind == "network"
-            effort = self._effort
-            span_ms = effort.network_visit_ms if is_network else effort.session_ms * len(sessions)
+            config = self._config
+            span_ms = config.network_visit_ms if is_network else config.session_ms * len(sessions)
             meter.sample()
             samples = rotate(sessions, span_ms / 1e3)
             meter.sample()
@@ -159,7 +159,7 @@ class Differential:
             "load": None if (load := meter.load()) is None else astuple(load),
         }
 
-    # ---- what the run says of the target -------------------------------------------------------
+    # ---- the target's constants, as this run shows them -----------------------------------------
 
     def usual_us(self) -> float:
         """What the reference network takes when nothing slows the machine down."""
@@ -189,8 +189,8 @@ class Differential:
     ) -> list[Measurement]:
         """One record for each part, in order, from the visits so far.
 
-        ``reference_us`` and ``overhead_us`` are the target's own where they are known: by default
-        what this run says of it.
+        ``reference_us`` and ``overhead_us`` are the target's own where they are known, else those
+        of this run.
         """
         reference_us = reference_us or self.usual_us()
         overhead_us = self.overhead_us if overhead_us is None else overhead_us
@@ -216,8 +216,8 @@ class Differential:
                 if (samples := _samples(hashes, visit["samples_us"]))
             ]
             if reasons or not visits:
-                never = "every sample was disturbed" if made else "it was not visited"
-                records.append(failure_of(subject, reasons[0] if reasons else never))
+                missing = "every sample was disturbed" if made else "it was not visited"
+                records.append(failure_of(subject, reasons[0] if reasons else missing))
                 continue
             is_first = part.predecessor is None and part.kind != "network"
             records.append(record_of(subject, visits, overhead_us if is_first else 0.0))

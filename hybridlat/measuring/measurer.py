@@ -1,4 +1,4 @@
-"""One measurer for each way to measure an engine: callers ask it and never how it does it."""
+"""Measurers, one for each way to measure an engine, behind one protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.store import Store
 
 LEAST_ROUNDS = 2
-"""One visit says nothing of its own spread."""
+"""One visit does not show its own spread."""
 
 
 @dataclass(frozen=True)

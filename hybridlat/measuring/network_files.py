@@ -1,4 +1,4 @@
-"""ONNX files by a network's name, in a folder or an archive, and the networks in them."""
+"""ONNX files by the name of their network, in a folder or an archive, and their networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measuring process as the one who asks sees it: start, ask, notice that it died, stop.
+"""The measuring process from its parent's side: start it, ask it, notice its death, stop it.
 
 A plain subprocess in a session of its own, not one of ``multiprocessing``: that would run the
 caller's main module again (a script without a guard, a notebook and standard input have none that
@@ -30,7 +30,7 @@ _LAST_WORDS_SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message to the process: which backend to start, and where modules are found.
+    """The first message to the process: which backend to start, and the folders of modules.
 
     ``backend`` is ``module:Class``. ``pythonpath`` is what the variable PYTHONPATH was in the
     parent (None: not set), put back for the processes that the backend starts.
@@ -60,14 +60,14 @@ class Stop:
 
 
 class MeasuringProcess:
-    """One measuring process with one backend, told as ``module:Class`` with its ``options``.
+    """One measuring process with one backend, named ``module:Class``, and its ``options``.
 
     Raises BackendUnavailable when it does not start. Leaving it as a context manager stops it, at
     once where an exception (Ctrl-C) is on its way.
     """
 
     def __init__(self, backend: str, options: Mapping[str, int | str]) -> None:
-        _refuse_what_cannot_be_imported(backend)
+        _check_importable(backend)
         interpreter = _interpreter()
         here, there = socket.socketpair()
         module_path = tuple(os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100  "" too
@@ -103,7 +103,7 @@ class MeasuringProcess:
             return None
 
     def ask(self, task: VisitTask) -> VisitResult | None:
-        """The report of ``task``; None when the process died over it or gave no answer."""
+        """The result of ``task``; None when the process died over it or gave no answer."""
         try:
             self._connection.send(task)
         except ConnectionError:
@@ -118,11 +118,11 @@ class MeasuringProcess:
         except subprocess.TimeoutExpired:
             return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
         end = f"died of {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-        output = self._said()
+        output = self._last_line()
         return f"the measuring process {end}" + (f", its last words: {output}" if output else "")
 
-    def _said(self) -> str:
-        """The last line that it wrote: of a traceback, the one that names the error."""
+    def _last_line(self) -> str:
+        """The last line of its output: of a traceback, the one that names the error."""
         size = self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, size - _LAST_WORDS_BYTES))
         lines = self._words.read().decode("utf-8", "replace").split("\n")
@@ -168,7 +168,7 @@ def _interpreter() -> str:
     return sys.executable
 
 
-def _refuse_what_cannot_be_imported(backend: str) -> None:
+def _check_importable(backend: str) -> None:
     module, _, name = backend.partition(":")
     if module == "__main__" or "<locals>" in name:
         raise BackendUnavailable(

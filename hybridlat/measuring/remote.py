@@ -47,7 +47,7 @@ def measure_on_host(
     Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
     engine's version to the board. ``on_message`` gets a line about every step. Raises InputError
     for a host or target that cannot be, BackendUnavailable where the board does not answer or has
-    no engine, MeasurementError when its run fails; what was measured until then is kept.
+    no engine, MeasurementError when its run fails; what was measured until then stays in the store.
     """
     if target is None:
         raise InputError(
@@ -80,7 +80,7 @@ def measure_on_host(
 
 
 def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Wanted:
-    """What a plan asks for: networks whenever they are asked for, cells that are not known."""
+    """Chooses the records of a plan: networks unless only cells are wanted, and unknown cells."""
 
     def wanted(kind: Kind, hash_: str) -> bool:
         if kind == "network":

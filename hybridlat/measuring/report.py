@@ -1,4 +1,4 @@
-"""What a measurement of one network came to, whoever made it."""
+"""The report on the measurement of one network."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ What = Literal["cells", "network", "both"]
 
 @dataclass(frozen=True)
 class MeasureReport:
-    """What ``measure`` did: records made, cells that were known already, and failures.
+    """The result of ``measure``: new records, the number of known cells, and failures.
 
     ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell
-    has no latency; both at the machine's usual pace. ``warnings`` say what of the file was not
-    measured, and whether the machine was busy.
+    has no latency; both at the machine's usual pace. ``warnings`` name the parts of
+    the file that were not measured, and a busy machine.
     """
 
     network: str

@@ -1,4 +1,4 @@
-"""What the replica protocol visits, how often and in which order: values and pure functions."""
+"""The schedule of the replica protocol: jobs, the number of their visits, and the order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Names the job in a run: the same network may be asked for as a cell and as a whole."""
+        """Names the job in a run: the same network may be a cell and a whole network."""
         return f"{self.kind}/{self.signature}"
 
 
@@ -53,7 +53,7 @@ class MeasurementConfig:
     ``network_visits`` times a round. A job whose spread is still above ``spread_share`` is visited
     by up to ``max_processes``. Differential, in a process or by a plan: every pair is visited in
     ``differential_rounds``.
-    ``budget_s`` ends the run early; what has been visited by then is kept.
+    ``budget_s`` ends the run early; visits made by then count.
     """
 
     rounds: int = 3
@@ -71,8 +71,8 @@ class MeasurementConfig:
 ON_DEMAND = MeasurementConfig(
     rounds=1, processes=2, max_processes=3, spread_share=0.1, differential_rounds=1
 )
-"""Somebody waits for the answer: one visit in each of two processes, and in a third where they
-differ by more than a sixth."""
+"""For an answer that a user waits for: one visit in each of two processes, and in a third where
+they differ by more than a sixth."""
 
 
 def replicas_for(network: Network) -> int:
@@ -80,7 +80,7 @@ def replicas_for(network: Network) -> int:
 
     A network comes back to a cell after all the others, whose weights, operators and bookkeeping
     have been through the caches: many copies of a small cell do the same, a few of a heavy one,
-    and a few where the whole network is small. The numbers were found on a machine with 1 MiB of
+    and a few where the whole network is small. The numbers were chosen on a machine with 1 MiB of
     second-level cache a core.
     """
     weight_bytes = max(network.weight_bytes, 1)

@@ -1,10 +1,10 @@
 """The one analysis of all protocols: from raw samples to a latency and its spread.
 
-    level_us          what the samples of one visit say
+    level_us          the level of the samples of one visit
     difference        the samples of a cell: with its predecessor, less the predecessor
-    combine           what visits say together, whoever made them
+    combine           the latency and spread of several visits
 
-A record says the same thing whichever protocol made it: ``latency_us`` is the median over visits of
+A record means the same under every protocol: ``latency_us`` is the median over visits of
 their levels, drift divided out and overhead taken off; ``spread_share`` its relative standard
 error.
 """
@@ -27,7 +27,7 @@ from hybridlat.schema.target import Target
 LEVEL_QUANTILE = 0.2
 # The reference network is run around every visit of a run; three in ten of these are quick.
 USUAL_QUANTILE = 0.3
-# A cell that the noise hides costs something all the same.
+# A cell that the noise hides still takes some time.
 FLOOR_US = 0.05
 SINGLE_VISIT_SPREAD = 0.05
 _MOST_SPREAD = 10.0
@@ -41,7 +41,7 @@ _MEDIAN_ERROR = 1.2533  # standard error of a median of normal numbers, in those
 class Result:
     """``latency_us`` with its relative standard error ``spread_share``.
 
-    ``below_noise``: what was found does not rise above twice its standard error.
+    ``below_noise``: the latency is below twice its standard error.
     """
 
     latency_us: float
@@ -61,7 +61,7 @@ def level_us(samples_us: Sequence[float], quantile: float = LEVEL_QUANTILE) -> f
 
 
 def usual_us(references_us: Sequence[float]) -> float:
-    """What the reference takes in a run when nothing slows the machine down; 1 without any."""
+    """The reference's latency in a run while nothing slows the machine; 1 without references."""
     return level_us(references_us, USUAL_QUANTILE) if references_us else 1.0
 
 
@@ -93,9 +93,9 @@ def combine(
     """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
     The spread is the standard error of a median (1.2533 s/sqrt(n)) over the visits; visits of one
-    process share what that process was given (addresses, cores), so n counts processes when those
-    differ more between than within. One visit says nothing of its own spread: it is taken for
-    ``single_visit_spread``, or for what its samples differ among each other where that is more.
+    process share its addresses and cores, so n counts processes when those
+    differ more between than within. One visit does not show its own spread: it is
+    ``single_visit_spread``, or the spread of its samples where that is more.
     A result is never below ``FLOOR_US``. ValueError without visits.
     """
     sound = [visit for visit in visits if visit.samples_us]
@@ -151,7 +151,7 @@ def _standard_error_us(visits: Sequence[Visit], single_visit_spread: float) -> f
 
 @dataclass(frozen=True)
 class Subject:
-    """What a record is of, and how it was measured: all of it but the visits."""
+    """All of a record but the visits: the thing measured, and how."""
 
     target: Target
     signature: str
@@ -193,7 +193,7 @@ def record_of(
 
 
 def failure_of(subject: Subject, reason: str) -> Measurement:
-    """The record of what could not be measured."""
+    """The record of a thing that could not be measured."""
     return Measurement(
         target=subject.target,
         signature=subject.signature,

@@ -32,7 +32,7 @@ def steadiness(
 ) -> Steadiness:
     """Visit the reference network for ``seconds`` in two processes, one after the other.
 
-    ``tell`` hears the seconds that are left. Raises BackendUnavailable where the engine does not
+    ``tell`` gets the seconds that are left. Raises BackendUnavailable where the engine does not
     start in a process of its own, MeasurementError where it cannot run the reference network.
     """
     from hybridlat.engines import registry
@@ -43,30 +43,32 @@ def steadiness(
     for process in range(PROCESSES):
         end = began + seconds * (process + 1) / PROCESSES
         with MeasuringProcess(place, options) as worker:
-            found: list[float] = []
-            while len(found) < _LEAST_VISITS or time.monotonic() < end:
+            of_process: list[float] = []
+            while len(of_process) < _LEAST_VISITS or time.monotonic() < end:
                 task = VisitTask(
-                    "steadiness", reference_network(), False, VISIT_MS, 1, 1 + len(found)
+                    "steadiness", reference_network(), False, VISIT_MS, 1, 1 + len(of_process)
                 )
                 report = worker.ask(task)
                 if report is None or report.failure is not None:
                     reason = worker.last_words() if report is None else report.failure
                     raise MeasurementError(f"the reference network cannot be run: {reason}")
                 if report.samples_us:
-                    found.append(level_us(report.samples_us))
+                    of_process.append(level_us(report.samples_us))
                 if tell is not None:
                     tell(max(began + seconds - time.monotonic(), 0.0))
-            levels.append(found)
+            levels.append(of_process)
     return of_levels(str(backend.target), time.monotonic() - began, levels)
 
 
 def of_levels(target: str, seconds: float, levels: Sequence[Sequence[float]]) -> Steadiness:
-    """What the levels of the visits of each process say (at least one visit in all)."""
-    every = [level for found in levels for level in found]
+    """The steadiness that the levels of each process's visits show (at least one visit in all)."""
+    every = [level for of_process in levels for level in of_process]
     usual = usual_us(every)
     # From one visit to the next, so that a pace that changes slowly is not taken for noise.
     steps = [
-        math.log(after / before) for found in levels for before, after in itertools.pairwise(found)
+        math.log(after / before)
+        for of_process in levels
+        for before, after in itertools.pairwise(of_process)
     ]
     noise = 1.4826 * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
     paces = [math.log(level / usual) for level in every]

@@ -20,7 +20,7 @@ from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Refusal, 
 from hybridlat.store.importers.table_columns import read_column_map
 
 """What can be read: tables of networks, and logs and exported times of trtexec."""
-_AT_ONCE = 250  # rows that are given out together
+_AT_ONCE = 250  # rows of one batch
 
 
 @dataclass
@@ -48,7 +48,7 @@ def read_rows(
     if form != "trtexec":
         raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(TABLES)}")
     if column_map is not None:
-        raise InputError("--columns is for tables: what a log does not state is given by --target")
+        raise InputError("--columns is for tables: --target gives what a log does not state")
     return _read_trtexec(paths, default)
 
 
@@ -69,7 +69,7 @@ def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
                 samples = _times(file)
                 log = runs.get(file.name)
                 rows.append(trtexec_times.row_of_times(file, samples, log, default))
-            elif logs[file].times not in times:  # else its run is told better by the times
+            elif logs[file].times not in times:  # else the times tell more of its run
                 rows.append(trtexec_times.row_of_log(file, logs[file], default))
         except Misfit as misfit:
             refused.append(misfit.at(file.name))
@@ -153,7 +153,7 @@ def _keep(
 
 
 def notes(targets: Sequence[Target]) -> list[str]:
-    """What is missing to predict on these targets' devices: their data sheets."""
+    """A sentence for each device of these targets that has no data sheet."""
     known = set(device_sheets.names())
     return [
         f"{device} has no data sheet: write {device_sheets.user_folder() / device}.toml, so that "

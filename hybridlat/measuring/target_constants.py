@@ -1,10 +1,10 @@
 """Two latencies that belong to a target and to no network, each recorded once.
 
-The **dispatch overhead** is what entering the engine costs, which a network pays once and a cell
-not at all: the latency of a chain of no operators, extrapolated from chains of a few tiny ones (the
-*overhead probes*). The **reference latency** is what the reference network takes on a quiet
-machine: the machine's speed around a visit is told as a multiple of it, so that runs agree. What a
-busy machine recorded of either holds until a quiet one records it again.
+The **dispatch overhead** is the cost of one call of the engine, which is part of a network's
+latency and of no cell's: the latency of a chain of no operators, extrapolated from chains of a few
+tiny ones (the *overhead probes*). The **reference latency** is that of the reference network on a
+quiet machine: the machine's speed around a visit is a multiple of it, so that runs agree. A
+constant that was recorded while the machine was busy holds until a quiet machine records it anew.
 """
 
 from __future__ import annotations

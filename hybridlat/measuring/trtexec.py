@@ -16,7 +16,7 @@ _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class ExportedLayer:
-    """One layer of a built engine; ``nodes`` are the ONNX nodes in it, where the engine tells."""
+    """One layer of a built engine; ``nodes`` are its ONNX nodes, where the engine names them."""
 
     name: str
     kind: str = ""
@@ -71,7 +71,7 @@ def _layer(entry: str | Mapping[str, Any]) -> ExportedLayer:
 
 
 def _nodes_of_name(name: str) -> tuple[str, ...]:
-    """Before 8.6 the ONNX nodes are told by the layer's name alone, joined by plus signs."""
+    """Before 8.6 only the layer's name holds the ONNX nodes, joined by plus signs."""
     if name.startswith("Reformatting CopyNode"):
         return ()
     return tuple(part.strip() for part in re.split(r" \+ |\|\|", name) if part.strip())

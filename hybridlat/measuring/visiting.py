@@ -42,7 +42,7 @@ class VisitTask:
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """What a visit found: samples of the replicas in turn and the references around, or a failure.
+    """The result of a visit: samples of the replicas in turn, the reference around, or a failure.
 
     ``load`` is how busy the machine was with other work meanwhile, None where it does not tell.
 
@@ -58,7 +58,7 @@ class VisitResult:
 
 
 class References:
-    """A small network that is the machine's pulse: run around every visit, to divide drift out."""
+    """A small network that shows the machine's speed around every visit, to divide drift out."""
 
     def __init__(self, backend: Backend) -> None:
         self._session = backend.build(reference_network(), seed=9, lowered=False)

@@ -1,9 +1,9 @@
-"""The measuring process: builds what it is told, times it between reference runs, reports.
+"""The measuring process: builds networks, times them between reference runs, and reports.
 
     python -m hybridlat.measuring.worker FD PARENT      FD: a socket to the parent, PARENT its id
 
-It is a process of its own so that a crash or a hang costs one job, and so that what a process is
-given for its whole life (addresses, cores) differs between visits of the same thing. It imports
+It is a process of its own so that a crash or a hang costs one job, and so that addresses and cores,
+which a process keeps for its whole life, differ between visits of the same thing. It imports
 nothing of the parent's main module.
 """
 

@@ -133,12 +133,11 @@ def test_killed_in_the_middle_and_run_again(
         command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not log.exists() or len(log.read_text().splitlines()) < 3):
+    while process.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < 3):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = [
         json.loads(text)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,11 +46,27 @@ def test_auto_takes_run_sh_where_the_worker_has_no_engine(far: Path, make_plan: 
 
 
 def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
-    far: Path, make_plan: MakePlan
+    far: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class AfterSomeResults(threading.Thread):
+        """A timer that goes off once there is something to fetch."""
+
+        def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+            super().__init__(daemon=True)
+            self._act = act
+
+        def run(self) -> None:
+            while not list(far.glob("hybridlat-plans/*/results.jsonl")):
+                time.sleep(0.02)
+            self._act()
+
+        def cancel(self) -> None:
+            self.join()
+
+    monkeypatch.setattr(threading, "Timer", AfterSomeResults)
     folder = make_plan(count=2, rounds=3)
-    with pytest.raises(MeasurementError, match="stopped after 2 s"):
-        Board("user@board", folder).measure("trtexec", timeout_s=2.0)
+    with pytest.raises(MeasurementError, match="stopped after 0 s"):
+        Board("user@board", folder).measure("trtexec", timeout_s=0.0)
     assert (folder / "results.jsonl").exists()
 
 
@@ -100,15 +119,12 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: Mak
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nsleep 100\nexit 0\n")
     import subprocess
-    import time
 
     old = subprocess.Popen(["sh", str(other)])
     (script.parent / "run.pid").write_text(f"{old.pid}\n")
     script.write_text("#!/bin/sh\nexit 0\n")
-    began = time.monotonic()
     board.measure("trtexec")
-    assert old.wait(timeout=10) != 0
-    assert time.monotonic() - began < 60
+    assert old.wait() != 0
 
 
 def test_networks_are_measured_on_a_host_from_python(

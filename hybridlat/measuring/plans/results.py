@@ -1,4 +1,4 @@
-"""What a board sent back, turned into records by the analysis that all protocols share."""
+"""The results of a board as records, by the analysis that all protocols share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_results(
     """Signature texts by hash and the records in a plan's folder, ready for a store.
 
     Every ``results*.jsonl`` is read; each must be of this plan and of one board (of ``board_id``
-    where given). Cells timed alone are left out unless ``methods`` names ``isolated``. Raises
+    where given). ``methods`` may also name ``isolated``: cells timed alone. Raises
     StoreError for a damaged plan or result, mixed boards, or values that cannot be latencies.
     """
     folder = Path(folder)
@@ -89,7 +89,7 @@ def _measurements(
         task = record["task"]
         items = [record["item"]] if record.get("item") else tasks[task]
         visits = _visits(task, items, board.visits, drift)
-        # worker.py tells the task that failed, run.sh the item.
+        # worker.py names the task that failed, run.sh the item.
         reasons = [failed[name] for name in (task, *items) if name in failed]
         subject = Subject(
             target_of(manifest, board, record["precision"]),

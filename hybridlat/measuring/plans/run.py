@@ -1,8 +1,8 @@
 """Measure networks by a plan: write it, run it here or far away, import its results.
 
 A plan lies in the user's cache folder while it runs, named by what it asks for, so that a call
-that was cut off goes on where it stopped; it is gone once the store has all of it. Two processes
-that ask for the same at the same time take turns: the second asks only for what the first left out.
+that was cut off goes on where it stopped; it is gone once the store has all of it. Of two processes
+with the same plan at the same time the second waits, and measures only what the first left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlanImport:
-    """What came of a plan: its records, how many the store did not have, and for which targets."""
+    """The records of a plan, how many of them are new in the store, and their targets."""
 
     records: tuple[Measurement, ...] = ()
     new: int = 0
@@ -56,7 +56,7 @@ def import_results(folder: Path, store: Store, board_id: str | None = None) -> P
 def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> PlanImport:
     """Measure what is requested, by ``run``.
 
-    What was measured before ``run`` raised is kept all the same. Nothing that is wanted gives an
+    What was measured before ``run`` raised is imported too. Nothing that is wanted gives an
     empty result. Raises what ``run`` raises, and StoreError for results that make no sense.
     """
     draft = draft_for(request)
@@ -128,7 +128,7 @@ def run_here(
     run_plan: Callable[[Path, Callable[[int, int, str], None]], None],
     on_progress: OnProgress | None,
 ) -> RunPlan:
-    """``run_plan`` of a backend as something that measures a folder, with the time left told."""
+    """``run_plan`` of a backend as a RunPlan that reports progress with the time left."""
 
     def run(folder: Path) -> None:
         began = time.monotonic()
@@ -150,7 +150,7 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[bool]:
     """Hold the lock file ``path``; yields whether another held it first, and was waited for.
 
     ``on_wait`` is called once before waiting. The system gives the lock back when its holder dies,
-    and the file is gone when nobody needs it.
+    and the file is removed when it is free.
     """
     waited = False
     while True:
@@ -164,7 +164,7 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[bool]:
                 waited = True
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not _is_still(path, descriptor):
-                continue  # its holder removed it in the meantime: it locks nobody out
+                continue  # its holder removed it in the meantime: this lock excludes no other
             try:
                 yield waited
             finally:
