@@ -102,9 +102,9 @@ def _predictions(rows: Rows, train: Array, test: Array, seed: int) -> Iterator[t
     asked = [rows.texts[i] for i in test]
     for name in ("flops_linear", "roofline", "wave_model", "kernel_forest"):
         baseline = baselines.load(name)(device, precision, seed)
-        pairs = zip(known, rows.latencies_us[train].tolist(), strict=True)
-        baseline.fit([baselines.TrainingRow(text, us, text) for text, us in pairs])
-        yield name, baseline.predict(asked)
+        sums = baselines.Sums.of_texts(known)
+        baseline.fit(baselines.Problem(sums, rows.latencies_us[train], tuple(known)))
+        yield name, baseline.predict(baselines.Sums.of_texts(asked))
     yield "trees without modes", trees(rows, train, test, modes=False, seed=seed)
     yield "trees with modes", trees(rows, train, test, modes=True, seed=seed)
     model = fit_model(known, rows.latencies_us[train], known, FitConfig(device, precision, seed))

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from experiments.public_data import READERS
 from hybridlat.evaluation import evaluate
-from hybridlat.evaluation.results import OWN
+from hybridlat.evaluation.metrics import OWN
 from hybridlat.store import Store
 
 DATA = ROOT.parent / "shared" / "data"

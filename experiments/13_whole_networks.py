@@ -32,8 +32,9 @@ from whole_networks_lines import Line, line, markdown
 from whole_networks_zero_shot import explained
 
 from hybridlat.engines import device_sheets
-from hybridlat.evaluation.splits import even_folds
-from hybridlat.model.baselines.sums import BASELINES, LAYERWISE, Networks
+from hybridlat.evaluation.cross_fitting import even_folds
+from hybridlat.model.baselines import Problem, Sums
+from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.dataset import SumData, collect
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
@@ -47,6 +48,7 @@ NAMED = (
     "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",
 )  # fmt: skip
 """Targets that baselines are run on."""
+BASELINES = ("flops_linear", "roofline", "per_kind_linear", "kernel_forest", "layerwise_learned")
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
 
 
@@ -182,22 +184,18 @@ def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
             continue
         device = device_sheets.load(target.device)
         own = [world.rows[i] for i in rows]
-        fused = Networks(
-            [world.lowerer.table(r).at_batch(r.batch) for r in own], device, target.precision
-        )
-        layers = Networks(
-            [world.lowerer.layers(r).at_batch(r.batch) for r in own], device, target.precision
-        )
-        methods = [
-            (name, layers if name == LAYERWISE else fused, method)
-            for name, method in BASELINES.items()
-        ]
         truth, counted = world.truth[rows], world.counted[rows]
-        for name, nets, method in methods:
+        names = tuple(r.architecture for r in own)
+        fused = Sums.of_networks([world.lowerer.table(r).at_batch(r.batch) for r in own])
+        layers = Sums.of_networks([world.lowerer.layers(r).at_batch(r.batch) for r in own])
+        for name in BASELINES:
+            sums = layers if name == "layerwise_learned" else fused
             predicted = np.zeros(len(rows))
             for one in range(5):
                 out = fold[rows] == one
-                predicted[out] = method(nets, truth, ~out & counted)[out]
+                method = baseline_of(name)(device, target.precision)
+                method.fit(Problem(sums, truth, names).take(np.flatnonzero(~out & counted)))
+                predicted[out] = method.predict(sums.take(np.flatnonzero(out)))
             lines.append(line(label, regime, name, predicted[counted], truth[counted]))
     return lines
 

@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hybridlat.estimate.compose.composition import fit_constants
+from hybridlat.evaluation.cross_fitting import even_folds
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell, WholeNetwork, load
-from hybridlat.evaluation.splits import even_folds
 from hybridlat.measuring.schedule import HEAVY_BYTES, REPLICAS
 from hybridlat.measuring.statistics import SINGLE_VISIT_SPREAD, combine
 from hybridlat.model.cell_model import CellModel, read_device

@@ -27,7 +27,8 @@ sys.path.insert(0, str(ROOT))
 from experiments.public_data.networks import fbnet, nasbench201
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
-from hybridlat.model.baselines.sums import Networks, flops_linear
+from hybridlat.model.baselines import Problem, Sums
+from hybridlat.model.baselines.regressions import FlopsLinear
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.dataset import KernelSet, Observation, collect, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
@@ -177,12 +178,12 @@ def _few(
 
 
 def _line(measured: Sequence[Row], rest: Sequence[Row]) -> Array:
-    rows = [*measured, *rest]
-    device = device_sheets.load(rows[0].target.device)
-    nets = Networks([row.table for row in rows], device, rows[0].target.precision)
-    learn = np.arange(len(rows)) < len(measured)
-    said = flops_linear(nets, np.array([row.latency_us for row in rows]), learn)
-    return _judge(said[~learn], rest)
+    target = measured[0].target
+    line = FlopsLinear(device_sheets.load(target.device), target.precision)
+    truth = np.array([row.latency_us for row in measured])
+    names = tuple(map(str, range(len(measured))))
+    line.fit(Problem(Sums.of_networks([row.table for row in measured]), truth, names))
+    return _judge(line.predict(Sums.of_networks([row.table for row in rest])), rest)
 
 
 def _judge(said: Array, rest: Sequence[Row]) -> Array:

@@ -46,7 +46,7 @@ RECORDS = ("record_1_us", "record_2_us")
 
 def judges() -> list[str]:
     """The networks that judge: the half that experiment 17 reports on."""
-    from hybridlat.evaluation.splits import even_folds
+    from hybridlat.evaluation.cross_fitting import even_folds
 
     place = even_folds((path.stem for path in NETS.glob("*.onnx")), 2)
     return sorted(name for name, half in place.items() if half == 1)

@@ -13,8 +13,7 @@ from hybridlat.board import journal, plan
 from hybridlat.engines.onnxruntime import confirmations
 from hybridlat.estimate.compose import composition
 from hybridlat.estimate.partition import partition
-from hybridlat.evaluation.metrics import score
-from hybridlat.evaluation.results import ResultRow
+from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.measuring import network_partitions
 from hybridlat.model import cell_model

@@ -13,7 +13,7 @@ from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import TOLERANCE, OutputFile
 
 if TYPE_CHECKING:
-    from hybridlat.evaluation.results import ResultRow, TargetReport
+    from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
 @click.command()

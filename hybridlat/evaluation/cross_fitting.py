@@ -1,18 +1,27 @@
-"""What training and judging share: models that have not seen a network, and what they say of it."""
+"""Held-out networks: which are held out, the models that have not seen them, what those predict.
+
+Training and judging share this.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.compose.calibration import HeldOutNetwork
-from hybridlat.estimate.compose.posterior import CellPrior
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.devices import keep_device, known_device
-from hybridlat.estimate.predict import priors as priors
+from hybridlat.estimate.predict import priors
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
+from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
@@ -20,6 +29,25 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+
+FOLDS = 5
+
+
+def fold_of(name: str, folds: int = FOLDS) -> int:
+    """The fold of a network, from the hash of its name: adding others never moves it."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % folds
+
+
+def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
+    """Folds of the same size, dealt out in the order of the names' hashes."""
+    ordered = sorted(set(names), key=lambda name: (hashlib.sha256(name.encode()).digest(), name))
+    return {name: index % folds for index, name in enumerate(ordered)}
+
+
+def random_split(count: int, train: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """``train`` positions drawn at random, and the rest."""
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[:train]), np.sort(order[train:])
 
 
 def device_of(target: Target, store: Store) -> Device:
@@ -138,3 +166,36 @@ def _fit_fold(
     """In a worker, perhaps: a fold's model, and its networks as that model states them."""
     model = fit_without(dataset, forbidden, config)
     return model, [held_out(model, dataset, network) for network in members]
+
+
+def simulate_gate(
+    network: HeldOutNetwork, composition: Composition, tolerance: float, fraction: float = 0.25
+) -> ErrorPosterior:
+    """Measure what the gate asks for, from the records, until it asks no more."""
+    posterior = composition.start(network.cells)
+    while chosen := gate.choose(posterior, composition, tolerance, fraction=fraction):
+        posterior = posterior.observe(network.truth(chosen))
+    return posterior
+
+
+def all_measured(network: HeldOutNetwork, composition: Composition) -> ErrorPosterior:
+    """The posterior once every cell is measured."""
+    return composition.start(network.cells).observe(network.truth(range(len(network.cells))))
+
+
+def prediction_in(
+    network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
+) -> Prediction:
+    """What is said of a network in the state of a posterior; no latency while a cell has none."""
+    interval = composition.interval(posterior)
+    complete = posterior.complete
+    return Prediction(
+        name=network.name,
+        true_us=network.latency_us,
+        predicted_us=interval.latency_us if complete else math.nan,
+        interval_us=interval.interval_us if complete else None,
+        measured_share=posterior.measured_share,
+        device_s=math.fsum(network.cells[i].cost_s for i in posterior.measured),
+        cells=len(network.cells),
+        cells_measured=len(posterior.measured),
+    )

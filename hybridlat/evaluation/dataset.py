@@ -159,7 +159,7 @@ def load(
                 record.labels,
             )
             grouped.setdefault((record.kind, record.signature), {})[record.id] = seen
-    texts = _texts(sources, {h for kind, h in grouped if kind != "network"})
+    texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
     cells: dict[str, MeasuredCell] = {}
     layers: dict[str, MeasuredCell] = {}
     for (kind, signature), summaries in sorted(grouped.items()):
@@ -232,7 +232,8 @@ def _network(item: Breakdown, records: list[_RecordSummary]) -> WholeNetwork | N
     )
 
 
-def _texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:
+def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:
+    """Signature texts by hash, from the first source that keeps each."""
     texts: dict[str, str] = {}
     for source in sources:
         texts.update(source.signature_texts(hashes - set(texts)))

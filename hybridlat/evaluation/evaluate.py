@@ -17,16 +17,13 @@ from pathlib import Path
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, run_log, tracking
-from hybridlat.evaluation.cell_level import evaluate_cells
-from hybridlat.evaluation.cross_fitting import device_of
+from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
-from hybridlat.evaluation.network_level import evaluate_networks
-from hybridlat.evaluation.results import ResultRow, TargetReport
-from hybridlat.evaluation.splits import FOLDS
-from hybridlat.evaluation.whole_network_level import Families
-from hybridlat.evaluation.whole_network_report import WholeNetworks
+from hybridlat.evaluation.families import Families
+from hybridlat.evaluation.family_regimes import WholeNetworks
+from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.evaluation.regimes import evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
-from hybridlat.model.baselines import sums
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
@@ -70,17 +67,11 @@ class EvaluationOptions:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the baselines of cells; InputError for one that there is not."""
+        """Names of the baselines; InputError for one that there is not."""
         names = all_baselines.names() if self.baselines is None else self.baselines
-        methods = tuple(name for name in names if name not in sums.OF_SUMS_ALONE)
-        for name in methods:
+        for name in names:
             all_baselines.load(name)
-        return methods
-
-    @property
-    def methods_of_sums(self) -> tuple[str, ...]:
-        """Names of the baselines that learn from whole networks alone."""
-        return tuple(n for n in sums.BASELINES if self.baselines is None or n in self.baselines)
+        return tuple(names)
 
     def check(self) -> None:
         """InputError for a regime or a baseline that there is not."""
@@ -210,9 +201,8 @@ def _report(
     device = options.device or device_of(target, store)
     config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
     if dataset is None:
-        names = options.methods_of_sums
         return whole_networks.evaluate(
-            target, config, names, options.networks, options.trials
+            target, config, options.methods, options.networks, options.trials
         ), config
     report = evaluate_target(
         dataset, config, options.tolerances, options.methods, on_message, options.trials

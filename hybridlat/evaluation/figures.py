@@ -6,7 +6,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.evaluation.results import TargetReport
+from hybridlat.evaluation.metrics import TargetReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

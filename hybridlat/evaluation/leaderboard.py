@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hybridlat.evaluation.results import OWN, ResultRow
+from hybridlat.evaluation.metrics import OWN, ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console

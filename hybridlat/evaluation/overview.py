@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 
-from hybridlat.evaluation.results import OWN
+from hybridlat.evaluation.metrics import OWN
 from hybridlat.evaluation.tracking import Kept
 
 _MOST_CHARACTERS = 4200  # the databases of older MLflows keep 5,000 of a tag, links included

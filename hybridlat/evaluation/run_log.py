@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from hybridlat.evaluation import leaderboard, tracking
+from hybridlat.evaluation.cross_fitting import FOLDS
 from hybridlat.evaluation.figures import figures
+from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
 from hybridlat.evaluation.overview import overview
-from hybridlat.evaluation.results import OWN, ResultRow, TargetReport
-from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 

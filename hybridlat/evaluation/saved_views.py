@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from hybridlat.evaluation.results import OWN
+from hybridlat.evaluation.metrics import OWN
 from hybridlat.evaluation.tracking import KIND, NEWEST
 
 _TAG = "mlflow.sharedViewState."

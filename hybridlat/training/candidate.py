@@ -20,11 +20,17 @@ from hybridlat.estimate.compose.calibration import HeldOutNetwork, fit_compositi
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import COMPOSITION_FILE
 from hybridlat.evaluation import cross_fitting
-from hybridlat.evaluation.cross_fitting import held_out
+from hybridlat.evaluation.cross_fitting import (
+    FOLDS,
+    all_measured,
+    even_folds,
+    fold_of,
+    held_out,
+    prediction_in,
+    simulate_gate,
+)
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise, score
-from hybridlat.evaluation.replay import all_measured, prediction_in, simulate_gate
-from hybridlat.evaluation.splits import FOLDS, even_folds, fold_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage

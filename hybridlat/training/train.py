@@ -26,12 +26,12 @@ from hybridlat.estimate.lookup.models import (
 from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import (
+    FOLDS,
     device_of,
 )
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Score
-from hybridlat.evaluation.splits import FOLDS
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig

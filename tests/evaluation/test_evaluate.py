@@ -20,7 +20,7 @@ from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit, fit_without
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
-from hybridlat.evaluation.network_level import evaluate_networks
+from hybridlat.evaluation.regimes import evaluate_networks
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target

@@ -9,10 +9,16 @@ import math
 import pytest
 
 from hybridlat.evaluation import leaderboard
-from hybridlat.evaluation.confidence_levels import ConfidenceLevel
-from hybridlat.evaluation.metrics import Prediction, mean_score, noise, score, spearman
-from hybridlat.evaluation.results import ResultRow
-from hybridlat.evaluation.splits import even_folds, fold_of, random_split
+from hybridlat.evaluation.cross_fitting import even_folds, fold_of, random_split
+from hybridlat.evaluation.metrics import (
+    ConfidenceLevel,
+    Prediction,
+    ResultRow,
+    mean_score,
+    noise,
+    score,
+    spearman,
+)
 
 FIXED_KEYS = [
     "target", "regime", "method", "rmspe", "mape", "within_5", "within_10", "spearman", "coverage",

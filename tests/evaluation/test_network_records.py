@@ -10,7 +10,7 @@ import pytest
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.evaluation import dataset
-from hybridlat.evaluation.network_records import load_networks
+from hybridlat.evaluation.families import load_networks
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement

@@ -1,4 +1,4 @@
-"""What every baseline promises; a new file in baselines/ is picked up by its name."""
+"""What every baseline promises; a new class in baselines/ is picked up by its name."""
 
 from importlib.metadata import EntryPoint
 
@@ -7,7 +7,8 @@ import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.model import baselines
-from hybridlat.model.baselines import TrainingRow
+from hybridlat.model.baselines import Problem, Sums
+from hybridlat.model.family.kernels import table_of_texts
 from hybridlat.schema import plugins
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -17,12 +18,31 @@ EIGHT = {
 }  # fmt: skip
 CELLS = texts(120)
 TRAIN, TEST = CELLS[:80], CELLS[80:]
-ROWS = [TrainingRow(t, us, t) for t, us in zip(TRAIN, latencies_us(TRAIN).tolist(), strict=True)]
+FOR_CELLS = [n for n in baselines.names() if {"cell", "layer"} & set(baselines.load(n).units)]
+FOR_NETWORKS = [
+    n for n in baselines.names() if n not in FOR_CELLS or "network" in baselines.load(n).units
+]
 
 
-def fitted(name: str, rows: list[TrainingRow]) -> baselines.Baseline:
+def of_cells(cells: list[str], times: float = 1.0) -> Problem:
+    return Problem(Sums.of_texts(cells), times * latencies_us(cells), tuple(cells))
+
+
+def of_networks(count: int, seed: int = 0) -> Problem:
+    """Networks of five of the cells, each some times, whose latency is the sum of the cells'."""
+    draw = np.random.default_rng(seed)
+    tables, truth = [], []
+    for _ in range(count):
+        chosen = draw.choice(len(CELLS), 5, replace=False)
+        counts = draw.integers(1, 4, 5)
+        tables.append(table_of_texts([CELLS[i] for i in chosen], counts.tolist()))
+        truth.append(float(counts @ latencies_us(CELLS, noise=0.0)[chosen]))
+    return Problem(Sums.of_networks(tables), np.array(truth), tuple(map(str, range(count))))
+
+
+def fitted(name: str, problem: Problem) -> baselines.Baseline:
     baseline = baselines.load(name)(DEVICE, "fp32", 0)
-    baseline.fit(rows)
+    baseline.fit(problem)
     return baseline
 
 
@@ -30,12 +50,11 @@ def test_all_eight_are_there() -> None:
     assert set(baselines.names()) >= EIGHT
 
 
-@pytest.mark.parametrize("name", baselines.names())
+@pytest.mark.parametrize("name", FOR_CELLS)
 def test_the_contract(name: str) -> None:
-    baseline = fitted(name, ROWS)
+    baseline = fitted(name, of_cells(TRAIN))
     assert baseline.name == name
-    assert baseline.unit in ("cell", "layer")
-    made = baseline.predict(TEST)
+    made = baseline.predict(Sums.of_texts(TEST))
     assert made.shape == (len(TEST),)
     assert made.dtype == np.float64
     if baseline.learns:
@@ -44,22 +63,47 @@ def test_the_contract(name: str) -> None:
         assert np.sqrt(np.mean(error**2)) < 1.5
     else:
         assert np.isnan(made).all()
-        np.testing.assert_allclose(baseline.predict(TRAIN), [row.latency_us for row in ROWS])
-    np.testing.assert_array_equal(made, fitted(name, ROWS).predict(TEST))
+        np.testing.assert_allclose(
+            baseline.predict(Sums.of_texts(TRAIN)), of_cells(TRAIN).latencies_us
+        )
+    again = fitted(name, of_cells(TRAIN)).predict(Sums.of_texts(TEST))
+    np.testing.assert_array_equal(made, again)
 
 
-@pytest.mark.parametrize("name", [n for n in baselines.names() if n != "model_only"])
+@pytest.mark.parametrize("name", FOR_NETWORKS)
+def test_the_contract_on_whole_networks(name: str) -> None:
+    problem = of_networks(40)
+    train, test = np.arange(30), np.arange(30, 40)
+    made = fitted(name, problem.take(train)).predict(problem.sums.take(test))
+    assert made.shape == (10,)
+    assert np.sqrt(np.mean((made / problem.latencies_us[test] - 1) ** 2)) < 1.0
+
+
+def test_sums_at_some_places_are_those_sums() -> None:
+    problem = of_networks(12)
+    places = np.array([7, 2, 11])
+    taken = problem.sums.take(places)
+    flop = problem.sums.view(DEVICE, "fp32").flop
+    np.testing.assert_allclose(
+        taken.total(taken.view(DEVICE, "fp32").flop), problem.sums.total(flop)[places]
+    )
+    assert Sums.of_texts(CELLS).take(places).texts == tuple(CELLS[i] for i in places)
+
+
+@pytest.mark.parametrize("name", [n for n in FOR_CELLS if n != "model_only"])
 def test_fitting_again_forgets(name: str) -> None:
-    baseline = fitted(name, ROWS)
-    tripled = [TrainingRow(row.text, 3 * row.latency_us, row.group) for row in ROWS]
-    baseline.fit(tripled)
-    np.testing.assert_array_equal(baseline.predict(TRAIN), fitted(name, tripled).predict(TRAIN))
+    baseline = fitted(name, of_cells(TRAIN))
+    baseline.fit(of_cells(TRAIN, 3.0))
+    sums = Sums.of_texts(TRAIN)
+    expected = fitted(name, of_cells(TRAIN, 3.0)).predict(sums)
+    np.testing.assert_array_equal(baseline.predict(sums), expected)
 
 
 @pytest.mark.parametrize("name", baselines.names())
 def test_nothing_to_learn_from_is_an_error(name: str) -> None:
+    lost = Problem(Sums.of_texts(TEST), np.full(len(TEST), np.nan), tuple(TEST))
     with pytest.raises(InputError):
-        fitted(name, [])
+        fitted(name, lost)
 
 
 def test_an_unknown_baseline_gives_the_choices() -> None:
@@ -71,19 +115,21 @@ def test_the_wave_model_explains_a_staircase_from_few_rows() -> None:
     truth = latencies_us(TEST, noise=0.0)
 
     def error(name: str) -> float:
-        made = fitted(name, ROWS[:40]).predict(TEST)
+        made = fitted(name, of_cells(TRAIN[:40])).predict(Sums.of_texts(TEST))
         return float(np.sqrt(np.mean((made / truth - 1) ** 2)))
 
     assert error("wave_model") < 0.7 * min(error("flops_linear"), error("roofline"))
 
 
 def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("mine", "hybridlat.model.baselines.roofline:Roofline", "hybridlat.baselines")
+    point = EntryPoint(
+        "mine", "hybridlat.model.baselines.regressions:Roofline", "hybridlat.baselines"
+    )
     monkeypatch.setattr(
         "importlib.metadata.entry_points",
         lambda group: [point] if group == "hybridlat.baselines" else [],
     )
     offered = plugins.Plugins("hybridlat.baselines", baselines.BASELINES.own)
     monkeypatch.setattr(baselines, "BASELINES", offered)
-    assert set(baselines.names()) == {*EIGHT, "mine"}
+    assert set(baselines.names()) == {*EIGHT, "per_kind_linear", "mine"}
     assert baselines.load("mine") is baselines.load("roofline")

@@ -1,38 +1,119 @@
-"""The contract of a baseline: what hybridlat is judged against, on the same rows."""
+"""The contract of a baseline: what hybridlat is judged against, on the same sums of kernels."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.errors import InputError
+from hybridlat.model.family.kernels import CLASSES, KernelTable
+from hybridlat.model.geometry import COLUMN, Geometry, geometry
+from hybridlat.model.kernel_view import View
 from hybridlat.schema.device import Device
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+Array = NDArray[np.float64]
+Unit = Literal["cell", "layer", "network", "layered network"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRow:
-    """One measured thing to learn from: its signature text, latency and the network it is from."""
+@dataclass(frozen=True)
+class Sums:
+    """Things whose latency is a sum over kernels: cells, unfused layers, or whole networks.
 
-    text: str
-    latency_us: float
-    group: str = ""
+    ``kernels.cell`` is the sum that a kernel belongs to and ``counts`` how often it occurs there.
+    The column ``op`` counts in ``kernels.ops``: the engine's operators, of networks the classes of
+    kernels. ``texts`` are the signatures of cells and layers; ``copied_bytes`` is what networks
+    read and give out. ``whole`` marks networks, which cost something beside their kernels.
+    """
+
+    kernels: Geometry
+    counts: Array
+    copied_bytes: Array
+    texts: tuple[str, ...] = ()
+    whole: bool = False
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str]) -> Sums:
+        """Cells or layers by their signature texts."""
+        kernels = geometry(texts)
+        return cls(kernels, np.ones(len(kernels.cell)), np.zeros(len(texts)), tuple(texts))
+
+    @classmethod
+    def of_networks(cls, tables: Sequence[KernelTable]) -> Sums:
+        """Whole networks by their tables of kernels."""
+        values = np.vstack([table.values for table in tables])
+        values[:, COLUMN["op"]] = np.concatenate([table.classes for table in tables])
+        owner = np.repeat(np.arange(len(tables)), [len(table.values) for table in tables])
+        return cls(
+            Geometry(values, owner, len(tables), CLASSES),
+            np.concatenate([table.counts for table in tables]),
+            np.array([table.copied_bytes for table in tables], np.float64),
+            whole=True,
+        )
+
+    def __len__(self) -> int:
+        return self.kernels.cells
+
+    def take(self, places: NDArray[np.intp]) -> Sums:
+        """The sums at these places, in the order given (none twice)."""
+        index = np.full(len(self), -1)
+        index[places] = np.arange(len(places))
+        rows = np.flatnonzero(index[self.kernels.cell] >= 0)
+        rows = rows[np.argsort(index[self.kernels.cell[rows]], kind="stable")]
+        owner = index[self.kernels.cell[rows]]
+        return Sums(
+            Geometry(self.kernels.values[rows], owner, len(places), self.kernels.ops),
+            self.counts[rows],
+            self.copied_bytes[places],
+            tuple(self.texts[i] for i in places) if self.texts else (),
+            self.whole,
+        )
+
+    def view(self, device: Device, precision: str) -> View:
+        """The kernels on a device."""
+        return View(self.kernels, device, precision)
+
+    def total(self, each: Array) -> Array:
+        """Per sum, a quantity of its kernels, each as often as it occurs."""
+        return np.asarray(np.bincount(self.kernels.cell, self.counts * each, len(self)), np.float64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sums with their latencies in microseconds; ``groups`` are the networks they are from."""
+
+    sums: Sums
+    latencies_us: Array
+    groups: tuple[str, ...]
+
+    def take(self, places: NDArray[np.intp]) -> Problem:
+        """The part of the problem at these places."""
+        groups = tuple(self.groups[i] for i in places)
+        return Problem(self.sums.take(places), self.latencies_us[places], groups)
+
+    def usable(self) -> Problem:
+        """The part with a positive latency; InputError where there is none."""
+        places = np.flatnonzero(np.isfinite(self.latencies_us) & (self.latencies_us > 0))
+        if not len(places):
+            raise InputError("a baseline needs at least one row with a positive latency, got none")
+        return self if len(places) == len(self.sums) else self.take(places)
 
 
 class Baseline(abc.ABC):
-    """A method that predicts latencies of signature texts after seeing rows.
+    """A method that predicts the latencies of sums after seeing others.
 
-    ``unit`` says which texts it is given, at fit and at predict: the ``cell``s of the lowered
-    network, or the unfused ``layer``s of the file; a network's latency is the sum over its texts.
-    ``learns`` is False for a pure look-up, which answers NaN to what it has not seen.
+    ``units`` says which sums it is given, at fit and at predict: ``cell``s of the lowered network,
+    unfused ``layer``s of the file, whole ``network``s, or ``layered network``s: unfused ones. Where
+    it has cells or layers, a network's latency is the sum over them. ``learns`` is False for a
+    pure look-up, which answers NaN to what it has not seen.
     """
 
     name: ClassVar[str]
-    unit: ClassVar[Literal["cell", "layer"]] = "cell"
+    units: ClassVar[tuple[Unit, ...]] = ("cell",)
     learns: ClassVar[bool] = True
 
     def __init__(self, device: Device, precision: str, seed: int = 0) -> None:
@@ -41,9 +122,9 @@ class Baseline(abc.ABC):
         self.seed = seed
 
     @abc.abstractmethod
-    def fit(self, rows: Sequence[TrainingRow]) -> None:
-        """Learn from ``rows``; calling it again forgets the rows before."""
+    def fit(self, problem: Problem) -> None:
+        """Learn from ``problem``; calling it again forgets what it learned before."""
 
     @abc.abstractmethod
-    def predict(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Latency in microseconds of each text, NaN where the baseline has no answer."""
+    def predict(self, sums: Sums) -> Array:
+        """Latency in microseconds of each sum, NaN where the baseline has no answer."""

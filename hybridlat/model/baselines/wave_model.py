@@ -12,19 +12,18 @@ is the one that the fit of the round before finds fastest, as an autotuner would
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, cast
 
 import numpy as np
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.baselines import _table
-from hybridlat.model.baselines.base import Baseline, TrainingRow
+from hybridlat.model.baselines.base import Array, Baseline, Problem, Sums
 from hybridlat.model.kernel_view import TILES, View
 
 _ROUNDS = 6
 _CLASSES = 6
 _TERMS = 4
+_DESCENTS = 2000
 
 
 class WaveModel(Baseline):
@@ -37,29 +36,28 @@ class WaveModel(Baseline):
 
     name: ClassVar[str] = "wave_model"
 
-    def fit(self, rows: Sequence[TrainingRow]) -> None:
-        texts, truth = _table.usable(rows)
-        cells, view = _table.read(texts, self.device, self.precision)
+    def fit(self, problem: Problem) -> None:
+        known = problem.usable()
+        sums, truth = known.sums, known.latencies_us
+        view = sums.view(self.device, self.precision)
         classes = _classes(view)
         guess = view.roofline_us + 1.0
         everything = np.zeros(_TERMS)
         self._lines = np.tile(everything, (_CLASSES, 1))
         tile = _smallest_wave_time(view)
         for _ in range(_ROUNDS):
-            kernel_us = guess * (truth / _table.summed(cells, guess))[cells.cell]
+            kernel_us = guess * (truth / sums.total(guess))[sums.kernels.cell]
             terms = _terms(view, tile)
-            everything = _table.relative_line(terms, kernel_us)
+            everything = _relative_line(terms, kernel_us)
             for number in range(_CLASSES):
                 mine = classes == number
                 self._lines[number] = (
-                    _table.relative_line(terms[mine], kernel_us[mine])
-                    if mine.sum() >= 5
-                    else everything
+                    _relative_line(terms[mine], kernel_us[mine]) if mine.sum() >= 5 else everything
                 )
             guess, tile = self._best(view, classes)
             guess = np.maximum(guess, 1e-3)
 
-    def _best(self, view: View, classes: _table.Array) -> tuple[_table.Array, _table.Array]:
+    def _best(self, view: View, classes: Array) -> tuple[Array, Array]:
         """Latency of every kernel with its fastest tile, and that tile."""
         lines = self._lines[classes.astype(int)]
         every = np.stack(
@@ -68,12 +66,12 @@ class WaveModel(Baseline):
         best = every.argmin(axis=0)
         return every[best, np.arange(len(best))], best
 
-    def predict(self, texts: Sequence[str]) -> _table.Array:
-        cells, view = _table.read(texts, self.device, self.precision)
-        return _table.summed(cells, self._best(view, _classes(view))[0])
+    def predict(self, sums: Sums) -> Array:
+        view = sums.view(self.device, self.precision)
+        return sums.total(self._best(view, _classes(view))[0])
 
 
-def _classes(view: View) -> _table.Array:
+def _classes(view: View) -> Array:
     contracts = view.contracts & (view.groups == 1)
     channels = np.where((view.c_in % 32 == 0) & (view.c_out % 32 == 0), 0, 2)
     channels = np.where((view.c_in % 8 != 0) | (view.c_out % 8 != 0), 3, channels)
@@ -83,14 +81,37 @@ def _classes(view: View) -> _table.Array:
     return np.where(contracts, result, other)
 
 
-def _smallest_wave_time(view: View) -> _table.Array:
+def _smallest_wave_time(view: View) -> Array:
     times = np.stack([view.wave_us(tile) for tile in TILES])
-    return cast(_table.Array, times.argmin(axis=0))  # positions, used as such
+    return cast(Array, times.argmin(axis=0))  # positions, used as such
 
 
-def _terms(view: View, tile: _table.Array) -> _table.Array:
+def _terms(view: View, tile: Array) -> Array:
     """Launch, arithmetic of the waves, steps of the waves along K, bytes moved."""
     rows = np.arange(len(tile))
     waves = np.stack([view.waves(t) for t in TILES])[tile, rows]
     arithmetic = np.stack([view.wave_us(t) for t in TILES])[tile, rows]
     return np.stack([np.ones(len(tile)), arithmetic, waves * view.k, view.memory_us], axis=1)
+
+
+def _relative_line(columns: Array, latencies_us: Array) -> Array:
+    """Coefficients of at least 0 that are best in relative terms, by coordinate descent.
+
+    Terms of a class are nearly multiples of each other. Descent from zero lets them share the
+    latency; an exact solver takes one of them, and the tiles chosen by it err half as much again.
+    """
+    scaled = columns / latencies_us[:, None]
+    size = np.sqrt((scaled**2).sum(axis=0))
+    size[size == 0] = 1.0
+    scaled = scaled / size
+    gram, right = scaled.T @ scaled, scaled.sum(axis=0)
+    result = np.zeros(columns.shape[1])
+    for _ in range(_DESCENTS):
+        before = result.copy()
+        for i in range(len(result)):
+            if gram[i, i] > 0:
+                step = (right[i] - gram[i] @ result) / gram[i, i]
+                result[i] = max(result[i] + step, 0.0)
+        if np.abs(result - before).max() <= 1e-9 * max(np.abs(result).max(), 1e-30):
+            break
+    return np.asarray(result / size)

@@ -7,6 +7,7 @@ networks are measured, those that the law chooses or, as ``random_choice``, any.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,20 +15,35 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import CALIBRATED_AT
-from hybridlat.evaluation.confidence_levels import ConfidenceLevel, levels
-from hybridlat.evaluation.metrics import Prediction, mean_score, score
-from hybridlat.evaluation.results import OWN, MethodResult
-from hybridlat.evaluation.splits import FOLDS, even_folds
-from hybridlat.evaluation.whole_network_level import FamilyRecords, MeasuredRow
+from hybridlat.evaluation.cross_fitting import FOLDS, even_folds
+from hybridlat.evaluation.families import Families, FamilyRecords, MeasuredRow
+from hybridlat.evaluation.methods import Judged, Split, Task, evaluate_baselines
+from hybridlat.evaluation.metrics import (
+    OWN,
+    ConfidenceLevel,
+    MethodResult,
+    Prediction,
+    TargetReport,
+    levels,
+    mean_score,
+    noise,
+    score,
+)
+from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.intervals import Calibration, calibrate
+from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.family.tasks import by_task
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
+from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
+LAYERWISE = "layerwise_learned"
 FEW = (5, 10, 30)
 RANDOM = "random_choice"
 _GROUPS: dict[str, Callable[[MeasuredRow], str]] = {
@@ -241,3 +257,132 @@ def _prediction(
         interval = (float(median_us) / factor, float(median_us) * factor)
     cells = len(row.record.cells)
     return Prediction(row.name, row.latency_us, float(point_us), interval, cells=cells)
+
+
+LEAST_ROWS = 10
+
+
+@dataclass
+class WholeNetworks:
+    """Judges such targets; what is fitted for one serves all of its family in the same call."""
+
+    families: Families
+    on_message: OnMessage
+    _regimes: dict[int, Regimes] = field(default_factory=dict)
+
+    def evaluate(
+        self,
+        target: Target,
+        config: FitConfig,
+        baselines: Sequence[str],
+        networks: Sequence[str] | None = None,
+        draws: int = 3,
+    ) -> TargetReport:
+        """All regimes of ``target``; ``networks`` restricts what is judged, not what teaches.
+
+        ``draws`` is how many random choices ``random_choice`` is the mean of. InputError where
+        there are too few networks.
+        """
+        records = self.families.of(target)
+        places = _places(target, records, networks)
+        regimes = self._regimes.setdefault(id(records), Regimes(records, self.on_message))
+        results: list[MethodResult] = []
+        calibration: dict[str, Sequence[ConfidenceLevel]] = {}
+        for regime in HELD_OUT:
+            unseen = regimes.unseen(regime, places, config.confidence)
+            if unseen is not None:
+                results.append(unseen[0])
+                calibration[regime] = unseen[1]
+        results += regimes.across_devices(places, config.confidence, draws, config.seed)
+        self.on_message(f"{target}: fitting baselines")
+        tasks = _tasks(regimes, places, config.seed)
+        results += [
+            dataclasses.replace(result, predict_ms=None)  # our own is not timed either
+            for result in evaluate_baselines(baselines, tasks, config)
+        ]
+        rows = [records.rows[i] for i in places]
+        floor, within = noise([row.repeats_us for row in rows])
+        return TargetReport(
+            target=target,
+            data_hash=records.data_hash,
+            results=tuple(results),
+            noise_floor=floor,
+            noise_within_5=within,
+            networks=len(rows),
+            cells=len({text for row in rows for text, _ in row.record.cells}),
+            calibration=calibration,
+            notes=_notes(target, records, results, baselines),
+        )
+
+
+def _places(target: Target, records: FamilyRecords, networks: Sequence[str] | None) -> list[int]:
+    """Positions of the rows of the target that are judged."""
+    own = [
+        i for i, row in enumerate(records.rows)
+        if row.target == target and not row.suspect
+        and (networks is None or row.record.name in networks)
+    ]  # fmt: skip
+    if len(own) < LEAST_ROWS:
+        which = "of those named " if networks is not None else ""
+        raise InputError(
+            f"of {target} only whole networks are recorded, and {len(own)} {which}that can be "
+            f"used: {LEAST_ROWS} are needed to hold some out"
+        )
+    return own
+
+
+def _tasks(regimes: Regimes, places: Sequence[int], seed: int) -> dict[Unit, Task]:
+    """The baselines on the same folds, each learning from the target's own networks."""
+    rows = [regimes.records.rows[i] for i in places]
+    truth = np.array([row.latency_us for row in rows])
+    networks = [
+        Judged(row.name, row.latency_us, ((i, 1),), len(row.record.cells))
+        for i, row in enumerate(rows)
+    ]
+    splits = []
+    for regime in HELD_OUT:
+        held_out = regimes.held_out(regime)
+        folds = np.zeros(0) if held_out is None else held_out.folds[places]
+        for one in np.unique(folds):
+            judged = np.flatnonzero(folds == one).tolist()
+            splits.append(Split(np.flatnonzero(folds != one), [judged], {regime: {}}, seed))
+    tasks: dict[Unit, Task] = {}
+    units: dict[Unit, list[tuple[tuple[str, int], ...]]] = {
+        "network": [row.record.cells for row in rows],
+        "layered network": [row.record.layers for row in rows],
+    }
+    for unit, parts in units.items():
+        if all(parts):
+            tables = [
+                _table(own, row.record.copied_bytes) for own, row in zip(parts, rows, strict=True)
+            ]
+            names = tuple(row.architecture for row in rows)
+            problem = Problem(Sums.of_networks(tables), truth, names)
+            tasks[unit] = Task(problem, np.zeros(len(rows)), networks, splits)
+    return tasks
+
+
+def _table(parts: Sequence[tuple[str, int]], copied_bytes: float) -> KernelTable:
+    texts, counts = zip(*parts, strict=True)
+    return table_of_texts(texts, counts, copied_bytes)
+
+
+def _notes(
+    target: Target,
+    records: FamilyRecords,
+    results: Sequence[MethodResult],
+    baselines: Sequence[str],
+) -> tuple[str, ...]:
+    notes = list(records.missing)
+    own = [row for row in records.rows if row.target == target]
+    suspect = sum(row.suspect for row in own)
+    if suspect:
+        notes.append(f"{suspect} of {len(own)} networks are noted as suspect and do not count")
+    if not any(result.regime == "zero_shot" for result in results):
+        notes.append(
+            "zero_shot and few@K are not judged: the store has no networks of another device of "
+            f"the family {records.family}"
+        )
+    if LAYERWISE in baselines and not any(result.method == LAYERWISE for result in results):
+        notes.append(f"{LAYERWISE} is not judged: the layers of the networks are not recorded")
+    return tuple(notes)

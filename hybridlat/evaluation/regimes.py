@@ -1,0 +1,393 @@
+"""Regimes of targets with measured cells: networks held out in turn, or lone cells.
+
+A network is judged by a model and constants that have not seen it, in several states of knowledge.
+Where too few networks were measured whole, models learn from some of the cells and are judged on
+the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.estimate.compose.calibration import cells_at, fit_composition, measure_greedily
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, normal_quantile
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.predict import priors
+from hybridlat.evaluation import methods
+from hybridlat.evaluation.cross_fitting import (
+    FOLDS,
+    CrossFitted,
+    all_measured,
+    cross_fit,
+    even_folds,
+    prediction_in,
+    random_split,
+    simulate_gate,
+)
+from hybridlat.evaluation.dataset import Dataset
+from hybridlat.evaluation.methods import Judged, Pairs, Split, Task, evaluate_baselines, of_trials
+from hybridlat.evaluation.metrics import (
+    OWN,
+    ConfidenceLevel,
+    MethodResult,
+    Prediction,
+    TargetReport,
+    levels,
+    noise,
+)
+from hybridlat.model import baselines
+from hybridlat.model.baselines import Problem, Sums, Unit
+from hybridlat.model.steady_sums import steady_fits
+from hybridlat.model.training_problem import FitConfig
+from hybridlat.schema.progress import OnMessage
+
+CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
+SIZES = (300, 3000)
+SEEDS = (0, 1, 2)
+_GATED_SHARE = 0.2
+_LARGEST_SHARE = 0.8
+_OWN_MODEL = "model_only"  # of lone cells these are our own answers: it is not fitted twice
+_MEASURED, _UNSEEN = "measured", "unseen"
+States = Mapping[str, Sequence[ErrorPosterior]]
+
+
+def evaluate_networks(
+    dataset: Dataset,
+    config: FitConfig,
+    tolerances: Sequence[float],
+    names: Sequence[str],
+    on_message: OnMessage,
+    folds: int = FOLDS,
+) -> TargetReport:
+    """Every network of the records judged once, by a model and constants that have not seen it."""
+    networks = dataset.complete_networks
+    on_message(
+        f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn"
+    )
+    fold_of = even_folds((n.name for n in networks), folds)
+    fitted = cross_fit(dataset, networks, config, fold_of, on_message=on_message)
+    compositions = {
+        fold: fit_composition(fitted.others(fold), config.confidence) for fold in fitted.folds
+    }
+    pairs = [(fitted.held_out[n.name], compositions[f]) for f, m in fitted.folds.items() for n in m]
+    gates = {f"gated@{t * 100:g}%": t for t in tolerances}
+    states = _states(pairs, gates)
+    predict_ms = _predict_ms(dataset, fitted)
+    by_regime = {
+        regime: tuple(prediction_in(n, c, s) for (n, c), s in zip(pairs, given, strict=True))
+        for regime, given in states.items()
+    }
+    cells = _cells(pairs)
+    results = [
+        *(MethodResult(regime, OWN, given, predict_ms) for regime, given in by_regime.items()),
+        *methods.choices(pairs, CELL_SHARES),
+        MethodResult("unseen_cells", OWN, cells, predict_ms, per_cell=True),
+    ]
+    on_message(f"{dataset.target}: fitting baselines")
+    units: tuple[Unit, ...] = ("cell", "layer")
+    tasks = {u: _task(dataset, fitted, u, states, config) for u in units if _records(dataset, u)}
+    results += evaluate_baselines(names, tasks, config)
+    on_message(f"{dataset.target}: intervals at other confidences")
+    calibration = {
+        regime: _levels(pairs, given, gates.get(regime)) for regime, given in states.items()
+    }
+    calibration["unseen_cells"] = _levels_of_cells(cells, config.confidence)
+    total_s = [math.fsum(c.cost_s for c in network.cells) for network, _ in pairs]
+    floor, within = noise([n.repeats_us for n in networks])
+    return TargetReport(
+        target=dataset.target,
+        data_hash=dataset.data_hash,
+        results=tuple(results),
+        noise_floor=floor,
+        noise_within_5=within,
+        networks=len(networks),
+        cells=len(dataset.cells),
+        curves=methods.risk_coverage(pairs),
+        calibration=calibration,
+        device_time_share={
+            regime: sum(p.device_s / s for p, s in zip(by_regime[regime], total_s, strict=True))
+            / len(pairs)
+            for regime in gates
+        },
+        notes=_left_out(len(dataset.networks) - len(networks)),
+    )
+
+
+def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
+    """What is known of each network in every regime."""
+    starts = [composition.start(network.cells) for network, composition in pairs]
+    states = {_MEASURED: [all_measured(*pair) for pair in pairs], _UNSEEN: starts}
+    for regime, tolerance in gates.items():
+        states[regime] = [simulate_gate(*pair, tolerance) for pair in pairs]
+    for share in CELL_SHARES:
+        states[f"gated_cells@{share * 100:g}%"] = [
+            measure_greedily(start, network, cells_at(share, len(network.cells)))
+            for start, (network, _) in zip(starts, pairs, strict=True)
+        ]
+    return states
+
+
+def _records(dataset: Dataset, unit: Unit) -> Mapping[str, object]:
+    return dataset.cells if unit == "cell" else dataset.layers
+
+
+def _task(
+    dataset: Dataset, fitted: CrossFitted, unit: Unit, states: States, config: FitConfig
+) -> Task:
+    """Baselines on the same folds: in ``unseen`` and gated regimes they learned from all records
+    but the held-out networks', in ``measured`` from those too.
+
+    What the gate measured they are told; a baseline of layers cannot use it.
+    """
+    records = dataset.cells if unit == "cell" else dataset.layers
+    hashes = sorted(records)
+    position = {h: i for i, h in enumerate(hashes)}
+    named = dataset.groups() if unit == "cell" else {}
+    problem = Problem(
+        Sums.of_texts([records[h].text for h in hashes]),
+        np.array([records[h].latency_us for h in hashes]),
+        tuple(named.get(h) or records[h].labels.get("network", h) for h in hashes),
+    )
+    everyone = [n for members in fitted.folds.values() for n in members]
+    networks = []
+    order: list[tuple[str, int]] = []  # names of what is judged, and positions in the states
+    for place, network in enumerate(everyone):
+        parts = network.cells if unit == "cell" else network.layers
+        if parts and all(h in position for h, _ in parts):
+            indexed = tuple((position[h], count) for h, count in parts)
+            networks.append(Judged(network.name, network.latency_us, indexed, len(parts)))
+            order.append((network.name, place))
+    splits = [
+        Split(
+            np.arange(len(hashes)), [[i] for i in range(len(networks))], {_MEASURED: None},
+            config.seed,
+        )
+    ]  # fmt: skip
+    for fold, members in fitted.folds.items():
+        forbidden, names = dataset.forbidden(members), {n.name for n in members}
+        judged = [i for i, (name, _) in enumerate(order) if name in names]
+        known = {
+            regime: {i: tuple(given[order[i][1]].measured) for i in judged}
+            for regime, given in states.items()
+            if unit == "cell" and regime != _UNSEEN
+        }
+        regimes = {regime: known.get(regime, {}) for regime in states if regime != _MEASURED}
+        train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
+        splits.append(
+            Split(train, [[i] for i in judged], regimes, config.seed, own=fitted.models[fold])
+        )
+    costs_s = np.array([records[h].cost_s for h in hashes])
+    return Task(problem, costs_s, networks, splits)
+
+
+def _cells(pairs: Pairs) -> tuple[Prediction, ...]:
+    """Every distinct cell once, as the first network that has it saw it predicted."""
+    seen: dict[str, Prediction] = {}
+    for network, composition in pairs:
+        for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
+            seen.setdefault(cell.signature, _cell(cell, true_us, composition.confidence))
+    return tuple(seen.values())
+
+
+def _cell(cell: CellPrior, true_us: float, confidence: float) -> Prediction:
+    """A lone cell as predicted; its interval reaches by the same factor up and down."""
+    if cell.latency_us is None:
+        return Prediction(cell.signature, true_us, math.nan)
+    factor = math.exp(normal_quantile(confidence) * cell.spread_share)
+    bounds = (cell.latency_us / factor, cell.latency_us * factor)
+    return Prediction(cell.signature, true_us, cell.latency_us, bounds)
+
+
+def _predict_ms(dataset: Dataset, fitted: CrossFitted) -> float:
+    """Milliseconds to predict the cells of one network, mean over all, models loaded."""
+    spent_s = []
+    for fold, members in fitted.folds.items():
+        for network in members:
+            texts = [dataset.cells[h].text for h, _ in network.cells]
+            began = time.perf_counter()
+            fitted.models[fold].predict(texts)
+            spent_s.append(time.perf_counter() - began)
+    return 1e3 * sum(spent_s) / max(len(spent_s), 1)
+
+
+def _left_out(missing: int) -> tuple[str, ...]:
+    if not missing:
+        return ()
+    networks = "1 network is" if missing == 1 else f"{missing} networks are"
+    return (f"{networks} left out: some of their cells could not be measured",)
+
+
+def _levels(
+    pairs: Pairs, known: Iterable[ErrorPosterior], tolerance: float | None
+) -> tuple[ConfidenceLevel, ...]:
+    """Coverage and width at each confidence.
+
+    With a ``tolerance`` the gate works towards it anew; ``known`` is where it ended at the
+    confidence of the compositions. Without, the state of knowledge is the same at each.
+    """
+
+    def at(level: float, pair: int, posterior: ErrorPosterior) -> Prediction:
+        network, composition = pairs[pair]
+        other = composition.at(level)
+        if tolerance is not None and level != composition.confidence:
+            posterior = simulate_gate(network, other, tolerance)
+        return prediction_in(network, other, posterior)
+
+    states = list(known)
+    return levels(
+        {level: [at(level, *one) for one in enumerate(states)] for level in CALIBRATED_AT}
+    )
+
+
+def _levels_of_cells(
+    predictions: Sequence[Prediction], confidence: float
+) -> tuple[ConfidenceLevel, ...]:
+    """Predicted cells: their intervals of ``confidence``, stretched as users get to see them."""
+    unit = normal_quantile(confidence)
+
+    def at(level: float, prediction: Prediction) -> Prediction:
+        if prediction.interval_us is None or not math.isfinite(prediction.predicted_us):
+            return prediction
+        low, high = prediction.interval_us
+        ratio = normal_quantile(level) / unit
+        us = prediction.predicted_us
+        bounds = (us * (low / us) ** ratio, us * (high / us) ** ratio)
+        return dataclasses.replace(prediction, interval_us=bounds)
+
+    return levels({level: [at(level, a) for a in predictions] for level in CALIBRATED_AT})
+
+
+def evaluate_cells(
+    dataset: Dataset,
+    config: FitConfig,
+    names: Sequence[str],
+    on_message: OnMessage,
+    seeds: Sequence[int] = SEEDS,
+) -> TargetReport:
+    """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
+    import joblib
+
+    hashes = sorted(dataset.cells)
+    records = [dataset.cells[h] for h in hashes]
+    truth = np.array([r.latency_us for r in records])
+    largest = int(len(hashes) * _LARGEST_SHARE)
+    sizes = [n for n in SIZES if n < largest] + [largest]
+    problem = Problem(Sums.of_texts([r.text for r in records]), truth, tuple(hashes))
+    costs_s = np.array([r.cost_s for r in records])
+    gated = f"gated_cells@{_GATED_SHARE * 100:g}%"
+    trials = [(size, seed) for size in sizes for seed in seeds]
+    answers = joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(
+        joblib.delayed(_trial)(problem, dataclasses.replace(config, seed=seed), size)
+        for size, seed in trials
+    )
+    own: dict[str, list[tuple[Prediction, ...]]] = {}
+    spent_s: dict[str, list[float]] = {}
+    splits = []
+    for size, seed in trials:
+        label = f"trained on {size:,} cells, seed {seed}"
+        on_message(f"{dataset.target}: {OWN}, {label}")
+        predictions, took_s, order = next(answers)
+        train, test = random_split(len(hashes), size, seed)
+        regimes: dict[str, dict[int, tuple[int, ...]]] = {f"cells@{size}": {}}
+        own.setdefault(f"cells@{size}", []).append(predictions)
+        if size == largest:
+            chosen = order[: math.ceil(_GATED_SHARE * len(test))]
+            regimes[gated] = {int(test[i]): (0,) for i in chosen}
+            own.setdefault(gated, []).append(_with_measured(predictions, chosen, costs_s[test]))
+        for regime in regimes:
+            spent_s.setdefault(regime, []).append(took_s)
+        splits.append(Split(train, [test.tolist()], regimes, seed, seed, label=label))
+    next(answers, None)  # joblib warns of answers that are left before their end
+    results = []
+    for method in (OWN, *(name for name in names if name == _OWN_MODEL)):
+        for regime, given in own.items():
+            if method != OWN:  # the same latencies; intervals are no part of a baseline
+                given = [
+                    tuple(dataclasses.replace(a, interval_us=None) for a in one) for one in given
+                ]
+            predict_ms = 1e3 * float(np.mean(spent_s[regime]))
+            results.append(of_trials(regime, method, given, predict_ms, True))
+    networks = [
+        Judged(h, us, ((i, 1),))
+        for i, (h, us) in enumerate(zip(hashes, truth.tolist(), strict=True))
+    ]
+    task = Task(problem, costs_s, networks, splits, per_cell=True)
+    others = [name for name in names if name != _OWN_MODEL]
+    results += evaluate_baselines(
+        others, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")
+    )
+    without = [n for n in names if "cell" not in baselines.load(n).units]
+    return TargetReport(
+        target=dataset.target,
+        data_hash=dataset.data_hash,
+        results=tuple(results),
+        noise_floor=None,
+        noise_within_5=None,
+        networks=0,
+        cells=len(hashes),
+        calibration={
+            regime: _levels_of_cells(given[-1], config.confidence)
+            for regime, given in own.items()
+            if regime != gated
+        },
+        notes=_unused_baselines(dataset, without),
+    )
+
+
+def _unused_baselines(dataset: Dataset, names: Sequence[str]) -> tuple[str, ...]:
+    layered = [name for name in names if "layer" in baselines.load(name).units]
+    if not layered:
+        return ()
+    return (
+        f"{dataset.target}: {' and '.join(layered)} cannot be judged: "
+        "no unfused layers are recorded",
+    )
+
+
+@steady_fits()
+def _trial(
+    problem: Problem, config: FitConfig, size: int
+) -> tuple[tuple[Prediction, ...], float, NDArray[np.intp]]:
+    """In a worker, perhaps: our answers to all cells but those ``size`` that they are learned from.
+
+    With the seconds that they took, and the order in which cells would be measured: those that
+    must be come first, then those that the model is least sure of.
+    """
+    from hybridlat.model.fit import fit_model
+
+    texts, hashes = problem.sums.texts, problem.groups
+    train, test = random_split(len(hashes), size, config.seed)
+    model = fit_model(
+        [texts[i] for i in train], problem.latencies_us[train], [hashes[i] for i in train], config
+    )
+    wanted = [texts[i] for i in test]
+    began = time.perf_counter()
+    answers = model.predict(wanted)
+    took_s = time.perf_counter() - began
+    cells = [
+        priors.predicted(hashes[i], text, 1, answer, config.confidence)
+        for i, text, answer in zip(test, wanted, answers, strict=True)
+    ]
+    predictions = tuple(
+        _cell(cell, float(problem.latencies_us[i]), config.confidence)
+        for i, cell in zip(test, cells, strict=True)
+    )
+    doubts = [math.inf if cell.must_be_measured else cell.spread_share for cell in cells]
+    return predictions, took_s, np.argsort(-np.array(doubts), kind="stable")
+
+
+def _with_measured(
+    predictions: Sequence[Prediction], chosen: Iterable[int], costs_s: NDArray[np.float64]
+) -> tuple[Prediction, ...]:
+    """The same answers with some of the cells measured."""
+    answers = list(predictions)
+    for i in chosen:
+        us = answers[i].true_us
+        answers[i] = Prediction(answers[i].name, us, us, (us, us), 1.0, float(costs_s[i]))
+    return tuple(answers)
