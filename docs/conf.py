@@ -18,7 +18,7 @@ version = release = hybridlat.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
 root_doc = "docs/index"
 include_patterns = [
-    "docs/**.md", "experiments/*.md", "experiments/torch_engine/README.md", "data/**README.md",
+    "docs/**.md", "experiments/*.md", "data/**README.md",
     "models/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
 ]  # fmt: skip
 exclude_patterns = ["**/.*", ".*", "build", "dist", "hybridlat", "tests"]

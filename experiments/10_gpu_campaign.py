@@ -116,7 +116,7 @@ class Campaign:
             device, runtime, samples=150, rounds=1, warm_s=0.15, limit_s=0.8, build_s=BUILD_S
         )
         self.precisions = precisions
-        rules = "tensorrt" if runtime in ("fake", "onnxruntime", "torch") else runtime
+        rules = "tensorrt" if runtime in ("fake", "onnxruntime") else runtime
         self.rules = Target(device, rules, "fp32")
         self.draft.add_reference(gpu_reference_network(), precisions[-1])
         self.stage = 0
@@ -219,12 +219,6 @@ def draft_of(device: str, runtime: str, precisions: list[str], limit: int | None
     return campaign.draft
 
 
-def add_torch_engine(folder: Path) -> None:
-    """Put the PyTorch engine beside a plan's other engines."""
-    for path in sorted((ROOT / "experiments" / "torch_engine").glob("*.py")):
-        shutil.copyfile(path, folder / path.name)
-
-
 def add_fake_engine(folder: Path) -> None:
     """Put the tests' made-up engine beside a plan's other engines."""
     shutil.copy(ROOT / "tests" / "fakes" / "board" / "engine_fake.py", folder)
@@ -238,8 +232,6 @@ def prepare(arguments: argparse.Namespace) -> int:
             arguments.device, arguments.runtime, arguments.precisions.split(","), arguments.limit
         )
         draft.write(folder)
-        if arguments.runtime == "torch":
-            add_torch_engine(folder / "hybridlat_board")
         with tarfile.open(arguments.output, "w:gz") as archive:
             archive.add(folder, "campaign")
         manifest = draft.manifest()
@@ -384,7 +376,7 @@ def main() -> int:
     judge.add_argument("folder")
     try_out = commands.add_parser("rehearse")
     try_out.add_argument(
-        "--backend", default="fake", choices=("fake", "onnxruntime", "torch", "tensorrt")
+        "--backend", default="fake", choices=("fake", "onnxruntime", "tensorrt")
     )
     try_out.add_argument(
         "--device", default="rehearsal", help="one with a data sheet can be trained"

@@ -1,7 +1,7 @@
 """Latencies of kernels learned from whole networks: every table of experiments/whole_networks.md.
 
     python experiments/13_whole_networks.py [--data DIR] [--cache DIR] [--family NAME ...]
-        [--boosted] [--models DIR] [--write]
+        [--models DIR] [--write]
 
 ``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks``). Lowered
 networks are kept in ``--cache``; everything else is computed anew, and is the same every time.
@@ -25,10 +25,9 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from whole_networks_boosted import fit_predict
 from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
 from whole_networks_few_shot import few_shot
-from whole_networks_lines import Line, line, markdown
+from whole_networks_lines import Line, csv, line, markdown, summary
 from whole_networks_zero_shot import explained
 
 from hybridlat.engines import device_sheets
@@ -200,20 +199,6 @@ def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
     return lines
 
 
-def boosted(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
-    """Boosted trees on the same sums, descriptors and tasks as the family model."""
-    predicted = np.zeros(len(fold))
-    for one in range(5):
-        learned = world.data.reweighted(np.where(fold == one, 0.0, world.data.weights))
-        predicted[fold == one] = fit_predict(learned)[fold == one]
-    lines = []
-    for label in sorted(set(world.labels)):
-        rows = [i for i, name in enumerate(world.labels) if name == label and world.counted[i]]
-        if str(world.rows[rows[0]].target) in NAMED:
-            lines.append(line(label, regime, "boosted_sums", predicted[rows], world.truth[rows]))
-    return lines
-
-
 def other_devices(world: World) -> list[Line]:
     """A device left out: nothing of it, then a few of its networks, chosen or at random."""
     lines = []
@@ -306,7 +291,6 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--no-baselines", action="store_true")
-    parser.add_argument("--boosted", action="store_true", help="boosted trees too: minutes each")
     parser.add_argument("--models", type=Path, help="a folder to write the models to")
     parser.add_argument(
         "--write", action="store_true", help="write the figures of whole_networks.md"
@@ -326,7 +310,6 @@ def main() -> None:
             if regime == "unseen" and not given.no_baselines:
                 fold = world.held_out(regime).fold
                 result = baselines(world, regime, fold)
-                result += boosted(world, regime, fold) if given.boosted else []
                 parts += result
                 print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
         if given.models:
@@ -340,8 +323,11 @@ def main() -> None:
         lines += parts
     if given.write:
         page = ROOT / "experiments" / "whole_networks.md"
-        told, mark, _ = page.read_text(encoding="utf-8").partition("## Figures\n")
-        page.write_text(f"{told}{mark}\n{markdown(lines)}", encoding="utf-8")
+        full = ROOT / "experiments" / "figures" / "whole_networks.csv"
+        full.write_text(csv(lines), encoding="utf-8")
+        text, mark, rest = page.read_text(encoding="utf-8").partition("## Figures\n")
+        sentence = rest.strip().partition("\n")[0]
+        page.write_text(f"{text}{mark}\n{sentence}\n\n{summary(lines)}", encoding="utf-8")
 
 
 if __name__ == "__main__":

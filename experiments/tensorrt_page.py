@@ -11,7 +11,7 @@ from experiments.tensorrt_verdicts import NAMES_ONLY, Kind, Verdict
 
 SHAPING_HALF, OTHER_HALF = "half that shaped the rules", "the other half"
 PARTS = (SHAPING_HALF, OTHER_HALF, SHAPING, JUDGING, UNSEEN)
-TOLD_KINDS = 40
+TOLD_KINDS = 10
 
 
 def figures(verdicts: Sequence[Verdict]) -> list[str]:
@@ -38,7 +38,7 @@ def figures(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def families(verdicts: Iterable[Verdict]) -> list[str]:
-    """Agreement of each family of the judging third, the worst first."""
+    """Agreement of the families of the judging third that differ anywhere, the worst first."""
     grouped: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.part in (JUDGING, UNSEEN):
@@ -46,6 +46,8 @@ def families(verdicts: Iterable[Verdict]) -> list[str]:
     ordered = sorted(grouped.items(), key=lambda item: statistics.fmean(map(_agreement, item[1])))
     lines = ["| family | networks | FP32 % | FP16 % |", "|---|---|---|---|"]
     for name, chosen in ordered:
+        if min(map(_agreement, chosen)) == 1:
+            continue
         by = [[v for v in chosen if v.precision == p] for p in PRECISIONS]
         cells = " | ".join(_mean(part, _agreement) if part else "" for part in by)
         lines.append(f"| {name} | {len({v.name for v in chosen})} | {cells} |")
@@ -103,7 +105,7 @@ def costs(verdicts: Iterable[Verdict], parts: Sequence[str]) -> list[str]:
 
 
 def networks(verdicts: Iterable[Verdict]) -> list[str]:
-    """Every network of both halves."""
+    """The networks of both halves that differ anywhere."""
     grouped: dict[str, dict[str, Verdict]] = defaultdict(dict)
     for verdict in verdicts:
         if verdict.part in (SHAPING_HALF, OTHER_HALF):
@@ -115,6 +117,7 @@ def networks(verdicts: Iterable[Verdict]) -> list[str]:
             f"| {name} | {'yes' if by['fp32'].part == SHAPING_HALF else 'no'} | {by['fp32'].nodes} "
             f"| {100 * by['fp32'].agreement:.1f} | {100 * by['fp16'].agreement:.1f} |"
             for name, by in grouped.items()
+            if min(map(_agreement, by.values())) < 1
         ),
     ]
 
@@ -129,7 +132,7 @@ def page(verdicts: Sequence[Verdict], truth: str, command: str, day: str) -> str
         "of `data/nets` judges. Their disagreements are listed for the two thirds that shape, and "
         "were never looked at for the third that judges: of it, these figures are all there is.",
         "",
-        "## Families of the third that judges",
+        "## Families of the third that judges, but for those that agree wholly",
         "",
         *families(verdicts),
         "",
@@ -168,7 +171,7 @@ def page(verdicts: Sequence[Verdict], truth: str, command: str, day: str) -> str
         "",
         *([f"The {TOLD_KINDS} most frequent of the two thirds that shape:", "",
            *kinds_table(verdicts, (SHAPING,), TOLD_KINDS), ""] if asked else []),
-        "## Networks of data/nets",
+        "## Networks of data/nets that differ",
         "",
         *networks(verdicts),
         "",

@@ -59,3 +59,46 @@ def markdown(lines: Sequence[Line]) -> str:
             f"{one.median:.1f} | {one.bias:+.1f} | {holds} | {width} |"
         )
     return "\n".join(text) + "\n"
+
+
+def csv(lines: Sequence[Line]) -> str:
+    """All lines as comma-separated values."""
+    text = [
+        "target,regime,method,latencies,rmspe_percent,median_percent,bias_percent,"
+        "coverage_percent,width_percent"
+    ]
+    for one in lines:
+        holds, width = (
+            "" if share is None else f"{100 * share:.0f}" for share in (one.coverage, one.width)
+        )
+        text.append(
+            f"{one.target},{one.regime},{one.method},{one.networks},{one.rmspe:.1f},"
+            f"{one.median:.1f},{one.bias:+.1f},{holds},{width}"
+        )
+    return "\n".join(text) + "\n"
+
+
+def summary(lines: Sequence[Line]) -> str:
+    """A row a target: RMSPE and median of hybridlat in three regimes, and of the best baseline."""
+    text = [
+        "| target | latencies | unseen | 90 % holds | families held out | device left out "
+        "| best baseline, unseen |",
+        "|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for one in lines:
+        if (one.regime, one.method) != ("unseen", "hybridlat"):
+            continue
+        same = [other for other in lines if other.target == one.target]
+        ours = {other.regime: _errors(other) for other in same if other.method == "hybridlat"}
+        others = [o for o in same if o.regime == "unseen" and o.method != "hybridlat"]
+        best = min(others, key=lambda other: other.rmspe, default=None)
+        text.append(
+            f"| {one.target} | {one.networks} | {_errors(one)} | {100 * (one.coverage or 0):.0f} % "
+            f"| {ours.get('unseen_family', '–')} | {ours.get('zero_shot', '–')} "
+            f"| {f'{_errors(best)}, {best.method}' if best else ''} |"
+        )
+    return "\n".join(text) + "\n"
+
+
+def _errors(one: Line) -> str:
+    return f"{one.rmspe:.1f} / {one.median:.1f}"
