@@ -375,9 +375,7 @@ def main() -> int:
     judge = commands.add_parser("report")
     judge.add_argument("folder")
     try_out = commands.add_parser("rehearse")
-    try_out.add_argument(
-        "--backend", default="fake", choices=("fake", "onnxruntime", "tensorrt")
-    )
+    try_out.add_argument("--backend", default="fake", choices=("fake", "onnxruntime", "tensorrt"))
     try_out.add_argument(
         "--device", default="rehearsal", help="one with a data sheet can be trained"
     )

@@ -53,4 +53,3 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         trtexec.read_times(path)
     with pytest.raises(InputError, match="cannot be read"):
         trtexec.read_times(tmp_path / "nowhere")
-
