@@ -48,7 +48,7 @@ __getattr__ = loader(
         "HybridlatError": "hybridlat.errors",
         "Predictor": "hybridlat.api.predictor",
         "Target": "hybridlat.schema.target",
-        "predict": "hybridlat.api.one_call",
+        "predict": "hybridlat.api.predictor",
     },
 )
 
