@@ -35,7 +35,7 @@ __getattr__ = loader(
     {
         "FamilyInfo": "hybridlat.estimate.lookup.target_list",
         "MeasureMode": "hybridlat.api.session",
-        "MeasureReport": "hybridlat.measuring.measurer",
+        "MeasureReport": "hybridlat.measuring.report",
         "Predictor": "hybridlat.api.predictor",
         "Progress": "hybridlat.schema.progress",
         "TargetInfo": "hybridlat.estimate.lookup.target_list",
