@@ -12,6 +12,8 @@ from hybridlat.graph.order import topological_order
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Shapes = Mapping[str, tuple[int, ...]]
+"""Whole shapes of inputs, by their names."""
 
 ITEM_BYTES: Mapping[str, float] = {
     "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,

@@ -1,21 +1,31 @@
 """ONNX files in and out: the only package that imports onnx.
 
-A file becomes a :class:`~hybridlat.graph.network.Network` in four steps: parse without weights,
-bind symbolic sizes, infer shapes, fold what only computes constants. A network or a cell becomes a
-file again with seeded random weights, or with none.
+A path, bytes or a model comes in, and goes out as an :class:`OnnxFile`; its ``network`` takes four
+steps: parse without weights, bind symbolic sizes, infer shapes, fold what only computes constants.
+A network or a cell becomes a file again with seeded random weights, or with none. What needs onnx
+is loaded when it is first used.
 """
 
-from hybridlat.onnx_io.file import OnnxFile, Shapes
-from hybridlat.onnx_io.for_engines import assemble, random_array, to_onnx, with_outputs, zeros
-from hybridlat.onnx_io.loading import (
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridlat.graph.network import Shapes
+from hybridlat.onnx_io.file import (
     UNNAMED,
     ModelSource,
+    OnnxFile,
     Recall,
     as_bytes,
     is_model,
     load,
     read_network,
 )
+from hybridlat.schema.lazy import loader
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io.read import engine_network
+    from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
 
 __all__ = [
     "UNNAMED",
@@ -24,7 +34,7 @@ __all__ = [
     "Recall",
     "Shapes",
     "as_bytes",
-    "assemble",
+    "engine_network",
     "is_model",
     "load",
     "random_array",
@@ -33,3 +43,14 @@ __all__ = [
     "with_outputs",
     "zeros",
 ]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "engine_network": "hybridlat.onnx_io.read",
+        "random_array": "hybridlat.onnx_io.write",
+        "to_onnx": "hybridlat.onnx_io.write",
+        "with_outputs": "hybridlat.onnx_io.write",
+        "zeros": "hybridlat.onnx_io.write",
+    },
+)

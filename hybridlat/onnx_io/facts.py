@@ -1,4 +1,4 @@
-"""What answering for a file takes of it where its cells are known: little, and told without onnx.
+"""What an answer needs of a file whose cells are known: little, and found without onnx.
 
 Loading onnx and parsing a file cost more than all the rest of such an answer, so these facts are
 remembered by the hash of the file's bytes.
@@ -6,29 +6,15 @@ remembered by the hash of the file's bytes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from hybridlat.schema import wire
 
-FACTS_FORMAT = 2
-"""To be raised with every change of how a fact is found: what is remembered is then found anew."""
-
-
-class _Document(NamedTuple):
-    """What ``FileFacts.to_text`` writes."""
-
-    format: int
-    structure: str
-    written: str
-    inputs: tuple[str, ...]
-    node_names: tuple[str, ...]
-    op_types: tuple[str, ...]
-    module_paths: tuple[str, ...]
-    constant_nodes: frozenset[int]
-    precisions: dict[str, int]
+FACTS_FORMAT = 3
+"""Goes up with every change of how a fact is found: caches of another format are not read."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +42,11 @@ class FilePrecision:
         first, *others = [f"{count} in {name}" for name, count in ordered]
         count, _, rest = first.partition(" ")
         total = sum(self.counts.values())
-        told = ", ".join([f"{count} of {total} convolutions and products {rest}", *others])
-        return f"mixed: {told}"
+        shares = ", ".join([f"{count} of {total} convolutions and products {rest}", *others])
+        return f"mixed: {shares}"
 
 
-@dataclass(frozen=True)
-class FileFacts:
+class FileFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """See the properties of ``OnnxFile`` of the same names.
 
     ``structure`` is the digest that ``OnnxFile.key`` starts from, ``inputs`` are the names of the
@@ -69,7 +54,6 @@ class FileFacts:
     """
 
     structure: bytes
-    written: bytes
     inputs: tuple[str, ...]
     node_names: tuple[str, ...]
     op_types: tuple[str, ...]
@@ -79,25 +63,10 @@ class FileFacts:
 
     def to_text(self) -> str:
         """JSON for a cache."""
-        body = [
-            FACTS_FORMAT, self.structure.hex(), self.written.hex(), self.inputs, self.node_names,
-            self.op_types, self.module_paths, sorted(self.constant_nodes),
-            dict(self.precision.counts),
-        ]  # fmt: skip
-        return json.dumps(body, separators=(",", ":"))
+        return msgspec.json.encode((FACTS_FORMAT, self), order="sorted").decode()
 
     @classmethod
     def from_text(cls, text: str) -> FileFacts | None:
         """Read ``to_text``; None for another format, and for what is damaged."""
-        body = wire.decode_or_none(text, _Document)
-        if body is None or body.format != FACTS_FORMAT:
-            return None
-        try:
-            structure, written = bytes.fromhex(body.structure), bytes.fromhex(body.written)
-        except ValueError:
-            return None
-        precision = FilePrecision(body.precisions)
-        return cls(
-            structure, written, body.inputs, body.node_names, body.op_types, body.module_paths,
-            body.constant_nodes, precision,
-        )  # fmt: skip
+        read = wire.decode_or_none(text, tuple[int, FileFacts])
+        return read[1] if read is not None and read[0] == FACTS_FORMAT else None

@@ -1,36 +1,43 @@
-"""A file that was loaded: what it holds and what can be told of it, up to its network."""
+"""From a path, bytes or a model in memory to a file that can be read.
+
+Nothing here loads onnx before a file has to be parsed: what a store knows of a file is enough for
+an answer, and loading onnx takes as long as all the rest of one.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Network
+from hybridlat.graph.network import Network, Shapes
+from hybridlat.onnx_io.facts import FileFacts, FilePrecision
 
 if TYPE_CHECKING:
     import onnx
 
-    from hybridlat.onnx_io.facts import FileFacts, FilePrecision
-    from hybridlat.onnx_io.nodes import FileNode
-    from hybridlat.onnx_io.parsing import Parsed
-    from hybridlat.onnx_io.tensors import FileTensor
+    from hybridlat.onnx_io.parse import Parsed
 
-Shapes = Mapping[str, tuple[int, ...]]
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+Recall: TypeAlias = "Callable[[str], FileFacts | None]"
+"""What is known of the file whose bytes have this hash."""
+
+UNNAMED = "network"
+"""What a model without a name is called."""
+MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A file that can be read, not yet bound to sizes, without weights; see ``onnx_io.load``.
+    """A file that can be read, not yet bound to sizes, without weights; see ``load``.
 
-    ``head`` is the model without its operators, which are ``nodes``; ``model`` has both. A file
-    that is ``known`` is parsed when more is asked than that tells. ``digest`` is the hash of its
-    bytes, where it was needed to know it.
+    A file that is ``known`` is parsed when more is asked than that holds. ``digest`` is the hash of
+    its bytes, where it was needed to recognise the file.
     """
 
     name: str
@@ -39,123 +46,60 @@ class OnnxFile:
     known: FileFacts | None = None
 
     @cached_property
-    def _parsed(self) -> Parsed:
+    def parsed(self) -> Parsed:
+        """The operators and constants."""
         return self.parse()
 
-    @cached_property
-    def head(self) -> onnx.ModelProto:
-        """The model without weights and operators."""
-        return self._parsed.head()
-
     @property
-    def frame(self) -> bytes:
-        """The model without constants and operators, as it is written."""
-        return self._parsed.frame
-
-    @property
-    def tensors(self) -> tuple[FileTensor, ...]:
-        """The constants, in file order."""
-        return self._parsed.tensors
-
-    @property
-    def nodes(self) -> tuple[FileNode, ...]:
-        """The operators, in file order."""
-        return self._parsed.nodes
+    def model(self) -> onnx.ModelProto:
+        """The file as one protobuf, without weights; to be read only."""
+        return self.parsed.model
 
     @property
     def facts(self) -> FileFacts:
         """What is worth remembering of the file."""
-        from hybridlat.onnx_io.facts import FileFacts
+        if self.known is not None:
+            return self.known
+        return FileFacts(*[getattr(self.parsed, name) for name in FileFacts.__struct_fields__])
 
-        with text_of(self.name):
-            return self.known or FileFacts(
-                self._structure, self.written, self._inputs, self.node_names, self.op_types,
-                self.module_paths, self.constant_nodes, self.precision,
-            )  # fmt: skip
-
-    @cached_property
-    def model(self) -> onnx.ModelProto:
-        """The file as one protobuf."""
-        import onnx
-
-        model = onnx.ModelProto()
-        model.CopyFrom(self.head)
-        model.graph.node.extend(node.proto() for node in self.nodes)
-        return model
+    @property
+    def _facts(self) -> FileFacts | Parsed:
+        return self.known if self.known is not None else self.parsed
 
     @property
     def label(self) -> str:
         """The name without folder and ending: ``resnet18``."""
         return Path(self.name).stem or self.name
 
-    @cached_property
+    @property
     def node_names(self) -> tuple[str, ...]:
         """A unique name for every node of the file, in file order."""
-        if self.known is not None:
-            return self.known.node_names
-        from hybridlat.onnx_io.nodes import unique_names
+        return self._facts.node_names
 
-        return unique_names(self.nodes)
-
-    @cached_property
+    @property
     def module_paths(self) -> tuple[str, ...]:
         """The module that every node of the file comes from (``layer3.0``), empty if unknown."""
-        if self.known is not None:
-            return self.known.module_paths
-        from hybridlat.onnx_io.module_paths import module_paths
+        return self._facts.module_paths
 
-        return module_paths(self.model)
-
-    @cached_property
+    @property
     def op_types(self) -> tuple[str, ...]:
         """The operator of every node of the file, in file order."""
-        return self.known.op_types if self.known else tuple([node.op for node in self.nodes])
+        return self._facts.op_types
 
-    @cached_property
+    @property
     def constant_nodes(self) -> frozenset[int]:
-        """Positions of the nodes that compute the same for every input of bound sizes.
+        """Positions of the nodes that compute the same for every input of bound sizes."""
+        return self._facts.constant_nodes
 
-        Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
-        arithmetic of shapes.
-        """
-        if self.known is not None:
-            return self.known.constant_nodes
-        fixed = {tensor.name for tensor in self.tensors}
-        fixed.add("")
-        positions = set()
-        for position, node in enumerate(self.nodes):
-            inputs = node.inputs
-            if inputs and inputs[0] not in fixed and node.op not in ("Shape", "Size"):
-                continue  # the usual operator, told at a glance
-            # A subgraph may read what its node does not name.
-            alone = not node.has_graph and fixed.issuperset(inputs)
-            if alone or node.op in ("Shape", "Size"):
-                positions.add(position)
-                fixed.update(node.outputs)
-        return frozenset(positions)
-
-    @cached_property
+    @property
     def precision(self) -> FilePrecision:
         """The precision that the file's convolutions and products compute in."""
-        if self.known is not None:
-            return self.known.precision
-        from hybridlat.onnx_io.precision import precision_of
-
-        with text_of(self.name):
-            return precision_of(self)
+        return self._facts.precision
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
         """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""
-        weights = {tensor.name for tensor in self.tensors}
-        return {
-            info.name: tuple(
-                size.dim_value if size.HasField("dim_value") else None
-                for size in info.type.tensor_type.shape.dim
-            )
-            for info in self.head.graph.input
-            if info.name not in weights
-        }
+        return self.parsed.input_sizes
 
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes asked for; blind to names and weights.
@@ -163,55 +107,107 @@ class OnnxFile:
         Two files with one key have the same Network but for names, so work done once per
         structure is found again by it. A different node order gives a different key.
         """
-        asked = sorted((shapes or {}).items())
-        inputs = {name: n for n, name in enumerate(self._inputs)}
-        numbered = [(inputs.get(name, name), shape) for name, shape in asked]
-        digest = hashlib.sha256(self._structure)
+        facts = self._facts
+        inputs = {name: number for number, name in enumerate(facts.inputs)}
+        sizes = sorted((shapes or {}).items())
+        numbered = [(inputs.get(name, name), shape) for name, shape in sizes]
+        digest = hashlib.sha256(facts.structure)
         digest.update(repr((batch, numbered)).encode())
         return digest.hexdigest()[:32]
 
-    @cached_property
-    def _structure(self) -> bytes:
-        if self.known is not None:
-            return self.known.structure
-        from hybridlat.onnx_io.structure import structure_digest
-
-        with text_of(self.name):
-            return structure_digest(self.head, self.nodes)
-
-    @property
-    def _inputs(self) -> tuple[str, ...]:
-        if self.known is not None:
-            return self.known.inputs
-        return tuple([info.name for info in self.head.graph.input])
-
-    @cached_property
-    def written(self) -> bytes:
-        """Digest of the file as it is written, names and all: much quicker than ``key``."""
-        if self.known is not None:
-            return self.known.written
-        digest = hashlib.blake2b(self.frame, digest_size=16)
-        digest.update(len(self.tensors).to_bytes(4, "little"))
-        digest.update(b"".join([tensor.data for tensor in self.tensors]))
-        digest.update(b"".join([node.data for node in self.nodes]))
-        return digest.digest()
-
     def network(self, batch: int | None = None, shapes: Shapes | None = None) -> Network:
         """The network with every size bound; NetworkError says what is wrong or missing."""
-        from hybridlat.onnx_io.quick_reading import quick_network
-        from hybridlat.onnx_io.reading import to_network
+        from hybridlat.onnx_io import read
 
-        with text_of(self.name):
-            quick = quick_network(self, batch, shapes or {})
-            return quick if quick is not None else to_network(self, batch, shapes or {})
+        return read.network_of(self.parsed, self.name, batch, shapes or {})
 
 
-@contextlib.contextmanager
-def text_of(label: str) -> Iterator[None]:
-    """Names in a damaged file need not be text, and are found out only when they are read."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
+def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
+    """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
+
+    A ModelProto that is passed in is not changed. A path is not parsed yet where ``recall`` knows
+    its bytes. Raises NetworkError for anything that is not a whole ONNX model.
+    """
+    digest = ""
+    model: bytes | onnx.ModelProto
+    if isinstance(source, str | os.PathLike):
+        label, model = name or str(source), _read_bytes(Path(source))
+        if recall is not None and model:
+            digest = hashlib.sha256(model).hexdigest()
+            known = recall(digest)
+            if known is not None:
+                return OnnxFile(label, lambda: _parsed(model, label), digest, known)
+    elif isinstance(source, bytes | bytearray | memoryview):
+        label, model = name or UNNAMED, bytes(source)
+    elif is_model(source):
+        label, model = name or source.graph.name or UNNAMED, source
+    else:
         raise NetworkError(
-            f"{label} is damaged: a name in it is no text ({error.reason})"
-        ) from error
+            f"an object of type {type(source).__name__} is no network: give a path, the "
+            "bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
+        )
+    parsed = _parsed(model, label)
+    return OnnxFile(label, lambda: parsed, digest)
+
+
+def as_bytes(source: object) -> tuple[str, bytes] | None:
+    """The name of a ModelProto, and its bytes; None for anything else, and for an empty one.
+
+    Also for one of more than 2 GB: protobuf does not write it.
+    """
+    if not is_model(source):
+        return None
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+    try:
+        data = source.SerializeToString()
+    except (EncodeError, ValueError):  # which one, depends on protobuf's version
+        return None
+    return (source.graph.name or UNNAMED, data) if data else None
+
+
+def is_model(source: object) -> TypeGuard[onnx.ModelProto]:
+    """Whether it is a network in memory."""
+    if isinstance(source, str | os.PathLike | bytes):
+        return False
+    import onnx
+
+    return isinstance(source, onnx.ModelProto)
+
+
+def read_network(
+    source: ModelSource,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+) -> Network:
+    """The network of a file, bytes or ModelProto with static shapes, in topological order.
+
+    ``batch`` replaces the first size of every input; ``shapes`` maps input names to whole shapes.
+    A symbolic first size that nothing binds is 1. Raises NetworkError.
+    """
+    return load(source, name).network(batch, shapes)
+
+
+def _parsed(model: bytes | onnx.ModelProto, label: str) -> Parsed:
+    from hybridlat.onnx_io import read
+
+    return read.parsed_file(model, label)
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise NetworkError(f"{path} is a directory: name the .onnx file in it")
+        if path.stat().st_size > MAX_INLINE_BYTES:
+            raise NetworkError(
+                f"{path} is larger than 2 GB, which no ONNX parser can read: save it with "
+                "external data (onnx.save_model(..., save_as_external_data=True))"
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NetworkError(f"{path} does not exist") from None
+    except PermissionError:
+        raise NetworkError(f"{path} may not be read: no permission") from None
+    except (OSError, ValueError) as error:
+        raise NetworkError(f"{str(path)!r} cannot be read: {error}") from error

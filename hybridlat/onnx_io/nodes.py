@@ -1,44 +1,70 @@
-"""The operators of a file, each read once: networks of one search space share most of them.
+"""The operators and constants of a file, each read once: networks of one search space share most.
 
 Reading an operator through its protobuf costs some twenty microseconds, finding it again by its
-bytes one. What is remembered is bounded; operators with much in them (weights in a Constant) are
-read anew each time.
+bytes one. Both readers take their operators from here. Only small tensors and those of integers
+keep their values, since they may decide what is computed; weights are left behind.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from onnx import NodeProto, TensorProto
 
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import is_quantised
-from hybridlat.onnx_io.remembering import remembered
-from hybridlat.onnx_io.tensors import check_text
-from hybridlat.onnx_io.values import attributes_of, since_version
+from hybridlat.onnx_io.values import SMALL_ELEMENTS, attributes_of, dtype_name, since_version
 
-MOST_REMEMBERED = 32_768
-LARGEST_REMEMBERED = 2048
-"""Bytes of an operator; names, links and attributes of a convolution take 150."""
+MOST_NODES = 32_768
+MOST_TENSORS = 8192
+MOST_BYTES = 2048
+"""Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
+_MOST_INTEGERS = 65_536
+_INTEGERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
 NARROW = frozenset({
     TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
     TensorProto.INT4, TensorProto.UINT4,
 })  # fmt: skip
+T = TypeVar("T")
+
+
+def cached_when_small(entries: int) -> Callable[[Callable[[bytes], T]], Callable[[bytes], T]]:
+    """Keep the last results of a function for arguments of up to ``MOST_BYTES``."""
+
+    def decorate(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+        cached = functools.lru_cache(maxsize=entries)(read)
+
+        @functools.wraps(read)
+        def read_or_recall(data: bytes) -> T:
+            return cached(data) if len(data) <= MOST_BYTES else read(data)
+
+        return read_or_recall
+
+    return decorate
+
+
+def check_text(*names: str | bytes) -> None:
+    """UnicodeDecodeError for a name that is not text: protobuf gives such names as bytes."""
+    for name in names:
+        if isinstance(name, bytes):
+            name.decode()
 
 
 @dataclass(frozen=True, slots=True)
 class FileNode:
     """An operator as its file has it, without weights.
 
-    ``links`` are how many inputs it has, their names, how many outputs, and theirs; ``reads`` the
-    tensors it reads, those that its branches take from outside with them; ``structure`` is a digest
-    of all but names; ``has_graph`` says whether it has branches, ``is_narrow`` whether it makes or
-    computes with anything narrower than FP32.
+    ``links`` are the number of its inputs, their names, the number of outputs, and theirs;
+    ``reads`` the tensors it reads, those that its branches take from outside with them;
+    ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
+    ``is_narrow`` whether it makes or computes with anything narrower than FP32.
     """
 
     name: str
@@ -59,14 +85,9 @@ class FileNode:
         return proto
 
 
-def file_nodes(protos: Iterable[NodeProto]) -> tuple[FileNode, ...]:
-    """The operators of a graph that holds no weights any more, in order."""
-    return tuple([file_node(proto.SerializeToString()) for proto in protos])
-
-
-@remembered(MOST_REMEMBERED, LARGEST_REMEMBERED)
+@cached_when_small(MOST_NODES)
 def file_node(data: bytes) -> FileNode:
-    """The operator of these bytes."""
+    """The operator of these bytes; UnicodeDecodeError where a name in it is not text."""
     proto = NodeProto.FromString(data)
     digest = hashlib.blake2b(repr((proto.op_type, proto.domain)).encode(), digest_size=16)
     has_graph = False
@@ -102,22 +123,22 @@ def _is_narrow(proto: NodeProto) -> bool:
     return proto.op_type.endswith("QuantizeLinear") or is_quantised(proto.op_type)
 
 
-def node_of(read: FileNode, name: str, opset: int) -> Node:
-    """The operator as networks have it; ``opset`` is its domain's. NetworkError for a branch."""
-    if len(read.data) > LARGEST_REMEMBERED:
+def node_of(read: FileNode, name: str, opsets: Mapping[str, int]) -> Node:
+    """The operator as networks have it, in the file's operator sets. NetworkError for a branch."""
+    opset = opsets.get("" if read.domain == "ai.onnx" else read.domain, 1)
+    if len(read.data) > MOST_BYTES:
         return _node(read, name, opset)
-    return _remembered_node(read.data, name, opset)
+    return _cached_node(read.data, name, opset)
 
 
-@functools.lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered_node(data: bytes, name: str, opset: int) -> Node:
+@functools.lru_cache(maxsize=MOST_NODES)
+def _cached_node(data: bytes, name: str, opset: int) -> Node:
     return _node(file_node(data), name, opset)
 
 
 def _node(read: FileNode, name: str, opset: int) -> Node:
     domain = "" if read.domain == "ai.onnx" else read.domain
     opsets = {domain: opset}
-    proto = read.proto()
     return Node(
         name=name,
         op=read.op,
@@ -125,19 +146,18 @@ def _node(read: FileNode, name: str, opset: int) -> Node:
         version=since_version(read.op, domain, opsets),
         inputs=read.inputs,
         outputs=read.outputs,
-        attributes=attributes_of(proto, domain, opsets),
+        attributes=attributes_of(read.proto(), domain, opsets),
     )
 
 
 def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
     """Names of the nodes in file order; missing and repeated ones get a number."""
-    given = [node.name for node in nodes]
-    distinct = set(given)
-    if len(distinct) == len(given) and "" not in distinct:
-        return tuple(given)
-    counts = Counter(given)
+    names = [node.name for node in nodes]
+    distinct = set(names)
+    if len(distinct) == len(names) and "" not in distinct:
+        return tuple(names)
+    counts = Counter(names)
     taken = {name for name, count in counts.items() if count == 1 and name}
-    names = []
     for position, node in enumerate(nodes):
         name = node.name
         if not name or counts[name] > 1:
@@ -145,5 +165,54 @@ def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
             while name in taken:
                 name += "_"
         taken.add(name)
-        names.append(name)
+        names[position] = name
     return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTensor:
+    """A constant as its file has it, without weights: ``data`` is the protobuf.
+
+    ``nameless`` is the same without the name.
+    """
+
+    name: str
+    data_type: int
+    dims: tuple[int, ...]
+    data: bytes
+    nameless: bytes
+
+    def proto(self) -> TensorProto:
+        """The tensor as protobuf again."""
+        proto: TensorProto = TensorProto.FromString(self.data)
+        return proto
+
+
+@cached_when_small(MOST_TENSORS)
+def file_tensor(data: bytes) -> FileTensor:
+    """The tensor of these bytes, which may hold weights."""
+    return lean_file_tensor(TensorProto.FromString(data))
+
+
+def lean_file_tensor(tensor: TensorProto) -> FileTensor:
+    """The tensor without its weights; NetworkError for an element type that ONNX does not have."""
+    check_text(tensor.name)
+    dtype_name(tensor.data_type)
+    lean = TensorProto.FromString(lean_tensor(tensor).SerializeToString())
+    data = lean.SerializeToString()
+    lean.ClearField("name")
+    lean.ClearField("doc_string")
+    nameless = lean.SerializeToString(deterministic=True)
+    return FileTensor(tensor.name, tensor.data_type, tuple(tensor.dims), data, nameless)
+
+
+def lean_tensor(tensor: TensorProto) -> TensorProto:
+    """The same tensor where it is small or of integers; else one of its kind without values."""
+    elements = math.prod(tensor.dims)
+    external = tensor.data_location == TensorProto.EXTERNAL
+    light = elements <= SMALL_ELEMENTS or (
+        tensor.data_type in _INTEGERS and elements <= _MOST_INTEGERS
+    )
+    if light and not external:
+        return tensor
+    return TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)

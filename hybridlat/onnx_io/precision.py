@@ -6,21 +6,15 @@ beside them. Nothing here needs shapes or weights, so that it costs next to noth
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from onnx import ModelProto, NodeProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision
-from hybridlat.onnx_io.nodes import NARROW
 from hybridlat.onnx_io.values import dtype_name
-
-if TYPE_CHECKING:
-    from hybridlat.onnx_io.file import OnnxFile
 
 _OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
@@ -28,44 +22,23 @@ _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their o
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
 
 
-def precision_of(file: OnnxFile) -> FilePrecision:
-    """The precision of every convolution and product of a file, counted.
-
-    The usual file, which holds nothing narrower than FP32, is told at a glance: as one in FP32.
-    """
-    if not _holds_anything_narrow(file):
-        return FilePrecision({"fp32": 1})
-    model = file.model
+def precision_of(model: ModelProto) -> FilePrecision:
+    """The precision of every convolution and product of a model, counted."""
     makers = {out: node for node in model.graph.node for out in node.output if out}
     types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
     for info in model.graph.input:
         if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type:
             types.setdefault(info.name, _dtype(info.type.tensor_type.elem_type))
     for node in model.graph.node:  # in topological order in all but odd files
-        found = _made_type(node, types)
-        if found:
-            types.update(dict.fromkeys((out for out in node.output if out), found))
+        made = _made_type(node, types)
+        if made:
+            types.update(dict.fromkeys((out for out in node.output if out), made))
     counts = Counter(
         _precision(node, makers, types)
         for node in model.graph.node
         if kind_of(node.op_type) in _CONTRACT
     )
     return FilePrecision(dict(counts))
-
-
-def _holds_anything_narrow(file: OnnxFile) -> bool:
-    if any(tensor.data_type in NARROW for tensor in file.tensors):
-        return True
-    if not NARROW.isdisjoint(_input_types(file.frame)):
-        return True
-    return any(node.is_narrow for node in file.nodes)
-
-
-@functools.lru_cache(maxsize=256)
-def _input_types(frame: bytes) -> frozenset[int]:
-    """Element types of the inputs, read once for the files of a space."""
-    inputs = ModelProto.FromString(frame).graph.input
-    return frozenset([info.type.tensor_type.elem_type for info in inputs])
 
 
 def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:
@@ -113,7 +86,7 @@ def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
     if node.op_type == "DequantizeLinear":
         return types.get(node.input[1], "float32") if len(node.input) > 1 else "float32"
     known = (types.get(name) for name in node.input if name)
-    return next((found for found in known if found in _OF_TYPE), "")
+    return next((dtype for dtype in known if dtype in _OF_TYPE), "")
 
 
 def _dtype(data_type: int) -> str:

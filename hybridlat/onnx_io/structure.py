@@ -7,24 +7,24 @@ import itertools
 from array import array
 from collections.abc import Sequence
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
-from hybridlat.onnx_io.nodes import FileNode
+from hybridlat.onnx_io.nodes import FileNode, FileTensor
 from hybridlat.onnx_io.values import dtype_name, keeps_float_values
 
 _FLOATS = ("float", "bfloat", "double")
 
 
-def structure_digest(model: ModelProto, nodes: Sequence[FileNode]) -> bytes:
+def structure_digest(
+    frame: ModelProto, tensors: Sequence[FileTensor], nodes: Sequence[FileNode]
+) -> bytes:
     """Digest of everything but names: operators, links, attributes, types, structural values."""
     number: dict[str, int] = {"": -1}
-    digest = hashlib.sha256()
-    parts: list[object] = [(o.domain, o.version) for o in model.opset_import]
+    parts: list[object] = [(o.domain, o.version) for o in frame.opset_import]
     blobs: list[bytes] = []
-    for info in model.graph.input:
+    for info in frame.graph.input:
         number.setdefault(info.name, len(number))
         blobs.append(info.type.SerializeToString(deterministic=True))
-    tensors = model.graph.initializer
     floats = {t.name for t in tensors if dtype_name(t.data_type).startswith(_FLOATS)}
     float_users = {
         name: node for node in nodes for name in node.inputs
@@ -32,23 +32,19 @@ def structure_digest(model: ModelProto, nodes: Sequence[FileNode]) -> bytes:
     } if floats else {}  # fmt: skip
     for tensor in tensors:
         number.setdefault(tensor.name, len(number))
-        parts.append((number[tensor.name], tensor.data_type, tuple(tensor.dims)))
+        parts.append((number[tensor.name], tensor.data_type, tensor.dims))
         user = float_users.get(tensor.name)
         if user is None or keeps_float_values(user.op, tensor.dims):
-            lean = TensorProto()
-            lean.CopyFrom(tensor)
-            lean.ClearField("name")
-            lean.ClearField("doc_string")
-            blobs.append(lean.SerializeToString(deterministic=True))
+            blobs.append(tensor.nameless)
     listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
     different = dict.fromkeys(listed)  # names, and how many follow
     for item in different:
-        if not isinstance(item, int):  # bytes where a damaged file's name is no text
+        if isinstance(item, str):
             number.setdefault(item, len(number))
     places = {item: item for item in different if isinstance(item, int)} | number
     links = array("q", map(places.__getitem__, listed))
-    links.extend([number.get(info.name, -2) for info in model.graph.output])
-    digest.update(repr(parts).encode())
+    links.extend([number.get(info.name, -2) for info in frame.graph.output])
+    digest = hashlib.sha256(repr(parts).encode())
     digest.update(links.tobytes())
     for blob in blobs:
         digest.update(len(blob).to_bytes(4, "little"))

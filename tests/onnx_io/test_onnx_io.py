@@ -68,7 +68,7 @@ def test_open_sizes_are_asked_for_by_name() -> None:
 
 
 def test_an_input_that_is_not_there() -> None:
-    with pytest.raises(NetworkError, match="no input 'z': its inputs are 'x'"):
+    with pytest.raises(NetworkError, match="there is no input 'z': the inputs are 'x'"):
         read_network(conv_model(), shapes={"z": (1,)})
 
 

@@ -107,7 +107,7 @@ def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
 def test_bf16_that_onnx_does_not_define_is_refused_with_what_helps() -> None:
     made = model("g (bfloat16[1,8,9,9] x) => (bfloat16[1,16,7,7] y) { y = Conv(x, w) }",
                  {"w": (BF16, [16, 8, 3, 3])})  # fmt: skip
-    with pytest.raises(NetworkError, match=r"is in BF16.*export the model in FP32"):
+    with pytest.raises(NetworkError, match=r"BF16 file.*export the model in FP32"):
         read_network(made)
 
 

@@ -13,13 +13,21 @@ from hypothesis import given
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from hybridlat.graph.network import Network
-from hybridlat.onnx_io import load, to_onnx
-from hybridlat.onnx_io.quick_reading import quick_network
-from hybridlat.onnx_io.reading import to_network
+from hybridlat.onnx_io import OnnxFile, load, to_onnx
+from hybridlat.onnx_io.quick import quick_network
+from hybridlat.onnx_io.read import to_network
 from tests.strategies import networks
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 ARCH = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|skip_connect~2|"
+
+
+def quickly(file: OnnxFile, batch: int | None = None) -> Network | None:
+    return quick_network(file.parsed, file.name, batch, {})
+
+
+def carefully(file: OnnxFile, batch: int | None = None) -> Network:
+    return to_network(file.parsed, file.name, batch, {})
 
 
 def alike(one: Network, other: Network) -> bool:
@@ -35,27 +43,27 @@ def test_networks_of_search_spaces_are_read_this_way() -> None:
     for model in (*models, nasbench201.build(ARCH, cells_per_stage=1)):
         for batch in (None, 4):
             file = load(model)
-            quick = quick_network(file, batch, {})
+            quick = quickly(file, batch)
             assert quick is not None
-            assert alike(quick, to_network(file, batch, {}))
+            assert alike(quick, carefully(file, batch))
 
 
 def test_what_is_read_this_way_is_what_the_careful_way_reads() -> None:
     read = 0
     for path in sorted(NETS.glob("*.onnx")):
         file = load(path)
-        quick = quick_network(file, None, {})
+        quick = quickly(file)
         if quick is not None:
             read += 1
-            assert alike(quick, to_network(file, None, {})), path.name
+            assert alike(quick, carefully(file)), path.name
     assert read >= 20
 
 
 @given(networks())
 def test_any_network_comes_back(network: Network) -> None:
     file = load(to_onnx(network, seed=None))
-    quick = quick_network(file, None, {})
-    assert quick is not None and alike(quick, to_network(file, None, {}))
+    quick = quickly(file)
+    assert quick is not None and alike(quick, carefully(file))
 
 
 def test_constants_that_are_passed_on_are_read_this_way() -> None:
@@ -73,8 +81,8 @@ def test_constants_that_are_passed_on_are_read_this_way() -> None:
         model.graph.node.remove(node)
         model.graph.node.insert(0, copy)
     file = load(model)
-    quick = quick_network(file, None, {})
-    assert quick is not None and alike(quick, to_network(file, None, {}))
+    quick = quickly(file)
+    assert quick is not None and alike(quick, carefully(file))
     assert len(quick.folded) > 2 and not any(node.op == "Identity" for node in quick.nodes)
 
 
@@ -115,4 +123,4 @@ def _of_weights(model: onnx.ModelProto) -> None:
 def test_an_odd_file_is_left_to_the_careful_way(spoil: Callable[[onnx.ModelProto], None]) -> None:
     model = nasbench201.build(ARCH, cells_per_stage=1)
     spoil(model)
-    assert quick_network(load(model), None, {}) is None
+    assert quickly(load(model)) is None

@@ -49,7 +49,7 @@ def lower(network: Network, target: Target) -> Lowered:
         _optimise(plain, path, threads)
         engine_model = onnx_io.load(path, network.name).model
         types = _engine_types(path, engine_model, threads)
-    raw = onnx_io.assemble(engine_model, network.name, types)
+    raw = onnx_io.engine_network(engine_model, network.name, types)
     lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = trace(plain, lowered)
     claimed = {i for origin in origins for i in origin}

@@ -46,7 +46,6 @@ class Partitioner:
         self._target, self._store = target, store
         self._lower, self._identity = lower, identity
         self._remembered: OrderedDict[str, Partition] = OrderedDict()
-        self._keys: OrderedDict[tuple[object, ...], str] = OrderedDict()
 
     def partition(
         self,
@@ -55,18 +54,9 @@ class Partitioner:
         shapes: Shapes | None = None,
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        asked = (file.written, batch, tuple((shapes or {}).items()))
-        key = self._keys.get(asked)
-        partition = self._remembered.get(key) if key is not None else None
-        if partition is not None and key is not None:
-            self._remembered.move_to_end(key)
-            return partition
         key = file.key(batch, shapes)
         partition = self._remembered.get(key) or self._recall(key, file)
         partition = partition or self._ask(file, batch, shapes, key)
-        self._keys[asked] = key
-        if len(self._keys) > MAX_REMEMBERED:
-            self._keys.popitem(last=False)
         self._remember(key, partition)
         return partition
 
@@ -88,6 +78,7 @@ class Partitioner:
 
     def _remember(self, key: str, partition: Partition) -> None:
         self._remembered[key] = partition
+        self._remembered.move_to_end(key)
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 

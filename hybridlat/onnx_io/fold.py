@@ -43,7 +43,6 @@ def fold_node(
     values: Mapping[str, Value],
     types: Mapping[str, TensorType],
     opsets: Mapping[str, int],
-    label: str,
 ) -> dict[str, Value] | None:
     """What ``node`` computes if that is constant (values, or a weight of known type), else None."""
     if node.domain not in ("", "ai.onnx"):
@@ -53,7 +52,7 @@ def fold_node(
     if node.op_type == "DequantizeLinear":
         return None  # engines keep weights in whole numbers, and fuse this with what reads them
     if node.op_type == "Constant":
-        return {node.output[0]: constant_node(node, label)}
+        return {node.output[0]: constant_node(node)}
     if node.op_type in ("Shape", "Size") and node.input:
         source = values.get(node.input[0])
         type_ = source.type if source else types.get(node.input[0])
@@ -100,7 +99,7 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any] | None) -> dict[str,
     return {node.output[0]: Value(TensorType(dtype, sizes), None)}
 
 
-def constant_node(node: NodeProto, label: str) -> Value:
+def constant_node(node: NodeProto) -> Value:
     """The value of a Constant; NetworkError where it has none that can be read."""
     for attribute in node.attribute:
         if attribute.HasField("t"):
@@ -113,7 +112,10 @@ def constant_node(node: NodeProto, label: str) -> Value:
             return Value.of_array(np.array(attribute.f, dtype=np.float32))
         if attribute.name == "value_floats":
             return Value.of_array(np.array(attribute.floats, dtype=np.float32))
-    raise NetworkError(f"{label}: the Constant {node.name!r} has no value that can be read")
+    raise NetworkError(
+        f"the Constant {node.name!r} has no value that can be read (a sparse tensor or text): "
+        "export it as a tensor"
+    )
 
 
 def _shape_of(node: NodeProto, type_: TensorType) -> dict[str, Value]:

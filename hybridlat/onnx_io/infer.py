@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
-from hybridlat.onnx_io.folding import fold_node
+from hybridlat.onnx_io.fold import fold_node
 from hybridlat.onnx_io.nodes import FileNode, reads
 from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Value, data_type, dtype_name
 
@@ -44,7 +44,7 @@ class Settled:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def settle(model: ModelProto, label: str) -> Settled:
+def settle(model: ModelProto) -> Settled:
     """A static type for every tensor that has one; ``model`` loses the nodes folded or left out.
 
     Passes of inference and folding end when onnx, asked strictly, agrees with everything. Where it
@@ -55,10 +55,10 @@ def settle(model: ModelProto, label: str) -> Settled:
     folded: list[str] = []
     before = len(model.graph.node) + 1
     while True:
-        types, doubt = _infer(model, label)
+        types, doubt = _infer(model)
         settled = doubt is None and not _open(model, types)
         objections: list[str] = []
-        gone = _fold(model, types, opsets, objections, label)
+        gone = _fold(model, types, opsets, objections)
         folded.extend(gone)
         left = _open(model, types)
         if settled or (not gone and left >= before):
@@ -66,11 +66,11 @@ def settle(model: ModelProto, label: str) -> Settled:
         before = left
     left_out = () if settled else _leave_out(model, types)
     if left_out:
-        rest = settle(model, label)
+        rest = settle(model)
         return Settled(rest.types, (*folded, *rest.folded), (*left_out, *rest.left_out))
     if not settled:
-        _ask_engine(model, types, doubt, objections, label)
-        folded.extend(_fold(model, types, opsets, objections, label))
+        _ask_engine(model, types, doubt, objections)
+        folded.extend(_fold(model, types, opsets, objections))
     return Settled(types, tuple(folded))
 
 
@@ -126,19 +126,19 @@ def _leave_out(model: ModelProto, types: Types) -> tuple[tuple[str, str], ...]:
     return told
 
 
-def _infer(model: ModelProto, label: str) -> tuple[Types, Exception | None]:
+def _infer(model: ModelProto) -> tuple[Types, Exception | None]:
     """onnx's types of the whole graph, and its objection if it has one."""
     doubt: Exception | None = None
     try:
         inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     except INFERENCE_ERRORS as error:
         doubt = error
-        _log.debug("%s: strict inference objects: %s", label, error)
+        _log.debug("strict inference objects: %s", error)
         try:
             inferred = shape_inference.infer_shapes(model)
         except INFERENCE_ERRORS as worse:
             raise NetworkError(
-                f"{label}: the graph cannot be checked: {_last_line(worse)}"
+                f"onnx cannot check the graph: {last_line(worse)}; export the network again"
             ) from worse
     return static_types(inferred), doubt
 
@@ -171,7 +171,7 @@ def _open(model: ModelProto, types: Types) -> int:
 
 
 def _fold(
-    model: ModelProto, types: Types, opsets: dict[str, int], objections: list[str], label: str
+    model: ModelProto, types: Types, opsets: dict[str, int], objections: list[str]
 ) -> list[str]:
     """Replace nodes that only compute constants by initializers; names of the nodes that went.
 
@@ -184,10 +184,10 @@ def _fold(
     gone: list[str] = []
     made: list[TensorProto] = []
     for node in graph.node:
-        result = fold_node(node, values, types, opsets, label)
+        result = fold_node(node, values, types, opsets)
         if result is None and any(o and o not in types for o in node.output):
             types.update(_infer_node(node, values, types, model, objections))
-            result = fold_node(node, values, types, opsets, label)
+            result = fold_node(node, values, types, opsets)
         if result is None:
             kept.append(node)
             continue
@@ -238,41 +238,43 @@ def _infer_node(
             schema, node, given, data, opset_imports=list(model.opset_import)
         )
     except (*INFERENCE_ERRORS, onnx.defs.SchemaError) as error:
-        objections.append(f"{node.op_type} {node.name!r}: {_last_line(error)}")
+        objections.append(f"{node.op_type} {node.name!r}: {last_line(error)}")
         return {}
     static = {name: _static(proto) for name, proto in inferred.items()}
     return {name: type_ for name, type_ in static.items() if name and type_ is not None}
 
 
 def _ask_engine(
-    model: ModelProto, types: Types, doubt: Exception | None, objections: list[str], label: str
+    model: ModelProto, types: Types, doubt: Exception | None, objections: list[str]
 ) -> None:
     """Put ONNX Runtime's types over ours; NetworkError when onnx objects and it cannot say more."""
     engine_types: Types = {}
     try:
         engine_types = _engine_types(model)
     except _engine_errors() as error:
-        _log.debug("%s: ONNX Runtime refuses it: %s", label, " ".join(str(error).split()))
+        _log.debug("ONNX Runtime refuses the graph: %s", " ".join(str(error).split()))
     types.update(engine_types)
     if doubt is None:
         return
     if not engine_types or _open(model, types):
-        words = objections[0] if objections else _last_line(doubt)
+        words = objections[0] if objections else last_line(doubt)
         if "bfloat16" in words:
-            raise NetworkError(
-                f"{label} is in BF16, which ONNX does not define for all its operators ({words}): "
-                "export the model in FP32 (model.float()) and ask for a target in bf16"
-            ) from doubt
-        if "inconsistent type" in words:
-            raise NetworkError(
-                f"{label}: the types of the tensors do not fit together: {words}; the exporter "
-                "mixed precisions: export the whole model in one, best in FP32 (model.float())"
-            ) from doubt
-        raise NetworkError(
-            f"{label}: the shapes do not fit together: {words}; a file exported for other sizes "
-            "than it is asked with may need those: give them with --shape"
-        ) from doubt
-    _log.info("%s: onnx objects, ONNX Runtime does not: %s", label, _last_line(doubt))
+            reason = (
+                f"ONNX does not define all operators of this BF16 file for BF16 ({words}): export "
+                "the model in FP32 (model.float()) and ask for a target in bf16"
+            )
+        elif "inconsistent type" in words:
+            reason = (
+                f"the types of the tensors do not fit together ({words}): the exporter mixed "
+                "precisions; export the whole model in one, best in FP32 (model.float())"
+            )
+        else:
+            reason = (
+                f"the shapes do not fit together ({words}): a file exported for other sizes may "
+                "need those; give them with --shape"
+            )
+        raise NetworkError(reason) from doubt
+    _log.info("onnx objects, ONNX Runtime does not: %s", last_line(doubt))
 
 
 def _engine_errors() -> tuple[type[Exception], ...]:
@@ -324,6 +326,7 @@ def _engine_types(model: ModelProto) -> Types:
     return types
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """The line of onnx's words that says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:300]

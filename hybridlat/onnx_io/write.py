@@ -1,9 +1,16 @@
-"""From a Network, cell or kernel to a model: architecture only, or with seeded random weights."""
+"""From a Network, cell or kernel to a model file, and arrays to feed it with.
+
+A file holds the architecture only, or seeded random weights. Scales and zero points are made such
+as engines take: they fuse an operator between quantisation and dequantisation only where zero
+points of weights are zero and the scale of a bias is that of the input times that of the weight.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,23 +18,62 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from hybridlat.graph.network import Constant, Network, TensorType
-from hybridlat.onnx_io.quantisation import quantisation_constants
-from hybridlat.onnx_io.values import INTEGERS, attribute_proto, data_type, since_version
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.operators import is_quantised
+from hybridlat.onnx_io.file import MAX_INLINE_BYTES
+from hybridlat.onnx_io.values import (
+    INTEGERS,
+    SMALL_ELEMENTS,
+    attribute_proto,
+    data_type,
+    since_version,
+)
 
+WEIGHT_SCALE = 0.01
 _POOL_ELEMENTS = 1 << 20
-SMALL_ELEMENTS = 16
+_ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
+_SCALES = ("float32", "float16", "bfloat16")
 
 
-def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
-    """A model that computes ``network``; see :func:`hybridlat.onnx_io.to_onnx`."""
+def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
+    """The network, cell or kernel as a model file.
+
+    ``seed`` None leaves weights out (ConstantOfShape nodes make them); a number fills them with
+    random values of a scale that keeps activations finite and clear of denormals. Raises
+    NetworkError when the weights do not fit into one file.
+    """
+    if seed is not None and network.weight_bytes > MAX_INLINE_BYTES:
+        raise NetworkError(
+            f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
+            "2 GB of one ONNX file: measure it in smaller parts"
+        )
+    data: bytes = _built(network, seed, ir_version).SerializeToString()
+    return data
+
+
+def with_outputs(path: Path, names: Sequence[str]) -> Path:
+    """A copy of the model beside ``path`` that gives out the tensors ``names`` too."""
+    model = onnx.load(str(path), load_external_data=False)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    copy = path.with_name("exposed.onnx")
+    copy.write_bytes(model.SerializeToString())
+    return copy
+
+
+def zeros(type_: TensorType) -> NDArray[Any]:
+    """A buffer for a result of this type."""
+    return np.zeros(type_.shape, helper.tensor_dtype_to_np_dtype(data_type(type_.dtype)))
+
+
+def _built(network: Network, seed: int | None, ir_version: int) -> ModelProto:
     opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
     opsets[""] = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
-    positive, given = _positive_constants(network), quantisation_constants(network)
+    positive, quantised = _positive_constants(network), _quantisation_constants(network)
     for index, (name, constant) in enumerate(network.constants.items()):
         if seed is None and constant.values is None and constant.type.elements > SMALL_ELEMENTS:
             shape = np.array(constant.type.shape, dtype=np.int64)
@@ -41,7 +87,7 @@ def build(network: Network, seed: int | None, ir_version: int) -> ModelProto:
             )
         else:
             number = (seed or 0) * 1009 + index
-            tensors.append(_tensor(name, given.get(name, constant), number, name in positive))
+            tensors.append(_tensor(name, quantised.get(name, constant), number, name in positive))
     for node in network.nodes:
         proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)
         proto.input.extend(node.inputs)
@@ -105,7 +151,7 @@ def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorP
             name, data_type(type_.dtype), list(type_.shape), list(constant.values)
         )
     tensor = TensorProto(name=name, dims=type_.shape, data_type=data_type(type_.dtype))
-    tensor.raw_data = random_array(type_, seed, positive).tobytes()
+    tensor.raw_data = _weight(type_, seed, positive).tobytes()
     return tensor
 
 
@@ -117,8 +163,15 @@ def _pool() -> NDArray[np.float32]:
     return np.where(np.abs(numbers) < 1e-3, np.float32(1e-3), numbers).astype(np.float32)
 
 
-def random_array(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any]:
-    """Seeded values for a weight or an input.
+def random_array(type_: TensorType, seed: int) -> NDArray[Any]:
+    """Seeded values of unit scale for an input: what comes out of a normalised layer."""
+    if type_.dtype in INTEGERS:
+        return _weight(type_, seed)
+    return _cast(_drawn(seed, type_.elements), type_.dtype).reshape(type_.shape)
+
+
+def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any]:
+    """Seeded values for a weight.
 
     Matrices and filters are scaled by sqrt(2 / fan-in), so that activations neither overflow nor
     fade into denormals; vectors lie around one if they must be positive, else around zero.
@@ -141,13 +194,6 @@ def random_array(type_: TensorType, seed: int, positive: bool = False) -> NDArra
     return _cast(values, type_.dtype).reshape(type_.shape)
 
 
-def random_input(type_: TensorType, seed: int) -> NDArray[Any]:
-    """Seeded values of unit scale for an input: what comes out of a normalised layer."""
-    if type_.dtype in INTEGERS:
-        return random_array(type_, seed)
-    return _cast(_drawn(seed, type_.elements), type_.dtype).reshape(type_.shape)
-
-
 def _drawn(seed: int, count: int) -> NDArray[np.float32]:
     """So many of the pool's numbers, round and round, from where the seed says."""
     pool, start = _pool(), (seed * 7919) % _POOL_ELEMENTS
@@ -165,3 +211,46 @@ def _cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
         return values.astype(dtype)
     wide = helper.tensor_dtype_to_np_dtype(data_type(dtype))
     return values.astype(wide)
+
+
+def _quantisation_constants(network: Network) -> dict[str, Constant]:
+    """The scales and zero points of a network that have no values, with values."""
+    made: dict[str, Constant] = {}
+    for node in network.nodes:
+        if node.op in ("QuantizeLinear", "DequantizeLinear") or is_quantised(node.op):
+            made.update(_scales_of_weights(network, node))
+    makers = {out: node for node in network.nodes for out in node.outputs if out}
+    for node in network.nodes:
+        made.update(_scale_of_bias(network, node, makers, made))
+    return made
+
+
+def _scales_of_weights(network: Network, node: Node) -> dict[str, Constant]:
+    made = {}
+    for name in node.inputs[1:]:
+        constant = network.constants.get(name)
+        if constant is None or constant.values is not None or len(constant.type.shape) != 1:
+            continue
+        count = constant.type.elements
+        if constant.type.dtype in _SCALES:
+            made[name] = Constant(constant.type, (WEIGHT_SCALE,) * count)
+        elif constant.type.dtype in _ZERO_POINTS:
+            made[name] = Constant(constant.type, (0,) * count)
+    return made
+
+
+def _scale_of_bias(
+    network: Network, node: Node, makers: Mapping[str, Node], known: Mapping[str, Constant]
+) -> dict[str, Constant]:
+    """The scale of a bias in 32 bits, where input, weight and bias are all dequantised."""
+    reads = [makers.get(name) for name in node.inputs[:3]]
+    if len(reads) < 3 or any(r is None or r.op != "DequantizeLinear" for r in reads):
+        return {}
+    names = [read.inputs[1] for read in reads if read is not None]
+    x, weight, bias = (known.get(name, network.constants.get(name)) for name in names)
+    if x is None or weight is None or bias is None or bias.type.dtype not in _SCALES:
+        return {}
+    if not x.values or not weight.values or names[2] not in known:
+        return {}
+    scale = float(x.values[0]) * float(weight.values[0])
+    return {names[2]: Constant(bias.type, (scale,) * bias.type.elements)}

@@ -1,0 +1,356 @@
+"""A whole model taken apart, its weights left behind: operators, constants, and the frame.
+
+Asking protobuf for each operator of a graph takes twice as long as finding where each stands, so
+the usual graph is split as it is written: a byte for each field, the length in groups of seven
+bits, the content. What is heavy or unusual goes through protobuf.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, NodeProto, TensorProto, inliner
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.order import topological_order
+from hybridlat.onnx_io.facts import FilePrecision
+from hybridlat.onnx_io.infer import INFERENCE_ERRORS, behind_data, last_line
+from hybridlat.onnx_io.module_paths import module_paths
+from hybridlat.onnx_io.nodes import (
+    NARROW,
+    FileNode,
+    FileTensor,
+    check_text,
+    file_node,
+    file_tensor,
+    lean_file_tensor,
+    lean_tensor,
+    unique_names,
+)
+from hybridlat.onnx_io.precision import precision_of
+from hybridlat.onnx_io.structure import structure_digest
+
+CONTROL_FLOW = ("If", "Loop", "Scan")
+OLDEST_OPSET = 7
+MAX_INLINED_OPERATORS = 200_000
+_LIGHT_ELEMENTS = 65_536
+_STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+_TEXT_OR_MESSAGE = 2  # how such content is marked in protobuf's encoding
+_NODE, _NAME, _TENSOR, _DOC, _INPUT, _OUTPUT, _VALUE_INFO, _QUANTISATION = (
+    field << 3 | _TEXT_OR_MESSAGE for field in (1, 2, 5, 10, 11, 12, 13, 14)
+)
+_GRAPH = 7 << 3 | _TEXT_OR_MESSAGE
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A model without weights: ``frame`` is all but its operators and constants, as protobuf.
+
+    Names in it are text, element types are ONNX's, and at least one operator gives an output.
+    """
+
+    frame: bytes
+    tensors: tuple[FileTensor, ...]
+    nodes: tuple[FileNode, ...]
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """All of it as protobuf again."""
+        model: ModelProto = ModelProto.FromString(self.frame)
+        model.graph.initializer.extend([tensor.proto() for tensor in self.tensors])
+        model.graph.node.extend([node.proto() for node in self.nodes])
+        return model
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the graph's inputs, weights that stand among them too."""
+        return tuple([info.name for info in read_frame(self.frame).graph.input])
+
+    @property
+    def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
+        """Sizes of the inputs as written; None for one that is symbolic or not stated."""
+        weights = {tensor.name for tensor in self.tensors}
+        return {
+            info.name: tuple(
+                size.dim_value if size.HasField("dim_value") else None
+                for size in info.type.tensor_type.shape.dim
+            )
+            for info in read_frame(self.frame).graph.input
+            if info.name not in weights
+        }
+
+    @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        """A unique name for every operator."""
+        return unique_names(self.nodes)
+
+    @cached_property
+    def op_types(self) -> tuple[str, ...]:
+        """The kind of every operator."""
+        return tuple([node.op for node in self.nodes])
+
+    @cached_property
+    def module_paths(self) -> tuple[str, ...]:
+        """The module that every operator comes from (``layer3.0``), empty if unknown."""
+        return module_paths(self.model)
+
+    @cached_property
+    def constant_nodes(self) -> frozenset[int]:
+        """Positions of the operators that compute the same for every input of bound sizes.
+
+        Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
+        arithmetic of shapes.
+        """
+        fixed = {tensor.name for tensor in self.tensors}
+        fixed.add("")
+        positions = set()
+        for position, node in enumerate(self.nodes):
+            # A branch may read what its operator does not name.
+            alone = not node.has_graph and fixed.issuperset(node.inputs)
+            if alone or node.op in ("Shape", "Size"):
+                positions.add(position)
+                fixed.update(node.outputs)
+        return frozenset(positions)
+
+    @cached_property
+    def precision(self) -> FilePrecision:
+        """The precision that convolutions and products compute in.
+
+        The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance.
+        """
+        infos = read_frame(self.frame).graph.input
+        types = {info.type.tensor_type.elem_type for info in infos}
+        types.update(tensor.data_type for tensor in self.tensors)
+        if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.nodes):
+            return FilePrecision({"fp32": 1})
+        return precision_of(self.model)
+
+    @cached_property
+    def structure(self) -> bytes:
+        """Digest of all but names and weights."""
+        return structure_digest(read_frame(self.frame), self.tensors, self.nodes)
+
+
+@functools.lru_cache(maxsize=64)
+def read_frame(frame: bytes) -> ModelProto:
+    """The frame as protobuf, to be read only: the files of a search space share few frames."""
+    model: ModelProto = ModelProto.FromString(frame)
+    return model
+
+
+def parse(data: bytes) -> Parsed:
+    """The model of these bytes; NetworkError if they are no whole one that can be read."""
+    if not data:
+        raise NetworkError("the file is empty: give a file with an ONNX model")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        hint = "it is cut off, damaged or of another format"
+        if data[:2] == b"PK":
+            hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
+        raise NetworkError(f"this is not an ONNX model: {hint}") from error
+    return parse_model(model)
+
+
+def parse_model(model: ModelProto) -> Parsed:
+    """The model without weights, its functions inlined; NetworkError if it is no whole one."""
+    check_text(model.graph.name, *[opset.domain for opset in model.opset_import])
+    for info in (*model.graph.input, *model.graph.output):
+        check_text(info.name, *[size.dim_param for size in info.type.tensor_type.shape.dim])
+    parsed = _split(model) or _strip(model)
+    _validate(model, parsed.nodes)
+    return parsed
+
+
+def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
+    if not nodes:
+        raise NetworkError("no operators in the file: it is empty, or not an ONNX model")
+    if not model.graph.output:
+        raise NetworkError("the network has no outputs: export it with the results it computes")
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    newest = onnx.defs.onnx_opset_version()
+    if opset is None and any(n.domain in ("", "ai.onnx") for n in nodes):
+        raise NetworkError("the file does not say which ONNX opset it uses: export it again")
+    if opset is not None and not OLDEST_OPSET <= opset <= newest:
+        raise NetworkError(
+            f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
+            "convert it with onnx.version_converter"
+        )
+    flow = [n for n in nodes if n.op in CONTROL_FLOW and n.domain in ("", "ai.onnx")]
+    after = behind_data(nodes) if flow else set()
+    for node in flow:
+        if not after.intersection(node.reads):
+            raise NetworkError(
+                f"the network has control flow ({node.op} {node.name!r}), so its latency depends "
+                "on data: export it with the branch fixed"
+            )
+
+
+def _split(model: ModelProto) -> Parsed | None:
+    """The parts of a light and usual model, as they stand in its protobuf; None for any other."""
+    graph, elements = model.graph, 0
+    if model.functions or not graph.name:
+        return None
+    for tensor in graph.initializer:
+        elements += math.prod(tensor.dims)
+        if elements > _LIGHT_ELEMENTS:  # weights would be written, only to be thrown away
+            return None
+    fields = split_graph(graph.SerializeToString())
+    if fields is None:
+        return None
+    nodes = tuple([
+        file_node(_lean_constant(data)) if node.op == "Constant" else node
+        for data, node in zip(fields.nodes, map(file_node, fields.nodes), strict=True)
+    ])  # fmt: skip
+    if any(node.domain not in _STANDARD for node in nodes):
+        return None
+    before, behind = ModelProto(ir_version=model.ir_version), ModelProto()
+    behind.opset_import.extend(model.opset_import)
+    around = before.SerializeToString(), behind.SerializeToString()
+    frame = graph_field(fields.rest).join(around)  # in the order in which protobuf writes them
+    return Parsed(frame, tuple(map(file_tensor, fields.tensors)), nodes)
+
+
+def _strip(model: ModelProto) -> Parsed:
+    """The parts of any model, by way of a copy without weights."""
+    lean = ModelProto()
+    lean.ir_version = model.ir_version
+    lean.opset_import.extend(model.opset_import)
+    graph = lean.graph
+    graph.name = model.graph.name or "network"
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    for tensor in model.graph.initializer:
+        graph.initializer.append(lean_tensor(tensor))
+    for sparse in model.graph.sparse_initializer:
+        graph.initializer.append(
+            TensorProto(
+                name=sparse.values.name, dims=sparse.dims, data_type=sparse.values.data_type
+            )
+        )
+    written = [_lean(node) for node in model.graph.node]
+    nodes = tuple([file_node(data) for data in written])
+    if model.functions:
+        graph.node.extend([node.proto() for node in nodes])
+        lean.functions.extend(model.functions)
+        lean = _inlined(lean)
+        nodes = tuple([file_node(_lean(node)) for node in lean.graph.node])
+        del lean.graph.node[:]
+    known = {opset.domain for opset in lean.opset_import} & _STANDARD
+    foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
+    if foreign:
+        lean.graph.value_info.extend(v for v in model.graph.value_info if v.name in foreign)
+    tensors = tuple([lean_file_tensor(tensor) for tensor in lean.graph.initializer])
+    del lean.graph.initializer[:]
+    return Parsed(lean.SerializeToString(), tensors, nodes)
+
+
+def _lean(node: NodeProto) -> bytes:
+    data: bytes = node.SerializeToString()
+    return _lean_constant(data) if node.op_type == "Constant" else data
+
+
+def _lean_constant(data: bytes) -> bytes:
+    lean = NodeProto.FromString(data)
+    for attribute in lean.attribute:
+        if attribute.HasField("t"):
+            attribute.t.CopyFrom(lean_tensor(attribute.t))
+    written: bytes = lean.SerializeToString()
+    return written
+
+
+def _inlined(model: ModelProto) -> ModelProto:
+    """The model without functions of its own; NetworkError where that makes it endless."""
+    places = {(f.domain, f.name): place for place, f in enumerate(model.functions)}
+    calls = [_calls(function.node, places) for function in model.functions]
+    order = topological_order([set(called) for called in calls])
+    if len(order) < len(calls):
+        raise NetworkError("the file has functions that call each other in a circle")
+    sizes = [len(function.node) for function in model.functions]
+    for place in order:
+        sizes[place] += sum(sizes[called] for called in calls[place])
+    operators = sum(sizes[called] for called in _calls(model.graph.node, places))
+    if operators > MAX_INLINED_OPERATORS:
+        raise NetworkError(
+            f"the file has functions that stand for {operators:.3g} operators: "
+            f"at most {MAX_INLINED_OPERATORS} can be read"
+        )
+    try:
+        return inliner.inline_local_functions(model)
+    except INFERENCE_ERRORS as error:
+        raise NetworkError(
+            f"the file has functions that cannot be inlined: {last_line(error)}"
+        ) from error
+
+
+def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) -> list[int]:
+    """The functions that these operators call, those in their branches too."""
+    called = []
+    for node in nodes:
+        if (node.domain, node.op_type) in places:
+            called.append(places[node.domain, node.op_type])
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                called += _calls(graph.node, places)
+    return called
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFields:
+    """The operators and constants of a graph, each as it is written.
+
+    ``rest`` are its name, inputs and outputs, with their fields; what only describes is left out.
+    """
+
+    nodes: list[bytes]
+    tensors: list[bytes]
+    rest: bytes
+
+
+def split_graph(graph: bytes) -> GraphFields | None:
+    """The parts of a GraphProto; None for one with parts that are not among the usual."""
+    nodes: list[bytes] = []
+    tensors: list[bytes] = []
+    rest: list[bytes] = []
+    place, end = 0, len(graph)
+    while place < end:
+        start, field = place, graph[place]
+        length = graph[place + 1]
+        place += 2
+        if length > 127:
+            length &= 127
+            shift = 7
+            while (more := graph[place]) > 127:
+                length |= (more & 127) << shift
+                shift += 7
+                place += 1
+            length |= more << shift
+            place += 1
+        if field == _NODE:
+            nodes.append(graph[place : place + length])
+        elif field == _TENSOR:
+            tensors.append(graph[place : place + length])
+        elif field in (_NAME, _INPUT, _OUTPUT):
+            rest.append(graph[start : place + length])
+        elif field not in (_DOC, _VALUE_INFO, _QUANTISATION):
+            return None
+        place += length
+    return GraphFields(nodes, tensors, b"".join(rest))
+
+
+def graph_field(graph: bytes) -> bytes:
+    """A graph as the field of a ModelProto."""
+    length = len(graph)
+    written = bytearray([_GRAPH])
+    while length > 127:
+        written.append(length & 127 | 128)
+        length >>= 7
+    written.append(length)
+    return bytes(written) + graph
