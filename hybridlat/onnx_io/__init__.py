@@ -21,7 +21,7 @@ from hybridlat.onnx_io.file import (
     load,
     read_network,
 )
-from hybridlat.schema.lazy import loader
+from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io.read import engine_network
