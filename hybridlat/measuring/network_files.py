@@ -10,14 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.graph.network import Network
+from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.store.importers.network_rows import Misfit
-
-if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile
 
 _ENDING = ".onnx"
 FileSource = Path | Callable[[], bytes]
@@ -41,8 +38,6 @@ class NetworkFile:
     @cached_property
     def parsed(self) -> OnnxFile:
         """The file, not yet bound to sizes. Raises NetworkError for what is no ONNX model."""
-        from hybridlat.onnx_io import load
-
         return load(self.content, self.name)
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hybridlat.engines import registry
 from hybridlat.graph.reference_networks import null_network
@@ -12,10 +12,8 @@ from hybridlat.graph.signature import sign
 from hybridlat.schema.machine_load import busiest
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
-
-if TYPE_CHECKING:
-    from hybridlat.store import LatencyStats, Store
-    from hybridlat.store.packs import PackLookup
+from hybridlat.store import LatencyStats, Store, packs
+from hybridlat.store.packs import PackLookup
 
 What = Literal["cells", "network", "both"]
 
@@ -73,8 +71,6 @@ def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int
     Looked up in the store, then in the packs shipped for the target; then the same for the targets
     that share its cells.
     """
-    from hybridlat.store import packs
-
     overhead = sign(null_network(1)).hash
     stats: dict[str, LatencyStats] = {}
     for one in (target, *registry.kin(target)):

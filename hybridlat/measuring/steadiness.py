@@ -7,17 +7,15 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from hybridlat.engines import registry
+from hybridlat.engines.base import Backend
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.reference_networks import reference_network
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.statistics import level_us, usual_us
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.checkup import Steadiness
-
-if TYPE_CHECKING:
-    from hybridlat.engines.base import Backend
 
 PROCESSES = 2
 VISIT_MS = 50.0
@@ -35,8 +33,6 @@ def steadiness(
     ``tell`` gets the seconds that are left. Raises BackendUnavailable where the engine does not
     start in a process of its own, MeasurementError where it cannot run the reference network.
     """
-    from hybridlat.engines import registry
-
     began = time.monotonic()
     place = registry.place_of(backend)
     levels: list[list[float]] = []

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from hybridlat.engines.base import Backend
+from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.statistics import Subject, record_of
 from hybridlat.schema.machine_load import MachineLoad, was_busy
 from hybridlat.schema.measurement import Visit
-
-if TYPE_CHECKING:
-    from hybridlat.engines.base import Backend
-    from hybridlat.graph.network import Network
-    from hybridlat.store import Store
+from hybridlat.store import Store
 
 PROTOCOL = "reference-1"
 PROBE_LENGTHS = (1, 2, 4, 8)

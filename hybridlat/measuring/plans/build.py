@@ -20,6 +20,7 @@ from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.pairs import parts_of
 from hybridlat.measuring.plans.folder import write_folder
+from hybridlat.onnx_io import external_weights
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
@@ -70,8 +71,6 @@ class Draft:
             raise InputError(
                 f"a plan cannot ask for {precision!r}: choose one of {', '.join(registry.PLANNED)}"
             )
-        from hybridlat.onnx_io import external_weights
-
         data = onnx_io.to_onnx(network, None)
         content, sizes = external_weights.prepare(data)
         digest = hashlib.sha256(content).hexdigest()
