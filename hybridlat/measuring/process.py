@@ -82,6 +82,7 @@ class MeasuringProcess:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(module_path)},
             )  # fmt: skip
         self._connection = Connection(here.detach())
+        self._has_ended = False
         try:
             self._greet(Start(backend, dict(options), module_path, os.environ.get("PYTHONPATH")))
         except BaseException:
@@ -100,6 +101,7 @@ class MeasuringProcess:
         try:
             return self._connection.recv() if self._connection.poll(timeout_s) else None
         except (EOFError, ConnectionError):
+            self._has_ended = True
             return None
 
     def ask(self, task: VisitTask) -> VisitResult | None:
@@ -107,6 +109,7 @@ class MeasuringProcess:
         try:
             self._connection.send(task)
         except ConnectionError:
+            self._has_ended = True
             return None
         answer = self._receive(JOB_TIMEOUT_S)
         return answer if isinstance(answer, VisitResult) else None
@@ -114,7 +117,7 @@ class MeasuringProcess:
     def last_words(self) -> str:
         """Why there was no answer: how the process ended, and what it wrote last."""
         try:
-            code = self._process.wait(1.0)
+            code = self._process.wait(JOB_TIMEOUT_S if self._has_ended else 0.0)
         except subprocess.TimeoutExpired:
             return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
         end = f"died of {_signal_name(-code)}" if code < 0 else f"ended with code {code}"

@@ -20,7 +20,6 @@ class ExportedLayer:
 
     name: str
     kind: str = ""
-    tactic: str = ""
     nodes: tuple[str, ...] = ()
 
 
@@ -65,7 +64,6 @@ def _layer(entry: str | Mapping[str, Any]) -> ExportedLayer:
     return ExportedLayer(
         name,
         str(entry.get("LayerType", "")),
-        str(entry.get("TacticName", "") or entry.get("TacticValue", "")),
         nodes or _nodes_of_name(name),
     )
 

@@ -44,15 +44,13 @@ class VisitTask:
 class VisitResult:
     """The result of a visit: samples of the replicas in turn, the reference around, or a failure.
 
-    ``load`` is how busy the machine was with other work meanwhile, None where it does not tell.
-
-    No samples and no failure: everything was disturbed, and the next visit may do better.
+    ``load`` is that of other work meanwhile, None where the system does not report it. No samples
+    and no failure: every run was disturbed, and the next visit may do better.
     """
 
     key: str
     samples_us: tuple[float, ...] = ()
     reference_us: float = 0.0
-    seconds: float = 0.0
     failure: str | None = None
     load: MachineLoad | None = None
 
@@ -71,7 +69,7 @@ class References:
         """Median once warm: behind a visit the first dozen runs find caches and pages cold.
 
         Sessions leave out runs that were disturbed. On a machine so busy that none is left, it is
-        run on for a while, then what it last took stands; MeasurementError where it never ran.
+        run on for a while, then its last latency stands; MeasurementError where there is none.
         """
         self._session.run_us(WARM_RUNS)
         samples = self._session.run_us(TIMED_RUNS)
@@ -97,7 +95,6 @@ def visit(
     the bookkeeping of the pass, the others behind each other, as cells do in a network. ``cores``
     are those of the machine that measuring may use, where this process is pinned to fewer.
     """
-    started = time.perf_counter()
     meter = LoadMeter(backend.target.threads or 1, cores)
     sessions: list[Session] = []
     try:
@@ -114,17 +111,11 @@ def visit(
         after = references.run_us()
         meter.sample()
     except HybridlatError as error:
-        return VisitResult(task.key, failure=str(error), seconds=time.perf_counter() - started)
+        return VisitResult(task.key, failure=str(error))
     finally:
         for session in sessions:
             session.close()
-    return VisitResult(
-        task.key,
-        tuple(samples),
-        (before + after) / 2,
-        time.perf_counter() - started,
-        load=meter.load(),
-    )
+    return VisitResult(task.key, tuple(samples), (before + after) / 2, load=meter.load())
 
 
 def rotate(sessions: Sequence[Session], visit_ms: float) -> list[float]:

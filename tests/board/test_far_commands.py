@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -120,31 +115,3 @@ def test_what_cannot_work_is_one_sentence(
     last = said.err.splitlines()[-1]
     assert last.startswith("hybridlat: ")
     assert words in last
-
-
-def test_killed_in_the_middle_and_run_again(
-    far: Path, net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    log = tmp_path / "calls"
-    command = [sys.executable, "-m", "hybridlat", "measure", str(net), "--target", TARGET,
-               "--host", "user@board", "--runner", "trtexec"]  # fmt: skip
-    environment = {**os.environ, "FAKE_TRTEXEC_LOG": str(log)}
-    process = subprocess.Popen(
-        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    while process.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < 3):
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = [
-        json.loads(text)
-        for path in far.glob("hybridlat-plans/*/results.jsonl")
-        for text in path.read_text().splitlines()
-        if text.endswith("}")
-    ]
-    visits = [(line["task"], line["round"]) for line in lines if line["kind"] == "visit"]
-    assert len(visits) == len(set(visits)) > 3
-    assert sources(net, capsys) == {"measured"}

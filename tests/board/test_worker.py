@@ -19,7 +19,7 @@ import pytest
 from hybridlat import board
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plans
-from tests.board.conftest import MakePlan, add_fake_engine, launcher_with_fake_engine
+from tests.board.conftest import MakePlan, add_fake_engine
 
 FOLDER = Path(board.__file__).parent
 PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
@@ -219,18 +219,6 @@ def test_the_table_tells_how_cells_add_up(make_plan: MakePlan) -> None:
     row = next(line.split() for line in out if line.startswith("fp32 "))
     assert row[:3] == ["fp32", "differential", "1"]
     assert float(row[3]) < 5
-
-
-def test_a_hang_ends_by_time_out(tmp_path: Path) -> None:
-    from hybridlat.board import WorkerLost
-    from hybridlat.board.client import Worker
-
-    launcher = launcher_with_fake_engine(tmp_path)
-    worker = Worker(launcher, "fake", {"hang": "worker.py"})
-    with pytest.raises(WorkerLost, match="no answer in 1 s"):
-        worker.build(1.0, "k", str(FOLDER / "worker.py"), "fp32")
-    with pytest.raises(WorkerLost):
-        worker.ask(1.0, "drop", key="k")
 
 
 def test_another_board_is_refused(make_plan: MakePlan) -> None:

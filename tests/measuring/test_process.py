@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
-import importlib.util
-import json
 import os
 import signal
 import sqlite3
@@ -61,14 +58,6 @@ DAEMONIC = MEASURE + (
     "process.join()\n"
     "sys.exit(process.exitcode)\n"
 )
-ON_DASK = MEASURE + (
-    # The guard is Dask's own need; its workers are daemonic processes.
-    "if __name__ == '__main__':\n"
-    "    from distributed import Client, LocalCluster\n"
-    "    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:\n"
-    "        with Client(cluster) as client:\n"
-    "            print(client.submit(measured, 's.db').result())\n"
-)
 JOBLIB = MEASURE + (
     "import joblib\n"
     "stores = ['a.db', 'b.db']\n"
@@ -106,39 +95,6 @@ def test_standard_input_measures(folder: Path) -> None:
 def test_workers_of_joblib_measure(folder: Path) -> None:
     (folder / "script.py").write_text(JOBLIB)
     assert float(python(folder, "script.py")) > 0
-
-
-@pytest.mark.skipif(
-    not importlib.util.find_spec("distributed"), reason="distributed (Dask) is not installed"
-)
-def test_a_worker_of_dask_measures(folder: Path) -> None:
-    (folder / "script.py").write_text(ON_DASK)
-    assert float(python(folder, "script.py")) > 0
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("xdist"), reason="pytest-xdist is not installed")
-def test_workers_of_pytest_xdist_measure(folder: Path) -> None:
-    (folder / "test_it.py").write_text(
-        MEASURE + "import pytest\n"
-        "@pytest.mark.parametrize('store', ['a.db', 'b.db'])\n"
-        "def test_it(store): assert measured(store) > 0\n"
-    )
-    said = python(folder, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_it.py")
-    assert "2 passed" in said
-
-
-@pytest.mark.skipif(
-    not (importlib.util.find_spec("nbclient") and importlib.util.find_spec("ipykernel")),
-    reason="nbclient and ipykernel are not installed",
-)
-def test_a_notebook_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nbclient = importlib.import_module("nbclient")
-    nbformat = importlib.import_module("nbformat")
-
-    monkeypatch.chdir(folder)
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLAIN)])
-    nbclient.NotebookClient(book, timeout=None, kernel_name="python3").execute()
-    assert float(book.cells[0].outputs[0].text) > 0
 
 
 def test_a_module_beside_the_script_is_not_taken_for_one_of_pythons_own(folder: Path) -> None:
@@ -325,12 +281,3 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(
     with pytest.raises(KeyboardInterrupt):
         MeasuringProcess(FAKE, {})
     assert workers_of(os.getpid()) == []
-
-
-def test_json_of_the_command_line_is_alone_there(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hybridlat", "measure", "net.onnx", "--target", TARGET, "--json",
-         "--store", "s.db", "--cells"],
-        cwd=folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout)["failures"] == {}
