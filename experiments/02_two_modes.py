@@ -45,8 +45,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
 from hybridlat.model.fit import fit_model
 from hybridlat.model.fit_trees import fit_boosted, fit_forest
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import TILES
+from hybridlat.model.geometry import TILES, geometry
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.store.packs import PackLookup
 

@@ -34,12 +34,12 @@ from hybridlat.engines import device_sheets
 from hybridlat.evaluation.cross_fitting import even_folds
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.dataset import SumData, collect
 from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.posterior import embedded, fit
 from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.shipped import embedding_of
+from hybridlat.model.family.tasks import family_of
 
 Array = NDArray[np.float64]
 NAMED = (

@@ -27,8 +27,7 @@ from whole_networks_data import FAMILIES, read_rows
 
 from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]

@@ -39,8 +39,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family import shipped
 from hybridlat.model.fit import fit_model
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.estimate import CellPrediction

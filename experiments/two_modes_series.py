@@ -13,8 +13,7 @@ import numpy as np
 from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import COLUMN, Geometry, geometry
-from hybridlat.model.kernel_view import TILES, View
+from hybridlat.model.geometry import COLUMN, TILES, Geometry, View, geometry
 from hybridlat.schema.target import Target
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -13,11 +13,10 @@ import pandas as pd
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.torch import eager
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.model.family.architectures import architecture_of
 from hybridlat.model.family.dataset import KernelSet, Observation, kernel_set
 from hybridlat.model.family.kernels import KernelTable, kernel_table
 from hybridlat.model.family.shipped import copies_of
-from hybridlat.model.family.tasks import Task
+from hybridlat.model.family.tasks import Task, architecture_of
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.measurement import is_suspect
 from hybridlat.schema.target import Target

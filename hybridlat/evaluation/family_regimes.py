@@ -33,11 +33,10 @@ from hybridlat.evaluation.metrics import (
 )
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.family.adapt import adapt, choose
-from hybridlat.model.family.architectures import family_of
 from hybridlat.model.family.intervals import Calibration, calibrate
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.served import FamilyModel, relative_point
-from hybridlat.model.family.tasks import by_task
+from hybridlat.model.family.tasks import by_task, family_of
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target

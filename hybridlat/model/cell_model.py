@@ -25,8 +25,7 @@ from hybridlat.model import features
 from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain, no_triples
 from hybridlat.model.features import feature_names
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
-from hybridlat.model.geometry import Geometry, geometry, problem_of
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.kernel_view import PRECISION_BYTES, TILES, Array, View
+from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
+from hybridlat.model.applicability_domain import fit_domain
 from hybridlat.model.cell_model import CellModel, cell_sums, log_bias_factor
 from hybridlat.model.features import feature_names
-from hybridlat.model.fit_domain import fit_domain
-from hybridlat.model.fit_gaussian_process import (
-    SMOOTH,
-    fit_gp_mean,
-    no_gp_mean,
-    tune_gaussian_process,
-)
 from hybridlat.model.fit_trees import (
     MANY_ROWS,
     best_shares,
@@ -30,7 +24,15 @@ from hybridlat.model.fit_trees import (
     fit_forest,
     merged,
 )
-from hybridlat.model.gaussian_process import Array, Floats, GaussianProcessMean
+from hybridlat.model.gaussian_process import (
+    SMOOTH,
+    Array,
+    Floats,
+    GaussianProcessMean,
+    fit_gp_mean,
+    no_gp_mean,
+    tune_gaussian_process,
+)
 from hybridlat.model.geometry import geometry, problem_of
 from hybridlat.model.training_problem import (
     FOLDS,

@@ -1,8 +1,17 @@
-"""The mean of a Gaussian process as plain arrays: what of a latency is smooth in its shape."""
+"""The mean of a Gaussian process as plain arrays: what of a latency is smooth in its shape.
+
+The first half is what predicting needs; the second fits it. Length scales come from the marginal
+likelihood. The gradient for all of them together is a matrix product: with W a weight for each pair
+of rows, Σ W(x−x')² over pairs is 2·(Σ x²·W1 − xᵀWx), so no array of pairs × features is ever made.
+Formulas: Rasmussen & Williams, "Gaussian Processes for Machine Learning", 2006, sections 4.2, 5.4.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,3 +68,139 @@ class GaussianProcessMean:
                 part = slice(start, start + chunk)
                 result[part] += matern(self.scaled(rows[part]), self.points) @ self.weights
         return result
+
+
+START_SCALE = 4.0
+START_NOISE = 0.05
+SCALE_BOUNDS = (0.5, 100.0)
+VARIANCE_BOUNDS = (1e-5, 1e5)
+
+
+def tune(rows: Array, values: Array, noise_bounds: tuple[float, float]) -> tuple[Array, float]:
+    """Length scales (one a column) of a Matérn 3/2 process, and its noise to signal variance.
+
+    ``rows`` should have columns of about unit spread; ``values`` are brought to mean 0 and spread
+    1 here, and ``noise_bounds`` hold for the noise variance in those units.
+    """
+    from scipy.optimize import minimize
+
+    spread = float(values.std()) or 1.0
+    standard = (values - values.mean()) / spread
+    columns = rows.shape[1]
+    start = np.log([1.0, *[START_SCALE] * columns, START_NOISE])
+    bounds = [VARIANCE_BOUNDS, *[SCALE_BOUNDS] * columns, noise_bounds]
+    found: Any = minimize(
+        _loss, start, args=(rows, standard), jac=True, method="L-BFGS-B",
+        bounds=[(math.log(low), math.log(high)) for low, high in bounds],
+    )  # fmt: skip
+    best = np.exp(found.x)
+    return np.asarray(best[1:-1], np.float64), float(best[-1] / best[0])
+
+
+def _loss(
+    logs: NDArray[np.float64], rows: Array, values: Array
+) -> tuple[float, NDArray[np.float64]]:
+    """Negative log marginal likelihood less its constant, and its gradient."""
+    variance, noise = math.exp(logs[0]), math.exp(logs[-1])
+    points = rows / np.exp(logs[1:-1])
+    size = np.square(points).sum(axis=1)
+    squared = np.maximum(size[:, None] + size[None, :] - 2 * points @ points.T, 0.0)
+    distance = np.sqrt(3 * squared)
+    falling = np.exp(-distance)
+    signal = variance * (1 + distance) * falling
+    covariance = signal + (noise + 1e-10) * np.eye(len(rows))
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return math.inf, np.zeros(len(logs))
+    inverse_root = np.linalg.inv(root)
+    inverse = inverse_root.T @ inverse_root
+    weights = inverse @ values
+    loss = 0.5 * float(values @ weights) + float(np.log(np.diag(root)).sum())
+    # d loss = ½ tr((K⁻¹ − ααᵀ)·dK), and d signal / d ln(scale_j) = 3·variance·e^(−√3·d)·Δ_j².
+    outer = inverse - np.outer(weights, weights)
+    pairs = outer * (3 * variance * falling)
+    of_scales = np.square(points).T @ pairs.sum(axis=1) - np.einsum(
+        "ij,ij->j", points, pairs @ points
+    )
+    gradient = np.concatenate(
+        [[0.5 * float((outer * signal).sum())], of_scales, [0.5 * noise * float(np.trace(outer))]]
+    )
+    return loss, gradient
+
+
+SMOOTH: tuple[str, ...] = (
+    "log2_c_in", "log2_c_out", "log2_h_in", "k_h", "stride", "log2_m", "log2_k", "log2_weight_size",
+    "log2_activation_size", "log2_best_wave_time", "log2_wave_time_128x128",
+    "log2_wave_time_64x64", "log2_compute_to_memory", "log2_roofline", "log2_batch", "log2_groups",
+    "kind", "depthwise", "has_add", "activation", "align_c_in", "log2_size_to_last_cache", "prior",
+    "context", "log2_run", "log2_length",
+)  # fmt: skip
+"""Features that the process is smooth in; constant ones drop out of each fit."""
+_LEAST_NOISE = 0.03  # of the variance: less lets single kernel choices bend the mean
+_TUNING_ROWS = 320
+
+
+def choose(count: int, wanted: int, seed: int) -> NDArray[np.intp]:
+    """``wanted`` of ``count`` positions at random (all if there are fewer), in order."""
+    picked = np.random.default_rng(seed).permutation(count)[:wanted]
+    return np.sort(picked)
+
+
+def tune_gaussian_process(
+    rows: Floats, values: Array, columns: Sequence[int], seed: int
+) -> dict[str, Any]:
+    """Length scales and noise of the process by marginal likelihood on some of the rows."""
+    taken = choose(len(rows), _TUNING_ROWS, seed)
+    part = rows[taken][:, list(columns)].astype(float)
+    varying = part.std(axis=0) > 1e-6
+    kept = np.asarray(columns, np.intp)[varying]
+    if len(kept) == 0:
+        return {"columns": kept, "noise": 1.0, "shift": np.zeros(0), "scale": np.ones(0)}
+    part = part[:, varying]
+    shift, spread = part.mean(axis=0), part.std(axis=0)
+    scales, noise = tune((part - shift) / spread, values[taken], (_LEAST_NOISE, 1.0))
+    return {
+        "columns": kept,
+        "shift": shift,
+        "scale": spread * scales,
+        "noise": noise,
+    }
+
+
+def fit_gp_mean(
+    rows: Floats, values: Array, weights: Array, tuned: dict[str, Any], points: int, seed: int
+) -> GaussianProcessMean:
+    """Mean of the process on ``points`` inducing rows (subset of regressors).
+
+    Rows of small weight count as noisier. Solved in double precision, served in single.
+    """
+    level = float(np.average(values, weights=weights))
+    empty = np.zeros((0, len(tuned["columns"])), np.float32)
+    gp_mean = GaussianProcessMean(
+        tuned["columns"], np.asarray(tuned["shift"], np.float32),
+        np.asarray(tuned["scale"], np.float32), empty, np.zeros(0, np.float32), level,
+    )  # fmt: skip
+    if len(tuned["columns"]) == 0:
+        return gp_mean
+    scaled = gp_mean.scaled(rows)
+    inducing = scaled[choose(len(rows), points, seed)]
+    normal = tuned["noise"] * matern(inducing, inducing).astype(float)
+    right = np.zeros(len(inducing))
+    for start in range(0, len(scaled), 4096):
+        part = slice(start, start + 4096)
+        block = matern(scaled[part], inducing).astype(float)
+        weighted = block * (weights[part] / weights.mean())[:, None]
+        normal += weighted.T @ block
+        right += weighted.T @ (values[part] - level)
+    normal[np.diag_indices_from(normal)] += 1e-5 * np.trace(normal) / len(normal)
+    solved = np.linalg.solve(normal, right)
+    return GaussianProcessMean(
+        gp_mean.columns, gp_mean.shift, gp_mean.scale, inducing, solved.astype(np.float32), level
+    )
+
+
+def no_gp_mean() -> GaussianProcessMean:
+    """A mean that says nothing of any kernel."""
+    none = np.zeros(0, np.float32)
+    return GaussianProcessMean(np.zeros(0, np.intp), none, none, none.reshape(0, 0), none, 0.0)

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from hybridlat.model.applicability_domain import ApplicabilityDomain
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.fit_gaussian_process import no_gp_mean
 from hybridlat.model.fit_trees import fit_rough
-from hybridlat.model.gaussian_process import Array, Floats
-from hybridlat.model.geometry import Geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.gaussian_process import Array, Floats, no_gp_mean
+from hybridlat.model.geometry import Geometry, View
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 

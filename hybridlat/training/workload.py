@@ -20,8 +20,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
-from hybridlat.model.geometry import geometry, problem_of
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry, problem_of
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.progress import OnProgress

@@ -10,8 +10,7 @@ from hybridlat.engines.resolution import precision_notes, resolve
 from hybridlat.estimate.partition.partition import partition_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target

@@ -6,8 +6,7 @@ import numpy as np
 
 from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.engines import device_sheets
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry
 
 DEVICE = device_sheets.load("v100")
 

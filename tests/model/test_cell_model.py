@@ -16,9 +16,9 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
+from hybridlat.model.applicability_domain import fit_domain
 from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel, read_device
 from hybridlat.model.fit import fit_model
-from hybridlat.model.fit_domain import fit_domain
 from hybridlat.model.geometry import geometry
 from hybridlat.model.training_problem import FitConfig, choose_prior, make_folds, records_hash
 from tests.model.rows import DEVICE, latencies_us, texts

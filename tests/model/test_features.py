@@ -8,8 +8,7 @@ import pytest
 
 from hybridlat.engines import device_sheets
 from hybridlat.model import features
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import TILES, View
+from hybridlat.model.geometry import TILES, View, geometry
 from tests.model.test_geometry import conv_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "features.json"

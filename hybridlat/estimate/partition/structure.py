@@ -11,8 +11,7 @@ import numpy as np
 
 from hybridlat.graph import signature_reading
 from hybridlat.graph.operators import KINDS, kind_of
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells
-from hybridlat.model.geometry import geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
 
 LAUNCH_US = {"gpu": 4.0, "cpu": 0.1}

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.model.family.kernels import CLASSES, KernelTable
-from hybridlat.model.geometry import COLUMN, Geometry, geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import COLUMN, Geometry, View, geometry
 from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ import numpy as np
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines.base import Array, Baseline, Problem, Sums
-from hybridlat.model.kernel_view import TILES, View
+from hybridlat.model.geometry import TILES, View
 
 _ROUNDS = 6
 _CLASSES = 6

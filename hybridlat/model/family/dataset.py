@@ -95,10 +95,6 @@ class SumData:
             base_us=tuple(self.base_us[i] for i in chosen),
         )
 
-    def reweighted(self, weights: Array) -> SumData:
-        """The same observations with other weights."""
-        return replace(self, weights=weights)
-
 
 def collect(observations: Iterable[Observation]) -> SumData:
     """Observations in columns. Raises ValueError for a latency that is not above zero."""

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.base import PARTS
-from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
+from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT, PARTS
 from hybridlat.model.family.kernels import CLASSES
 from hybridlat.model.family.tasks import Sharing
 

@@ -122,19 +122,3 @@ def _own_covariance(data: SumData, embedding: Embedding) -> Array:
     same = network[:, None] == network[None, :]
     alike = same & (data.task[:, None] == data.task[None, :])
     return np.asarray(hyper.network**2 * alike + hyper.architecture**2 * same)
-
-
-def left_out_errors(posterior: Posterior, groups: Sequence[str]) -> Array:
-    """Log-error of every observation when its whole group is left out, in closed form.
-
-    The identity of leave-one-out for Gaussian processes, by blocks (Rasmussen and Williams 2006,
-    5.4.2), at the shares that the full fit has found. What is measured minus what is predicted.
-    """
-    _, group = np.unique(np.array(list(groups)), return_inverse=True)
-    errors = np.zeros(len(posterior.dual))
-    precision = np.linalg.inv(posterior.covariance)
-    for one in range(int(group.max()) + 1):
-        rows = np.flatnonzero(group == one)
-        block = precision[np.ix_(rows, rows)]
-        errors[rows] = np.linalg.solve(block, posterior.dual[rows])
-    return errors

@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
+from hybridlat.model.family.dataset import KernelSet, task_base
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.intervals import Calibration
-from hybridlat.model.family.kernels import COPY, HOST, KernelTable
-from hybridlat.model.family.posterior import LOWEST, Posterior, log_sum
+from hybridlat.model.family.posterior import Posterior, log_sum
 from hybridlat.model.family.tasks import Sharing, Task
-from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 FORMAT = 3
-"""Counts also what a law is relative to: the base of kernels (:mod:`.base`)."""
+"""Counts also what a law is relative to: the base of kernels (``descriptors.parts_us``)."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
 
@@ -46,23 +44,6 @@ def relative_point(spread: Array, seen: Array | int) -> Array:
     variance = np.minimum(np.square(spread), _MOST_VARIANCE)
     weight = np.asarray(seen, np.float64) / (np.asarray(seen, np.float64) + _COMMON)
     return np.asarray(np.exp(-1.5 * weight * variance), np.float64)
-
-
-@dataclass(frozen=True)
-class FamilyPrediction:
-    """A network's latency by kernel.
-
-    ``kernels_us`` is of one run of each distinct kernel of the table given; ``beside_us`` what the
-    run costs beside its kernels (host and copies); ``network_us`` the sum over all counts and that,
-    the point of least expected squared relative error; ``median_us`` the centre of its interval.
-    ``spread`` is the standard deviation of the logarithm of the latency.
-    """
-
-    kernels_us: Array
-    beside_us: float
-    network_us: float
-    median_us: float
-    spread: float
 
 
 @dataclass(frozen=True)
@@ -92,34 +73,6 @@ class FamilyModel:
         """Weights of the points' coordinates for a task, seen before or not."""
         between = self.embedding.hyper.sharing.between([task], self.tasks)[0]
         return np.asarray(between.astype(np.float32) @ self.sums)
-
-    def predict(
-        self, table: KernelTable, device: Device, precision: str, task: Task
-    ) -> FamilyPrediction:
-        """The latency of a network's kernels on a device.
-
-        ``precision`` names the peak of the device's sheet that the engine computes at, which for
-        mixed precision is not that of the task.
-        """
-        kernels = kernel_set(table, device, precision)
-        base = task_base(kernels, task)
-        points = self.embedding(kernels.descriptors, kernels.classes)
-        ratios = (points @ self.coefficients(task)).astype(np.float64)
-        each = base * np.exp(np.clip(ratios, LOWEST, self.embedding.hyper.highest))
-        logarithm, share = log_sum(kernels, base, ratios, self.embedding.hyper.highest)
-        equation = share.astype(np.float32) @ points
-        spread = self.spreads(equation[None], [task])
-        factor = float(relative_point(spread, self.seen_of(task))[0])
-        each *= factor
-        beside = kernels.classes >= min(HOST, COPY)
-        median = float(np.exp(logarithm))
-        return FamilyPrediction(
-            each[: len(table.values)],
-            float((each * beside) @ kernels.counts),
-            median * factor,
-            median,
-            float(spread[0]),
-        )
 
     def equation(
         self, kernels: KernelSet, task: Task, points: Float32 | None = None

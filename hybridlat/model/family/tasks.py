@@ -1,7 +1,8 @@
-"""What the family model learns for: targets, and how much one tells about another."""
+"""What the family model learns for: targets, how much one tells about another, and networks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,3 +74,26 @@ class Sharing:
         result += self.recipe * (alike["engine"] & alike["precision"])
         same = np.array([[a == b for b in right] for a in left], np.float64)
         return np.asarray(result + self.task * same.reshape(len(left), len(right)))
+
+
+_FAMILY = (
+    "efficientnetv2", "efficientnet", "mobilenetv1", "mobilenetv2", "mobilenetv3", "mobilenetv4",
+    "mobilenet_edgetpu", "mobileone", "convnextv2", "convnext", "convmixer", "convformer",
+    "resnetv2", "resnest", "resnext", "regnet", "repvgg", "repvit", "repghostnet", "ghostnet",
+    "densenet", "darknet", "hrnet", "hgnet", "dla", "dpn", "vgg", "inception", "xception",
+    "rexnet", "nfnet", "nf_", "seresnext", "seresnet", "senet", "ecaresnet", "eca_", "res2ne",
+    "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
+    "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
+    "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
+)  # fmt: skip
+
+
+def architecture_of(network: str) -> str:
+    """A network's name without the size and the form that it was exported in."""
+    return network.removeprefix("torchvision__").split("__")[0]
+
+
+def family_of(architecture: str) -> str:
+    """What an architecture is a variant of, by its name."""
+    name = re.sub(r"^(tf_|dm_|legacy_|gc_|test_)", "", architecture)
+    return next((f for f in _FAMILY if name.startswith(f)), name.split("_")[0])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect, task_base
 from hybridlat.model.family.descriptors import DESCRIPTORS
 from hybridlat.model.family.embedding import Embedding, Hyper
-from hybridlat.model.family.posterior import fit, left_out_errors
+from hybridlat.model.family.posterior import fit
 from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.tasks import Task
 from tests.model.family.worlds import HERE, THERE, observations, true_us
@@ -120,17 +120,6 @@ def test_two_tasks_together_are_told_apart() -> None:
     here, there = observations(20, 2), observations(20, 3, THERE)
     assert np.median(np.abs(_errors(model, here))) < 0.05
     assert np.median(_errors(model, there)) == pytest.approx(0.5, abs=0.05)
-
-
-def test_left_out_errors_are_those_of_fitting_anew() -> None:
-    rows = observations(40, 1, noise=0.05)
-    data = collect(rows)
-    closed = left_out_errors(fit(data, EMBEDDING), data.networks)
-    for place in (0, 7, 23):
-        rest = np.delete(np.arange(40), place)
-        model = serve(fit(data.take(rest), EMBEDDING))
-        anew = data.log_us[place] - model.equation(rows[place].kernels, HERE)[0]
-        assert closed[place] == pytest.approx(anew, abs=0.03)
 
 
 def test_fitting_twice_gives_the_same() -> None:

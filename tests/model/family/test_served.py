@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family.dataset import collect
+from hybridlat.model.family.dataset import collect, kernel_set
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.intervals import calibrate
+from hybridlat.model.family.kernels import KernelTable
 from hybridlat.model.family.posterior import fit
 from hybridlat.model.family.served import FamilyModel, relative_point, serve
 from hybridlat.model.family.tasks import Sharing, Task
+from hybridlat.schema.device import Device
 from tests.model.family.worlds import DEVICES, GPU, HERE, OTHER, THERE, observations, table
 
 
@@ -23,13 +25,12 @@ def model() -> FamilyModel:
     return serve(fit(collect(rows), Embedding(Hyper(), size=40)))
 
 
-def test_the_network_is_the_sum_of_what_is_shown(model: FamilyModel) -> None:
-    kernels = table(np.random.default_rng(5))
-    answer = model.predict(kernels, GPU, "fp32", HERE)
-    total = (answer.kernels_us * kernels.counts).sum() + answer.beside_us
-    assert answer.network_us == pytest.approx(total)
-    assert (answer.kernels_us > 0).all()
-    assert answer.spread > 0
+def law(
+    model: FamilyModel, kernels: KernelTable, device: Device, task: Task
+) -> tuple[float, float]:
+    """(log latency, its spread) of a network."""
+    logarithm, equation = model.equation(kernel_set(kernels, device, "fp32"), task)
+    return logarithm, float(model.spreads(equation[None], [task])[0])
 
 
 def test_the_point_has_the_least_squared_relative_error() -> None:
@@ -48,10 +49,8 @@ def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None
     loaded = FamilyModel.load(tmp_path)
     kernels = table(np.random.default_rng(6))
     for device, task in ((GPU, HERE), (OTHER, THERE), (GPU, Task("new", "engine-2", "fp16"))):
-        before = model.predict(kernels, device, "fp32", task)
-        after = loaded.predict(kernels, device, "fp32", task)
-        assert after.network_us == pytest.approx(before.network_us, rel=1e-5)
-        assert after.spread == pytest.approx(before.spread, rel=1e-3)
+        before, after = (law(one, kernels, device, task) for one in (model, loaded))
+        assert after == pytest.approx(before, rel=1e-3)
 
 
 def test_the_calibration_travels_with_the_model(model: FamilyModel, tmp_path: Path) -> None:
@@ -72,9 +71,8 @@ def test_nothing_is_pickled(model: FamilyModel, tmp_path: Path) -> None:
 
 def test_the_less_is_shared_the_wider(model: FamilyModel) -> None:
     kernels = table(np.random.default_rng(7))
-    known = model.predict(kernels, GPU, "fp32", HERE).spread
-    version = model.predict(kernels, GPU, "fp32", Task("gpu", "engine-2", "fp32")).spread
-    strange = model.predict(kernels, GPU, "fp32", Task("new", "engine-9", "int8")).spread
+    tasks = (HERE, Task("gpu", "engine-2", "fp32"), Task("new", "engine-9", "int8"))
+    known, version, strange = (law(model, kernels, GPU, task)[1] for task in tasks)
     assert known < version < strange
 
 
@@ -82,10 +80,7 @@ def test_a_kernel_unlike_all_others_widens_the_spread(model: FamilyModel) -> Non
     kernels = table(np.random.default_rng(8))
     values = kernels.values.copy()
     strange = type(kernels)(values, np.full_like(kernels.classes, 10), kernels.counts, 6e5)
-    usual = model.predict(kernels, GPU, "fp32", HERE)
-    odd = model.predict(strange, GPU, "fp32", HERE)
-    assert odd.spread > 2 * usual.spread
-    assert odd.network_us > 0
+    assert law(model, strange, GPU, HERE)[1] > 2 * law(model, kernels, GPU, HERE)[1]
 
 
 def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:

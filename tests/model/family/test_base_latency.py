@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.model.family.base import parts_us, power_slowdown
+from hybridlat.model.family.descriptors import parts_us, power_slowdown
 from hybridlat.model.family.kernels import KernelTable
-from hybridlat.model.geometry import Geometry
-from hybridlat.model.kernel_view import View
+from hybridlat.model.geometry import Geometry, View
 from hybridlat.schema.device import Device
 from tests.model.family.worlds import GPU, table
 
