@@ -37,7 +37,7 @@ from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.shipped import embedding_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.base import ImportedRecords
+from hybridlat.store.importers import ImportedRecords
 
 Array = NDArray[np.float64]
 SPACES = {"nasbench201": nasbench201, "fbnet": fbnet}

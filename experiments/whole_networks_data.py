@@ -20,7 +20,7 @@ from hybridlat.model.family.tasks import Task, architecture_of
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.measurement import is_suspect
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.table_columns import read_column_map
+from hybridlat.store.importers.columns import read_column_map
 
 FAMILIES = {
     "tensorrt": ("paddle-tensorrt", "tensorrt"),

@@ -21,7 +21,7 @@ from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
 from hybridlat.schema import block_table, checkup, estimate, measurement
-from hybridlat.store import packs, tables
+from hybridlat.store import database, packs
 from tests.report.estimates import untrusted
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ FORMATS = {
     "signature": signature.SIGNATURE_FORMAT,
     "measurement record": measurement.RECORD_FORMAT,
     "pack": packs.PACK_FORMAT,
-    "store": tables.SCHEMA,
+    "store": database.SCHEMA,
     "partition": partition.PARTITION_FORMAT,
     "file": facts.FACTS_FORMAT,
     "confirmations": confirmations.CONFIRMATIONS_FORMAT,
@@ -88,7 +88,7 @@ def test_no_format_of_the_code_is_forgotten() -> None:
         ("evaluation", list(ResultRow("t", "r", "m", score(()), None,
                                 None, 0, 0).to_json())),
         ("composition", list(composition.Composition().to_json())),
-        ("tables", list(tables.NAMES)),
+        ("tables", list(database.TABLES)),
     ],
 )  # fmt: skip
 def test_every_field_is_named(what: str, names: list[str]) -> None:

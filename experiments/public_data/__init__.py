@@ -11,7 +11,7 @@ from experiments.public_data.convolutions import (
     v100_tensorrt_conv,
 )
 from experiments.public_data.networks import fbnet, nasbench201
-from hybridlat.store.importers.base import ImportedRecords
+from hybridlat.store.importers import ImportedRecords
 
 READERS: dict[str, Callable[[Path], ImportedRecords]] = {
     "conv_cdecatapult": conv_cdecatapult,

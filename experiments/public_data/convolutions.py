@@ -16,7 +16,7 @@ from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder, conv_attribute
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.schema.names import device_name
 from hybridlat.schema.target import PRECISIONS, Target
-from hybridlat.store.importers.base import ImportedRecords
+from hybridlat.store.importers import ImportedRecords
 
 
 def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from hybridlat.graph.builder import NetworkBuilder, Shape, conv_attributes
 from hybridlat.graph.network import AttributeValue, Network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.base import ImportedRecords
+from hybridlat.store.importers import ImportedRecords
 
 Attributes = tuple[tuple[str, AttributeValue], ...]
 

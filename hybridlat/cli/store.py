@@ -22,7 +22,7 @@ from hybridlat.store import importers
 
 if TYPE_CHECKING:
     from hybridlat.store import Store
-    from hybridlat.store.removal import Removal
+    from hybridlat.store.changes import Removal
 
 DAMAGED = 2
 _COUNTS_WIDTH = 64  # of the other columns of `store stats`
@@ -202,7 +202,7 @@ def _import_by_plugin(
     opened: Store, data_set: str, path: Path
 ) -> tuple[dict[str, int], dict[str, int], list[str]]:
     """Counts of what was new, of what was left out by reason, and the targets met."""
-    from hybridlat.store.pack_io import batches
+    from hybridlat.store.exchange import batches
 
     with ProgressShown() as shown:
         imported = importers.load(data_set).read(path, Pace(shown, "reading"))

@@ -33,7 +33,7 @@ def run(
     from hybridlat.measuring import tables
     from hybridlat.measuring.network_files import NetworkFiles
     from hybridlat.schema.target import Target
-    from hybridlat.store.importers.network_rows import grouped
+    from hybridlat.store.importers.table import grouped
 
     columns, nets, target = given["columns"], given["nets"], given["target"]
     read = tables.read_rows(

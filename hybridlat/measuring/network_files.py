@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import OnnxFile, load
-from hybridlat.store.importers.network_rows import Misfit
+from hybridlat.store.importers.table import RowRejected
 
 _ENDING = ".onnx"
 FileSource = Path | Callable[[], bytes]
@@ -118,17 +118,17 @@ def _given(content: bytes) -> Callable[[], bytes]:
 def network_at(file: NetworkFile, batch: int | None, size: tuple[int, int] | None) -> Network:
     """The network of a file bound to a batch, and its first image to height and width.
 
-    None leaves what the file has. Raises Misfit where the file does not take them.
+    None leaves what the file has. Raises RowRejected where the file does not take them.
     """
     try:
         read = file.parsed
     except InputError as error:
-        raise Misfit("the ONNX file cannot be read", error, "export it again") from None
+        raise RowRejected("the ONNX file cannot be read", error, "export it again") from None
     shapes = _bound(file.name, read.input_sizes, batch, size) if size is not None else {}
     try:
         return read.network(batch, shapes)
     except NetworkError as error:
-        raise Misfit(
+        raise RowRejected(
             "the ONNX file does not take the batch or the size", f"{error} (batch {batch})",
             "export it with dynamic sizes, or for these sizes",
         ) from None  # fmt: skip
@@ -152,7 +152,7 @@ def _bound(
             if _is_channels_last(sizes):
                 return {tensor: (first, *size, channels)}
             return {tensor: (first, channels, *size)}
-    raise Misfit(
+    raise RowRejected(
         "the ONNX file has no input of images to give a size to",
         f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}",
         "leave the size out, or export the network with its channels",

@@ -22,7 +22,7 @@ from hybridlat.measuring.network_files import NetworkFile, NetworkFiles, image_s
 from hybridlat.schema.target import Target
 from hybridlat.schema.wire import decode_or_none
 from hybridlat.store import Store
-from hybridlat.store.importers.network_rows import Misfit, NetworkRow
+from hybridlat.store.importers.table import NetworkRow, RowRejected
 
 CELLS_FORMAT = 2
 _Counts = tuple[tuple[str, int], ...]
@@ -49,7 +49,7 @@ class RowPartitioner:
 
     def __init__(self, files: NetworkFiles | None, store: Store | None) -> None:
         self._files, self._store = files, store
-        self._known: dict[str, NetworkCells | Misfit] = {}
+        self._known: dict[str, NetworkCells | RowRejected] = {}
         self._fresh: dict[str, NetworkCells] = {}
         # Rows of one file and size stand together: the last of each is enough.
         self._file = functools.lru_cache(maxsize=1)(self._find)
@@ -67,10 +67,10 @@ class RowPartitioner:
             try:
                 cells, texts = self._lower(file, row)
                 self._fresh[key] = cells
-            except Misfit as misfit:
-                cells = misfit
+            except RowRejected as rejected:
+                cells = rejected
         self._known[key] = cells
-        if isinstance(cells, Misfit):
+        if isinstance(cells, RowRejected):
             raise cells
         return file.name, cells, texts
 
@@ -87,7 +87,7 @@ class RowPartitioner:
 
     def _find(self, names: tuple[str, ...]) -> NetworkFile:
         if self._files is None:
-            raise Misfit(
+            raise RowRejected(
                 "the network's ONNX file is needed", names[0],
                 "give the folder of ONNX files with --nets",
             )  # fmt: skip
@@ -95,7 +95,7 @@ class RowPartitioner:
             file = self._files.find(name)
             if file is not None:
                 return file
-        raise Misfit(
+        raise RowRejected(
             f"there is no ONNX file of the network in {self._files.where}", names[0],
             "put NAME.onnx there, or name the file in a column onnx",
         )  # fmt: skip
@@ -105,7 +105,7 @@ class RowPartitioner:
         try:
             lowered = registry.lower(network, row.target)
         except (MeasurementError, UnavailableError, NetworkError) as error:
-            raise Misfit(
+            raise RowRejected(
                 "the engine's lowering refuses the network",
                 f"{file.name} on {row.target}: {error}",
                 "export it with the operators that the engine knows",
@@ -130,16 +130,16 @@ def _counts(signatures: list[Signature]) -> _Counts:
 
 @functools.cache
 def _lowering_identity(target: Target) -> str:
-    """What a lowering depends on; Misfit for an engine that cannot lower here."""
+    """What a lowering depends on; RowRejected for an engine that cannot lower here."""
     try:
         return registry.lowering_identity(target)
     except TargetError:
         known = ", ".join(registry.lowerings())
-        raise Misfit(
+        raise RowRejected(
             "it is not known how the engine fuses", target.runtime, f"known are {known}"
         ) from None
     except UnavailableError as error:
-        raise Misfit("the engine itself must lower", target.engine, str(error)) from None
+        raise RowRejected("the engine itself must lower", target.engine, str(error)) from None
 
 
 def _network_and_layers(

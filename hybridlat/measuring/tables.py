@@ -14,12 +14,10 @@ from hybridlat.measuring.network_partitions import NetworkCells, RowPartitioner
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.store.importers import TABLES, networks_table, trtexec_times
-from hybridlat.store.importers.base import ImportedRecords, Watch
-from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Refusal, Rows
-from hybridlat.store.importers.table_columns import read_column_map
+from hybridlat.store.importers import TABLES, ImportedRecords, Watch, table, trtexec_log
+from hybridlat.store.importers.columns import read_column_map
+from hybridlat.store.importers.table import NetworkRow, Refusal, RowRejected, Rows
 
-"""What can be read: tables of networks, and logs and exported times of trtexec."""
 _AT_ONCE = 250  # rows of one batch
 
 
@@ -44,7 +42,7 @@ def read_rows(
     """
     if form == "networks":
         columns = None if column_map is None else read_column_map(column_map)
-        return networks_table.read_networks(paths, columns, default)
+        return table.read_networks(paths, columns, default)
     if form != "trtexec":
         raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(TABLES)}")
     if column_map is not None:
@@ -53,9 +51,9 @@ def read_rows(
 
 
 def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
-    files = networks_table.files_at(paths, trtexec_times.ENDINGS, "logs or times of trtexec")
+    files = table.files_at(paths, trtexec_log.ENDINGS, "logs or times of trtexec")
     logs = {
-        file: trtexec_times.read_log(file.read_text(encoding="utf-8", errors="replace"))
+        file: trtexec_log.read_log(file.read_text(encoding="utf-8", errors="replace"))
         for file in files
         if file.suffix.lower() != ".json"
     }
@@ -68,11 +66,11 @@ def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
             if file not in logs:
                 samples = _times(file)
                 log = runs.get(file.name)
-                rows.append(trtexec_times.row_of_times(file, samples, log, default))
+                rows.append(trtexec_log.row_of_times(file, samples, log, default))
             elif logs[file].times not in times:  # else the times tell more of its run
-                rows.append(trtexec_times.row_of_log(file, logs[file], default))
-        except Misfit as misfit:
-            refused.append(misfit.at(file.name))
+                rows.append(trtexec_log.row_of_log(file, logs[file], default))
+        except RowRejected as rejected:
+            refused.append(rejected.at(file.name))
     return Rows(tuple(rows), tuple(refused))
 
 
@@ -80,7 +78,7 @@ def _times(file: Path) -> tuple[float, ...]:
     try:
         return tuple(trtexec.read_times(file))
     except InputError as error:
-        raise Misfit(
+        raise RowRejected(
             "the file holds no times of trtexec", error, "give what --exportTimes wrote"
         ) from None
 
@@ -107,8 +105,8 @@ def take(
                 watch(done_before, len(ordered))
             try:
                 name, partition, texts = lowering.partition(row)
-            except Misfit as misfit:
-                done.refused.append(misfit.at(row.where))
+            except RowRejected as rejected:
+                done.refused.append(rejected.at(row.where))
             else:
                 _keep(done.imported, row, name, partition, texts)
         yield done

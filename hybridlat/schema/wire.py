@@ -23,7 +23,7 @@ def decode(text: bytes, form: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=form)
     except msgspec.DecodeError as error:
-        raise ValueError(_phrase(error)) from None
+        raise ValueError(phrase_of(error)) from None
 
 
 def decode_or_none(text: str | bytes | None, form: type[T]) -> T | None:
@@ -89,7 +89,7 @@ def record(
     try:
         read = msgspec.convert(values, form)
     except msgspec.ValidationError as error:
-        raise ValueError(_phrase(error)) from None
+        raise ValueError(phrase_of(error)) from None
     _require_all(values, form)
     for name, part in parts.items():
         for item in values[name]:
@@ -114,7 +114,7 @@ def _parts_of(target: str) -> dict[str, object]:
     return parts
 
 
-def _phrase(error: Exception) -> str:
+def phrase_of(error: Exception) -> str:
     """``latency_us: expected a float, got a str``, of "Expected `float`, got `str` - at `$.…`"."""
     sentence, _, path = str(error).replace("`", "").partition(" - at $")
     sentence = sentence[:1].lower() + sentence[1:]

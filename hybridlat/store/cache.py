@@ -11,12 +11,12 @@ from hybridlat.store import codec
 from hybridlat.store.codec import chunks
 from hybridlat.store.connection import Connection
 from hybridlat.store.database import Database
-from hybridlat.store.tables import CACHE_SCOPE_LENGTH
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 200_000_000
 _ROOM = 0.9  # of the bound is what is left when it was passed, so that it is not passed at once
 _PAGE = 200
+_SCOPE_LENGTH = 255  # of the column
 _GET = "SELECT text FROM cache WHERE key = :key"
 _PUT = """
 INSERT INTO cache (key, text, scope, made_at_s, size_bytes)
@@ -45,7 +45,7 @@ class CacheSweep:
 
 def scope_of(key: str) -> str:
     """What keys of one kind share: all but the last of the parts between slashes."""
-    return key.rpartition("/")[0][:CACHE_SCOPE_LENGTH]
+    return key.rpartition("/")[0][:_SCOPE_LENGTH]
 
 
 def get(database: Database, key: str) -> str | None:

@@ -1,4 +1,8 @@
-"""The way to a store's database: one connection, questions, and short transactions."""
+"""The way to a store's database: its tables, one connection, questions and short transactions.
+
+A look-up must not touch raw samples. So each record is two rows: a compact one in ``measurement``,
+clustered by (target, kind, signature), and its whole JSON, compressed, in ``payload``.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from hybridlat.errors import StoreError
-from hybridlat.store import postgres, sqlite, tables
+from hybridlat.store import postgres, sqlite
 from hybridlat.store.connection import Connection, Row, Values
 from hybridlat.store.place import StorePlace
 
@@ -20,6 +24,33 @@ BUSY_S = 60
 """How long a call waits for other writers, and for a server that restarts."""
 MANY = 10_000
 """New rows after which a server that has not counted them plans badly."""
+SCHEMA = 1
+TABLES: Final = (
+    "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
+)  # fmt: skip
+_DEFINITIONS = """
+CREATE TABLE hybridlat_meta (name VARCHAR(64) PRIMARY KEY, value VARCHAR(255) NOT NULL);
+CREATE TABLE target (id {number} PRIMARY KEY, name VARCHAR(255) NOT NULL UNIQUE);
+CREATE TABLE signature (hash {bytes} NOT NULL PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE measurement (
+    target_id INTEGER NOT NULL, kind SMALLINT NOT NULL, signature {bytes} NOT NULL,
+    id {bytes} NOT NULL, latency_us DOUBLE PRECISION, spread_share DOUBLE PRECISION NOT NULL,
+    measured_at VARCHAR(40) NOT NULL, failure TEXT,
+    PRIMARY KEY (target_id, kind, signature, id)
+) {clustered};
+CREATE TABLE payload (id {bytes} NOT NULL PRIMARY KEY, body {bytes} NOT NULL);
+CREATE TABLE breakdown (
+    id {bytes} NOT NULL PRIMARY KEY, target_id INTEGER NOT NULL, network VARCHAR(255) NOT NULL,
+    body {bytes} NOT NULL
+);
+CREATE INDEX ix_breakdown_target_id ON breakdown (target_id);
+CREATE TABLE cache (
+    key {bytes} NOT NULL PRIMARY KEY, text TEXT NOT NULL, scope VARCHAR(255) DEFAULT '' NOT NULL,
+    made_at_s BIGINT DEFAULT 0 NOT NULL, size_bytes BIGINT DEFAULT 0 NOT NULL
+);
+CREATE INDEX cache_age ON cache (made_at_s, size_bytes);
+INSERT INTO hybridlat_meta (name, value) VALUES ('schema', '{schema}')
+"""
 _inherited: list[object] = []
 
 
@@ -38,9 +69,19 @@ class Database:
         self._was_reached = False
         self._grown = self._counted = 0
 
+    @property
+    def shown(self) -> str:
+        """What errors call it."""
+        return self._place.shown
+
+    @property
+    def exists(self) -> bool:
+        """False for a SQLite file that is not there yet."""
+        return self._place.exists
+
     def rows(self, sql: str, values: Values | None = None) -> list[Row]:
         """The rows of a question; none where the SQLite file does not exist yet."""
-        if not self._place.exists:
+        if not self.exists:
             return []
         return self._run(lambda connection: connection.rows(sql, values or {}))
 
@@ -60,7 +101,7 @@ class Database:
     @property
     def stamp(self) -> object:
         """Equal as long as no process writes; None on a server, where only a query tells."""
-        return self._run(lambda connection: connection.stamp) if self._place.exists else "absent"
+        return self._run(lambda connection: connection.stamp) if self.exists else "absent"
 
     def has_grown(self, rows: int) -> None:
         """Have the rows counted after many new ones, and whenever there are twice as many.
@@ -71,11 +112,11 @@ class Database:
         self._grown += rows
         if self._grown >= max(MANY, self._counted):
             self._counted, self._grown = self._counted + self._grown, 0
-            self._run(lambda connection: connection.count_rows(tables.NAMES))
+            self._run(lambda connection: connection.count_rows(TABLES))
 
     def damage(self) -> list[str]:
         """What is wrong with the database's file."""
-        return self._run(lambda connection: connection.damage()) if self._place.exists else []
+        return self._run(lambda connection: connection.damage()) if self.exists else []
 
     def shrink(self) -> int | None:
         """Give a SQLite file's empty pages back: how many bytes; None where others use it."""
@@ -119,7 +160,7 @@ class Database:
             connection: Connection = self._driver.connect(self._place, BUSY_S)
             self._was_reached = True
             try:
-                tables.prepare(connection, self._place.shown)
+                _make_tables(connection, self._place.shown)
             except BaseException:
                 connection.close()
                 raise
@@ -138,3 +179,38 @@ class Database:
                 f"the store {self._place.shown} cannot be used: {first} (give another one with "
                 "--store or HYBRIDLAT_STORE, or restore this one from a copy)"
             ) from error
+
+
+def _make_tables(connection: Connection, store: str) -> None:
+    """Make the tables where there are none.
+
+    StoreError, which names ``store``, where the database holds something else or a newer schema.
+    """
+    if _has_tables(connection, store):
+        return
+    with connection.transaction():
+        connection.lock_tables()
+        if not _has_tables(connection, store):  # another process may have been faster
+            for statement in _DEFINITIONS.format(**connection.types, schema=SCHEMA).split(";"):
+                connection.define(statement)
+
+
+def _has_tables(connection: Connection, store: str) -> bool:
+    names = connection.table_names()
+    if TABLES[0] not in names:
+        if names:
+            raise StoreError(
+                f"{store} is a database of something else (it holds "
+                f"{', '.join(sorted(names)[:5])}): give a store of its own"
+            )
+        return False
+    rows = connection.rows("SELECT value FROM hybridlat_meta WHERE name = 'schema'", {})
+    value = str(rows[0][0]) if rows else ""
+    if not value.isdecimal() or int(value) < 1:
+        raise StoreError(f"the store {store} is damaged: its schema reads {value!r}")
+    if int(value) > SCHEMA:
+        raise StoreError(
+            f"the store {store} has schema {value}, newer than schema {SCHEMA} that this "
+            "version of hybridlat knows: upgrade hybridlat"
+        )
+    return True

@@ -14,8 +14,8 @@ from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import cache, queries
 from hybridlat.store.codec import KIND_CODES, plain, unpacked
 from hybridlat.store.database import Database
+from hybridlat.store.exchange import lookup_of
 from hybridlat.store.latencies import LatencyRow
-from hybridlat.store.pack_io import lookup_of
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 
 _TARGETS = "SELECT id, name FROM target"

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import KINDS, Kind
+from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
+from hybridlat.store import codec
 from hybridlat.store.codec import KIND_CODES, chunks
 from hybridlat.store.connection import Row
 from hybridlat.store.database import Database
@@ -66,22 +67,25 @@ def look_up(
     return rows_of
 
 
-def measurement_bodies(
-    database: Database, target: Target | None, kind: Kind | None, signature: bytes | None
-) -> Iterator[bytes]:
-    """Compressed JSON of records, by target, kind, signature and content."""
+def measurements(
+    database: Database,
+    target: Target | None = None,
+    kind: Kind | None = None,
+    signature: str | None = None,
+) -> Iterator[Measurement]:
+    """The records, by target, kind, signature and content."""
     query, values = _RECORDS, dict[str, object]()
     if kind is not None:
         query, values["kind"] = f"{query} AND kind = :kind", KIND_CODES[kind]
     if signature is not None:
-        query, values["signature"] = f"{query} AND signature = :signature", signature
+        query, values["signature"] = f"{query} AND signature = :signature", codec.key(signature)
     for number in _target_ids(database, target):
         ids = database.rows(f"{query} ORDER BY kind, signature, id", {"target": number, **values})
-        yield from _in_pages(database, ids, _BODIES)
+        yield from _records(database, ids)
 
 
-def recent_bodies(database: Database, target: Target, runs: int, each: int) -> Iterator[bytes]:
-    """Compressed JSON of good records of the newest ``runs`` minutes, ``each`` of a minute.
+def recent(database: Database, target: Target, runs: int, each: int) -> list[Measurement]:
+    """Good records of the newest ``runs`` minutes, ``each`` of a minute.
 
     Whole networks come first: they are few, and tell more of how the machine ran than cells do.
     """
@@ -94,7 +98,7 @@ def recent_bodies(database: Database, target: Target, runs: int, each: int) -> I
         if len(minute) < each:
             minute.append(bytes(key))
     keys = [(key,) for minute in chosen.values() for key in minute]
-    yield from _in_pages(database, sorted(keys), _BODIES)
+    return list(_records(database, sorted(keys)))
 
 
 def count(database: Database, target: Target, kind: Kind) -> int:
@@ -115,11 +119,12 @@ def revision(database: Database, target: Target) -> tuple[int, str]:
     return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
 
 
-def breakdown_bodies(database: Database, target: Target | None) -> Iterator[bytes]:
-    """Compressed JSON of breakdowns, by target and content."""
+def breakdowns(database: Database, target: Target | None = None) -> Iterator[Breakdown]:
+    """The breakdowns, by target and content."""
     for number in _target_ids(database, target):
         ids = database.rows(_BREAKDOWNS, {"target": number})
-        yield from _in_pages(database, ids, _BREAKDOWN_BODIES)
+        for _, body in paged(database, ids, _BREAKDOWN_BODIES):
+            yield codec.decoded(Breakdown.from_json, bytes(body), database.shown)
 
 
 def payloads(database: Database) -> Iterator[tuple[bytes, bytes]]:
@@ -138,8 +143,9 @@ def all_texts(database: Database) -> Iterator[tuple[bytes, str]]:
     return paged(database, database.rows("SELECT hash FROM signature ORDER BY hash"), _TEXTS)
 
 
-def _in_pages(database: Database, ids: list[Row], bodies_of: str) -> Iterator[bytes]:
-    return (bytes(body) for _, body in paged(database, ids, bodies_of))
+def _records(database: Database, ids: list[Row]) -> Iterator[Measurement]:
+    for _, body in paged(database, ids, _BODIES):
+        yield codec.decoded(Measurement.from_json, bytes(body), database.shown)
 
 
 def paged(database: Database, ids: list[Row], items_of: str) -> Iterator[tuple[bytes, Any]]:

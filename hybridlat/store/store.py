@@ -13,19 +13,19 @@ import datetime
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store import cache, codec, inserts, integrity, pack_io, queries, removal
+from hybridlat.store import cache, changes, codec, exchange, integrity, queries
 from hybridlat.store.cache import CacheSweep
+from hybridlat.store.changes import Removal
 from hybridlat.store.database import Database
+from hybridlat.store.exchange import ImportCounts
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.latencies import LatencyStats, TargetStats, aggregate
-from hybridlat.store.pack_io import ImportCounts
 from hybridlat.store.place import StorePlace, default_url
-from hybridlat.store.removal import Removal
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -48,17 +48,15 @@ class Store:
 
     def add_signatures(self, texts: Mapping[str, str]) -> int:
         """Keep the texts that hashes stand for; how many were new. Those there stay as they are."""
-        return inserts.add_signatures(self._database, texts) if texts else 0
+        return changes.add_signatures(self._database, texts)
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        records = list(measurements)
-        return inserts.add_measurements(self._database, records) if records else 0
+        return changes.add_measurements(self._database, measurements)
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        items = list(breakdowns)
-        return inserts.add_breakdowns(self._database, items) if items else 0
+        return changes.add_breakdowns(self._database, breakdowns)
 
     def cache_put(self, key: str, text: str) -> None:
         """Keep a JSON document under ``key`` for later processes; what is there already stays."""
@@ -108,7 +106,7 @@ class Store:
         if not self.exists:
             return Removal()
         targets = self.targets() if target is None else [target]
-        return removal.remove(self._database, targets, since, until, dry_run)
+        return changes.remove_records(self._database, targets, since, until, dry_run)
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -136,14 +134,11 @@ class Store:
         signature: str | None = None,
     ) -> Iterator[Measurement]:
         """The records, in an order that depends on nothing but themselves."""
-        key = None if signature is None else codec.key(signature)
-        for body in queries.measurement_bodies(self._database, target, kind, key):
-            yield codec.decoded(Measurement.from_json, body, self.url)
+        return queries.measurements(self._database, target, kind, signature)
 
     def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
         """Good records of the newest ``runs`` minutes in which there are any, ``each`` of one."""
-        bodies = queries.recent_bodies(self._database, target, runs, each)
-        return [codec.decoded(Measurement.from_json, body, self.url) for body in bodies]
+        return queries.recent(self._database, target, runs, each)
 
     def count(self, target: Target, kind: Kind) -> int:
         """How many records of this kind there are of a target."""
@@ -159,8 +154,7 @@ class Store:
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, in an order that depends on nothing but themselves."""
-        for body in queries.breakdown_bodies(self._database, target):
-            yield codec.decoded(Breakdown.from_json, body, self.url)
+        return queries.breakdowns(self._database, target)
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
         """The texts of those hashes whose text is kept."""
@@ -205,7 +199,7 @@ class Store:
         folder: str | Path,
         target: Target | None = None,
         *,
-        format: Literal["jsonl", "parquet"] = "jsonl",
+        format: exchange.Form = "jsonl",
         source: str = "",
         licence: str = "",
     ) -> list[Path]:
@@ -214,20 +208,13 @@ class Store:
         ``source`` and ``licence`` say where the records come from. Parquet needs pyarrow
         (MissingExtra).
         """
-        held = self.targets()
-        if target is not None and target not in held:
-            known = ", ".join(map(str, held)) or "none at all"
-            raise StoreError(f"the store has no records of {target}: it has {known}")
-        return [
-            pack_io.write_pack(
-                self, item, Path(folder) / item.folder, format, source=source, licence=licence
-            )
-            for item in ([target] if target is not None else held)
-        ]
+        return exchange.export(
+            self._database, Path(folder), target, format, source=source, licence=licence
+        )
 
     def import_(self, path: str | Path) -> ImportCounts:
         """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
-        return pack_io.import_into(self, Path(path))
+        return exchange.import_into(self._database, Path(path))
 
     # ---- plumbing ------------------------------------------------------------------------------
 

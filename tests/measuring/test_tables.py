@@ -22,7 +22,7 @@ from hybridlat.measuring.network_files import NetworkFile, NetworkFiles
 from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.store.importers.network_rows import NetworkRow, Refusal
+from hybridlat.store.importers.table import NetworkRow, Refusal
 from tests.networks import classifier, conv_relu
 
 TRT = Target("t4", "tensorrt-8.6", "fp16")

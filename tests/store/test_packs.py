@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hybridlat.errors import MissingExtra, StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import Store
+from hybridlat.store.exchange import ImportCounts
 from hybridlat.store.integrity import check_pack
-from hybridlat.store.pack_io import ImportCounts
 from hybridlat.store.packs import PackLookup, packs_for, shipped_packs
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements

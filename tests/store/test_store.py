@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import LatencyStats, Store, default_url
+from hybridlat.store.database import TABLES
 from hybridlat.store.place import without_password
-from hybridlat.store.tables import NAMES
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
@@ -36,7 +36,7 @@ def test_round_trip(
 ) -> None:
     with Store(url) as store:
         store.cache_put("made", "0")
-        for name in NAMES[1:]:
+        for name in TABLES[1:]:
             execute(f"DELETE FROM {name}")
         assert store.add([*records, *records]) == len({r.id for r in records})
         assert store.add(records) == 0

@@ -1,14 +1,19 @@
-"""Which column of somebody's table is which field: told by a TOML file, else by the names."""
+"""Which column of a table is which field, by a TOML file or by the columns' names."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct, field
 
 from hybridlat.errors import InputError, StoreError
+from hybridlat.schema.wire import phrase_of
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "network": ("network", "net", "architecture", "arch", "model_name", "model"),
@@ -35,7 +40,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "infer_samples_per_sec", "img_per_sec", "throughput", "fps",
     ),
 }  # fmt: skip
-"""Fields, and the names by which their columns are known without being told."""
+"""Fields, and the names by which their columns are known without a mapping."""
 US_OF_UNIT: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _UNITS = {
     "µs": "us", "μs": "us", "usec": "us", "microseconds": "us", "msec": "ms",
@@ -45,29 +50,25 @@ _UNIT_IN_NAME = re.compile(
     rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted([*US_OF_UNIT, *_UNITS], key=len, reverse=True))})[)\]]?",
     re.IGNORECASE,
 )
-_LISTS = ("labels", "notes")
-_TABLES = ("columns", "constants", "units", "values", "where")
 
 
-@dataclass(frozen=True)
-class RowNote:
-    """What was found out about some rows of a table: ``note`` is added to what they say themselves.
+class RowNote(Struct, frozen=True, forbid_unknown_fields=True):
+    """A finding about some rows of a table: ``note`` is added to what they say themselves.
 
     ``where`` column → the values whose rows are meant.
     """
 
-    note: str
-    where: Mapping[str, tuple[str, ...]]
+    note: Annotated[str, Meta(min_length=1)]
+    where: Annotated[Mapping[str, tuple[str, ...]], Meta(min_length=1)]
 
 
-@dataclass(frozen=True)
-class ColumnMap:
+class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
     """What a mapping file says.
 
     ``columns`` field → column; ``constants`` field → value for rows that state none; ``units``
-    of the latency; ``values`` field → the table's word → ours; ``where`` column → the values whose
-    rows are read; ``labels`` further columns that records keep; ``notes`` what is to be added to
-    rows' own notes.
+    of the latency; ``values`` field → the table's word → hybridlat's; ``where`` column → the values
+    whose rows are read; ``labels`` further columns that records keep; ``notes`` what is to be added
+    to rows' own notes.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -80,84 +81,50 @@ class ColumnMap:
 
     def note_of(self, row: Mapping[str, str], own: str = "") -> str:
         """A row's ``own`` note and what ``notes`` add to it."""
-        found = [n.note for n in self.notes if all(row[c] in some for c, some in n.where.items())]
-        return "; ".join(filter(None, [own, *found]))
+        added = [n.note for n in self.notes if all(row[c] in some for c, some in n.where.items())]
+        return "; ".join(filter(None, [own, *added]))
 
 
 def read_column_map(path: Path) -> ColumnMap:
     """The mapping in a TOML file; InputError names what it cannot say, and the choices."""
     try:
         body = tomllib.loads(path.read_text(encoding="utf-8"))
+        read = msgspec.convert(_texts(body), ColumnMap)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
-    for name in body:
-        if name not in (*_TABLES, *_LISTS):
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{path} is no mapping: {phrase_of(error)} (it may hold tables of texts, [columns], "
+            "[constants], [units], [values.FIELD] and [where], a list of texts, labels, and "
+            "[[notes]], each with note and where)"
+        ) from None
+    for name, fields in (("columns", read.columns), ("constants", read.constants),
+                         ("values", read.values)):  # fmt: skip
+        known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
+        for unknown in fields.keys() - known:
             raise InputError(
-                f"{path} has no use for {name!r}: choose of {', '.join((*_LISTS, *_TABLES))}"
+                f"{path}: {name} knows no field {unknown!r}: choose from {', '.join(FIELDS)}"
             )
-    columns = _texts(path, "columns", body.get("columns", {}))
-    constants = _texts(path, "constants", body.get("constants", {}))
-    values = {
-        name: _texts(path, f"values.{name}", inner, free=True)
-        for name, inner in _table(path, "values", body.get("values", {})).items()
-    }
-    for where, names in (("columns", columns), ("constants", constants), ("values", values)):
-        for name in names:
-            if name not in FIELDS or (where == "constants" and name in ("latency", "throughput")):
-                raise InputError(
-                    f"{path}: {where} knows no field {name!r}: choose of {', '.join(FIELDS)}"
-                )
-    units = _texts(path, "units", body.get("units", {}), free=True)
-    for name, unit in units.items():
+    for name, unit in read.units.items():
         if name != "latency" or _UNITS.get(unit, unit) not in US_OF_UNIT:
             raise InputError(
                 f"{path}: units has {name} = {unit!r}: write latency = ns, us, ms or s"
             )
-    labels = body.get("labels", [])
-    if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
-        raise InputError(f"{path}: labels is a list of column names")
-    chosen = _choice(path, "where", body.get("where", {}))
-    notes = _notes(path, body.get("notes", []))
-    return ColumnMap(columns, constants, units, values, chosen, tuple(labels), notes)
+    return read
 
 
-def _choice(path: Path, name: str, value: object) -> Mapping[str, tuple[str, ...]]:
-    """Column → values, of a table that may give one value or a list of them."""
-    chosen = {}
-    for column, wanted in _table(path, name, value).items():
-        some = wanted if isinstance(wanted, list) else [wanted]
-        chosen[column] = tuple(as_text(item) for item in some)
-    return chosen
-
-
-def _notes(path: Path, value: object) -> tuple[RowNote, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{path}: notes are tables, each written [[notes]]")
-    notes = []
-    for item in value:
-        body = _table(path, "notes", item)
-        text, where = body.get("note"), _choice(path, "notes.where", body.get("where", {}))
-        if not isinstance(text, str) or not text or not where or set(body) != {"note", "where"}:
-            raise InputError(f"{path}: each of notes is a text, note, and where, the rows it is of")
-        notes.append(RowNote(text, where))
-    return tuple(notes)
-
-
-def _table(path: Path, name: str, value: object) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: {name} is a table, written [{name}]")
-    return value
-
-
-def _texts(path: Path, name: str, value: object, free: bool = False) -> dict[str, str]:
-    texts = {}
-    for key, item in _table(path, name, value).items():
-        if not isinstance(item, str | int | float) or isinstance(item, bool):
-            raise InputError(f"{path}: {name}.{key} is not a text or a number")
-        texts[key] = as_text(item)
-    return texts
+def _texts(value: object, name: str = "") -> object:
+    """The TOML with numbers as texts, and one value of ``where`` as a list of it."""
+    if isinstance(value, dict):
+        inner = {key: _texts(item, key) for key, item in value.items()}
+        single = name == "where"
+        return {k: [v] if single and isinstance(v, str) else v for k, v in inner.items()}
+    if isinstance(value, list):
+        return [_texts(item) for item in value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return as_text(value) if is_number else value
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import KINDS, Breakdown, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store import parquet
+from hybridlat.store import changes, codec, parquet, queries
+from hybridlat.store.database import Database
 from hybridlat.store.latencies import LatencyRow, aggregate
 from hybridlat.store.packs import INFO_FILE, LOOKUP_FILE, PACK_FORMAT, PackLookup, file_digest
 
-if TYPE_CHECKING:
-    from hybridlat.store.store import Store
-
 T = TypeVar("T")
+Form = Literal["jsonl", "parquet"]
 _BATCH = 1000
 
 
@@ -48,14 +47,28 @@ class ImportCounts:
 # ---- out ---------------------------------------------------------------------------------------
 
 
-def write_pack(
-    store: Store,
-    target: Target,
+def export(
+    database: Database,
     folder: Path,
-    form: Literal["jsonl", "parquet"],
+    target: Target | None,
+    form: Form,
     *,
     source: str,
     licence: str,
+) -> list[Path]:
+    """Write one pack per target (or of ``target``) below ``folder``; the packs' folders."""
+    held = queries.targets(database)
+    if target is not None and target not in held:
+        known = ", ".join(map(str, held)) or "none at all"
+        raise StoreError(f"the store has no records of {target}: it has {known}")
+    return [
+        _write_pack(database, one, folder / one.folder, form, source, licence)
+        for one in (held if target is None else [target])
+    ]
+
+
+def _write_pack(
+    database: Database, target: Target, folder: Path, form: Form, source: str, licence: str
 ) -> Path:
     """Write all that the store holds of ``target`` as a pack; the folder.
 
@@ -66,15 +79,13 @@ def write_pack(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / INFO_FILE).unlink(missing_ok=True)
         contents = _Contents()
+        records = map(contents.see_record, queries.measurements(database, target))
+        breakdowns = map(contents.see_breakdown, queries.breakdowns(database, target))
         counts = {
-            "measurements": _write_table(
-                folder, "measurements", form, map(contents.see_record, store.measurements(target))
-            ),
-            "breakdowns": _write_table(
-                folder, "breakdowns", form, map(contents.see_breakdown, store.breakdowns(target))
-            ),
+            "measurements": _write_table(folder, "measurements", form, records),
+            "breakdowns": _write_table(folder, "breakdowns", form, breakdowns),
             "signatures": _write_table(
-                folder, "signatures", form, _text_rows(store, contents.hashes)
+                folder, "signatures", form, _text_rows(database, contents.hashes)
             ),
         }
         _write_gzip(folder / LOOKUP_FILE, [_compact(contents.lookup())])
@@ -145,13 +156,13 @@ def lookup_of(rows: Mapping[tuple[str, str], list[LatencyRow]]) -> dict[str, obj
     return {"format": PACK_FORMAT, **good, "failures": failed}
 
 
-def _text_rows(store: Store, hashes: Iterable[str]) -> Iterator[dict[str, str]]:
+def _text_rows(database: Database, hashes: Iterable[str]) -> Iterator[dict[str, str]]:
     for part in batches(sorted(hashes)):
-        texts = store.signature_texts(part)
+        texts = queries.signature_texts(database, [codec.key(h) for h in part])
         yield from ({"hash": h, "text": texts[h]} for h in part if h in texts)
 
 
-def _write_table(folder: Path, table: str, form: str, rows: Iterable[Mapping[str, object]]) -> int:
+def _write_table(folder: Path, table: str, form: Form, rows: Iterable[Mapping[str, object]]) -> int:
     if form == "parquet":
         partial = folder / f"{table}.parquet.partial"
         count = parquet.write_rows(partial, table, rows)
@@ -188,7 +199,7 @@ def _replace(path: Path, body: bytes) -> None:
 # ---- in ----------------------------------------------------------------------------------------
 
 
-def import_into(store: Store, path: Path) -> ImportCounts:
+def import_into(database: Database, path: Path) -> ImportCounts:
     """Add the records of a pack, a folder of packs, or a .jsonl, .jsonl.gz or .parquet file."""
     if path.is_dir():
         folders = [path] if (path / INFO_FILE).exists() else sorted(
@@ -196,31 +207,34 @@ def import_into(store: Store, path: Path) -> ImportCounts:
         )  # fmt: skip
         if not folders:
             raise StoreError(f"{path} is not a pack and holds none: there is no {INFO_FILE}")
-        return sum((_import_pack(store, PackLookup(f)) for f in folders), ImportCounts())
+        return sum((_import_pack(database, PackLookup(f)) for f in folders), ImportCounts())
     if not path.exists():
         raise StoreError(f"{path} does not exist: give a pack folder, a .jsonl or a .parquet file")
     if path.suffix == ".parquet":
-        return _import_rows(store, path, parquet.read_rows(path))
+        return _import_rows(database, path, parquet.read_rows(path))
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        return _import_rows(store, path, _loose_lines(path))
+        return _import_rows(database, path, _loose_lines(path))
     raise StoreError(
         f"{path} is not something to import: give a pack folder, or a file that ends in .jsonl, "
         ".jsonl.gz or .parquet"
     )
 
 
-def _import_pack(store: Store, pack: PackLookup) -> ImportCounts:
+def _import_pack(database: Database, pack: PackLookup) -> ImportCounts:
     for name, problem in pack.altered_files().items():
         raise pack.damaged(name, problem)
-    counts = ImportCounts(signatures=_add_texts(store, pack.all_signature_texts(), pack.folder))
+    texts = pack.all_signature_texts()
+    counts = ImportCounts(signatures=_add_texts(database, texts, pack.folder))
     for records in batches(pack.measurements()):
-        counts += ImportCounts(measurements=store.add(records), read=len(records))
+        counts += ImportCounts(
+            measurements=changes.add_measurements(database, records), read=len(records)
+        )
     for items in batches(pack.breakdowns()):
-        counts += ImportCounts(breakdowns=store.add_breakdowns(items), read=len(items))
+        counts += ImportCounts(breakdowns=changes.add_breakdowns(database, items), read=len(items))
     return counts
 
 
-def _add_texts(store: Store, texts: Iterable[tuple[str, str]], where: Path) -> int:
+def _add_texts(database: Database, texts: Iterable[tuple[str, str]], where: Path) -> int:
     count = 0
     for part in batches(texts):
         for hash_, text in part:
@@ -228,11 +242,11 @@ def _add_texts(store: Store, texts: Iterable[tuple[str, str]], where: Path) -> i
                 raise StoreError(
                     f"{where} is damaged: the text of signature {hash_} is not its own"
                 )
-        count += store.add_signatures(dict(part))
+        count += changes.add_signatures(database, dict(part))
     return count
 
 
-def _import_rows(store: Store, path: Path, rows: Iterator[Any]) -> ImportCounts:
+def _import_rows(database: Database, path: Path, rows: Iterator[Any]) -> ImportCounts:
     """A loose file may mix signatures, records and breakdowns, told apart by their fields."""
     counts = ImportCounts()
     number = 0
@@ -250,9 +264,9 @@ def _import_rows(store: Store, path: Path, rows: Iterator[Any]) -> ImportCounts:
             else:
                 records.append(_read(Measurement.from_json, row, where))
         counts += ImportCounts(
-            signatures=_add_texts(store, texts, path),
-            measurements=store.add(records),
-            breakdowns=store.add_breakdowns(items),
+            signatures=_add_texts(database, texts, path),
+            measurements=changes.add_measurements(database, records),
+            breakdowns=changes.add_breakdowns(database, items),
             read=len(records) + len(items),
         )
     return counts

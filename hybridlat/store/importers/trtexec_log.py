@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.network_rows import Misfit, NetworkRow, Size, target_of
+from hybridlat.store.importers.table import NetworkRow, RowRejected, Size, target_of
 
 ENDINGS = (".log", ".txt", ".json")
 _OPTION = re.compile(r"--([A-Za-z0-9]+)(?:=(\S+))?")
@@ -76,9 +76,9 @@ def read_log(text: str) -> TrtexecLog:
 
 
 def row_of_log(file: Path, log: TrtexecLog, default: Target | None) -> NetworkRow:
-    """The latency that a log states, as a row; raises Misfit."""
+    """The latency that a log states, as a row; raises RowRejected."""
     if log.median_us is None or log.median_us <= 0:
-        raise Misfit(
+        raise RowRejected(
             "the log states no median of GPU Compute Time", file.name,
             "give the whole log of a run of trtexec that came to its end",
         )  # fmt: skip
@@ -91,10 +91,12 @@ def row_of_log(file: Path, log: TrtexecLog, default: Target | None) -> NetworkRo
 def row_of_times(
     file: Path, times_us: tuple[float, ...], log: TrtexecLog | None, default: Target | None
 ) -> NetworkRow:
-    """The median of exported times, as a row; ``log`` is that of their run. Raises Misfit."""
+    """The median of exported times, as a row; ``log`` is that of their run. Raises RowRejected."""
     median = statistics.median(times_us)
     if median <= 0:
-        raise Misfit("the median of the times is not above 0", median, "export the times again")
+        raise RowRejected(
+            "the median of the times is not above 0", median, "export the times again"
+        )
     row = NetworkRow(
         file.name, (*(log.names if log else ()), file.stem),
         target_of(_fields(log, default), default), median,

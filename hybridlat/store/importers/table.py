@@ -1,28 +1,147 @@
-"""Tables of whole-network latencies, CSV or Parquet, whatever their columns are called."""
+"""Tables of whole-network latencies, CSV or Parquet, and what of a row does not fit."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.errors import MissingExtra, StoreError, TargetError
+from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.network_rows import (
-    Misfit,
-    NetworkRow,
-    Refusal,
-    Rows,
-    positive_number,
-    size_of,
-    target_of,
-    whole_number,
-)
-from hybridlat.store.importers.table_columns import ColumnMap, Layout, as_text, layout_of
+from hybridlat.store.importers.columns import ColumnMap, Layout, as_text, layout_of
 
 ENDINGS = (".csv", ".tsv", ".parquet")
+Size = tuple[int, int]
+_PARTS = ("device", "engine", "precision")
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """One latency of one network, microseconds for the whole batch.
+
+    ``names`` are what its ONNX file may be called (without the ending), the likeliest first;
+    ``batch`` and ``size`` (height, width) None: as the file has them. ``samples_us`` are single
+    inferences where they are known. ``labels`` is what a record must tell later of its origin.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    target: Target
+    latency_us: float
+    batch: int | None = None
+    size: Size | None = None
+    protocol: str = "published table"
+    samples_us: tuple[float, ...] = ()
+    spread_share: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that cannot be imported: where it stands, the value, why, and what would help."""
+
+    where: str
+    value: str
+    reason: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was read from tables or logs."""
+
+    rows: tuple[NetworkRow, ...]
+    refused: tuple[Refusal, ...]
+
+
+class RowRejected(Exception):
+    """Why one row is refused; becomes a :class:`Refusal` where the row is known."""
+
+    def __init__(self, reason: str, value: object, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.value, self.fix = reason, str(value), fix
+
+    def at(self, where: str) -> Refusal:
+        """The refusal of the row at ``where``."""
+        return Refusal(where, self.value, self.reason, self.fix)
+
+
+def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
+    """The target of a row's fields (target, or device, engine, version, precision, threads).
+
+    ``default`` gives the parts that the row does not state. Raises RowRejected.
+    """
+    try:
+        if fields.get("target"):
+            return target_named(fields["target"])
+        device = device_name(fields["device"]) if fields.get("device") else ""
+        engine = (
+            engine_name(fields["engine"], fields.get("version", "")) if fields.get("engine") else ""
+        )
+        precision = precision_name(fields["precision"]) if fields.get("precision") else ""
+    except TargetError as error:
+        value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
+        raise RowRejected(
+            "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
+        ) from None
+    if default is not None:
+        device, engine = device or default.device, engine or default.runtime
+        precision = precision or default.precision
+    missing = [n for n, v in zip(_PARTS, (device, engine, precision), strict=True) if not v]
+    if missing:
+        raise RowRejected(
+            "the device, engine or precision is not stated", " and ".join(missing) + " missing",
+            "name the columns or give constants with --columns, or --target for all that is not "
+            "stated",
+        )  # fmt: skip
+    threads = default.threads if default is not None else None
+    if fields.get("threads"):
+        threads = whole_number(fields["threads"], "thread count")
+    return Target(device, engine, precision, threads)
+
+
+def whole_number(text: str, what: str) -> int:
+    """A count from 1 up; RowRejected for another text."""
+    match = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
+    if match is None or int(match[1]) < 1:
+        raise RowRejected(
+            f"the {what} is not a whole number from 1 up", text, f"correct the {what}"
+        )
+    return int(match[1])
+
+
+def positive_number(text: str, what: str) -> float:
+    """A finite number above 0, with thousands set apart or not; RowRejected for another text."""
+    plain = re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", text.strip())
+    try:
+        value = float(plain)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1e15:
+        raise RowRejected(f"the {what} is not a positive number", text, f"correct the {what}")
+    return value
+
+
+def size_of(text: str) -> Size:
+    """Height and width of ``224``, ``224x320`` or ``3x224x224``; RowRejected for another text."""
+    numbers = [int(n) for n in re.findall(r"[0-9]+", text)]
+    if not re.fullmatch(r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*", text, re.IGNORECASE) or (
+        min(numbers) < 1
+    ):
+        raise RowRejected("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
+    return (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0], numbers[0])
+
+
+def grouped(refused: Sequence[Refusal]) -> dict[tuple[str, str], list[Refusal]]:
+    """Refusals by reason and fix, the commonest reason first."""
+    groups: dict[tuple[str, str], list[Refusal]] = {}
+    for item in refused:
+        groups.setdefault((item.reason, item.fix), []).append(item)
+    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
 
 
 @dataclass(frozen=True)
@@ -51,8 +170,8 @@ def read_networks(
             where = f"{file.name}, row {number}"
             try:
                 rows.append(_row(where, row, layout, columns, default))
-            except Misfit as misfit:
-                refused.append(misfit.at(where))
+            except RowRejected as rejected:
+                refused.append(rejected.at(where))
     return Rows(tuple(rows), tuple(refused))
 
 
@@ -117,7 +236,9 @@ def _row(
 ) -> NetworkRow:
     for column, wanted in columns.where.items():
         if row[column] not in wanted:
-            raise Misfit(f"{column} is not among those asked for", row[column], "change [where]")
+            raise RowRejected(
+                f"{column} is not among those asked for", row[column], "change [where]"
+            )
     fields = dict(_fields(row, layout, columns))
     names = _names(fields)
     target = target_of(fields, default)
@@ -140,7 +261,7 @@ def _row(
 def _fields(
     row: Mapping[str, str], layout: Layout, columns: ColumnMap
 ) -> Iterator[tuple[str, str]]:
-    """What a row says of each field: its own word, ours for it, or the constant."""
+    """Each field of a row: its own word, the mapping's word for it, or the constant."""
     for name in {**layout.columns, **columns.constants}:
         text = row[layout.columns[name]] if name in layout.columns else ""
         text = columns.values.get(name, {}).get(text, text)
@@ -152,17 +273,17 @@ def _names(fields: Mapping[str, str]) -> tuple[str, ...]:
         return (PurePath(fields["onnx"]).name.removesuffix(".onnx"),)
     if fields.get("network"):
         return (fields["network"].removesuffix(".onnx"),)
-    raise Misfit("the row names no network", "", "fill in its name")
+    raise RowRejected("the row names no network", "", "fill in its name")
 
 
 def _latency_us(fields: Mapping[str, str], layout: Layout, batch: int | None) -> float:
     if fields.get("latency"):
         return positive_number(fields["latency"], "latency") * layout.unit_us
     if not fields.get("throughput"):
-        raise Misfit("there is no latency", "", "fill it in")
+        raise RowRejected("there is no latency", "", "fill it in")
     rate = positive_number(fields["throughput"], "throughput")
     if batch is None:
-        raise Misfit(
+        raise RowRejected(
             "a throughput alone, and no batch", fields["throughput"],
             "add a column batch, or a constant with --columns",
         )  # fmt: skip

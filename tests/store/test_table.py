@@ -7,9 +7,8 @@ import pytest
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.network_rows import NetworkRow, Rows
-from hybridlat.store.importers.networks_table import read_networks
-from hybridlat.store.importers.table_columns import read_column_map
+from hybridlat.store.importers.columns import read_column_map
+from hybridlat.store.importers.table import NetworkRow, Rows, read_networks
 
 T4 = Target("t4", "tensorrt-8.6", "fp16")
 
@@ -150,8 +149,12 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
     ("row", "reason", "value"),
     [
         (",T4,torch,fp32,,1,,1,", "the row names no network", ""),
-        ("a,,torch,fp32,,1,,1,", "it is not said what it was measured on", "device missing"),
-        ("a,T4,,,,1,,1,", "it is not said what it was measured on", "engine and precision missing"),
+        ("a,,torch,fp32,,1,,1,", "the device, engine or precision is not stated", "device missing"),
+        (
+            "a,T4,,,,1,,1,",
+            "the device, engine or precision is not stated",
+            "engine and precision missing",
+        ),
         ("a,T4,torch,fp9,,1,,1,", "what it was measured on cannot be read", "T4, torch, fp9"),
         ("a,T4,torch,fp32,two,1,,1,", "the thread count is not a whole number from 1 up", "two"),
         ("a,T4,torch,fp32,,0,,1,", "the batch is not a whole number from 1 up", "0"),
@@ -193,18 +196,19 @@ def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -
     ("column_map", "message"),
     [
         ("[columns", "is not TOML"),
-        ("[colums]\n", "has no use for 'colums'"),
-        ("columns = 3", r"columns is a table, written \[columns\]"),
+        ("[colums]\n", "unknown field colums"),
+        ("columns = 3", r"columns: expected object.*\[columns\]"),
         ("[columns]\nname = 'x'", "columns knows no field 'name'"),
-        ("[columns]\nnetwork = ['x']", "columns.network is not a text"),
+        ("[columns]\nnetwork = ['x']", "columns.*expected str, got array"),
         ("[constants]\nlatency = 3", "constants knows no field 'latency'"),
         ("[units]\nlatency = 'h'", "write latency = ns, us, ms or s"),
-        ("labels = 'x'", "labels is a list"),
-        ("notes = 'x'", r"notes are tables, each written \[\[notes\]\]"),
-        ("notes = ['x']", r"notes is a table"),
-        ("[[notes]]\nnote = 'x'", "a text, note, and where"),
-        ("[[notes]]\nnote = 3\nwhere = {t = '1'}", "a text, note, and where"),
-        ("[[notes]]\nnote = 'x'\nwhere = {t = '1'}\nto = 3", "a text, note, and where"),
+        ("labels = 'x'", "labels: expected array"),
+        ("notes = 'x'", r"notes: expected array.*\[\[notes\]\]"),
+        ("notes = ['x']", r"notes\[0\]: expected object"),
+        ("[[notes]]\nnote = 'x'", "required field where"),
+        ("[[notes]]\nnote = ''\nwhere = {t = '1'}", "length >= 1"),
+        ("[[notes]]\nnote = 'x'\nwhere = {}", "length >= 1"),
+        ("[[notes]]\nnote = 'x'\nwhere = {t = '1'}\nto = 3", "unknown field to"),
         ("[[notes]]\nnote = 'x'\nwhere = {u = '1'}", "has no column 'u'.*it has network, t"),
         ("[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
         ("[columns]\nlatency = 't'", "the unit of 't' is not stated"),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.network_rows import Misfit
-from hybridlat.store.importers.trtexec_times import read_log, row_of_log, row_of_times
+from hybridlat.store.importers.table import RowRejected
+from hybridlat.store.importers.trtexec_log import read_log, row_of_log, row_of_times
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \
@@ -63,7 +63,7 @@ def test_versions_in_the_first_line(tag: str, version: str) -> None:
 
 def test_a_loaded_engine_does_not_tell_its_precision() -> None:
     text = LOG_8.replace("--onnx=/nets/net_a.onnx --fp16", "--loadEngine=net_a.plan")
-    with pytest.raises(Misfit, match="not said what") as refused:
+    with pytest.raises(RowRejected, match="is not stated") as refused:
         row_of_log(Path("run.log"), read_log(text), None)
     assert refused.value.value == "precision missing"
     row = row_of_log(Path("run.log"), read_log(text), Target("x", "tensorrt", "bf16"))
@@ -72,7 +72,7 @@ def test_a_loaded_engine_does_not_tell_its_precision() -> None:
 
 @pytest.mark.parametrize("text", ["", "some other log\n", LOG_8.replace("median", "middle")])
 def test_a_log_without_a_median_is_refused(text: str) -> None:
-    with pytest.raises(Misfit, match="no median of GPU Compute Time"):
+    with pytest.raises(RowRejected, match="no median of GPU Compute Time"):
         row_of_log(Path("run.log"), read_log(text), Target("x", "tensorrt", "fp16"))
 
 
@@ -85,5 +85,5 @@ def test_exported_times_alone_and_with_their_log() -> None:
     told = row_of_times(Path("times.json"), times, read_log(LOG_8), None)
     assert (told.names, told.batch) == (("net_a", "times"), 8)
     assert str(told.target) == "t4/tensorrt-8.6/fp16"
-    with pytest.raises(Misfit, match="not said what"):
+    with pytest.raises(RowRejected, match="is not stated"):
         row_of_times(Path("net_c.json"), times, None, None)
