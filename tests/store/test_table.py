@@ -149,7 +149,11 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
     ("row", "reason", "value"),
     [
         (",T4,torch,fp32,,1,,1,", "the row names no network", ""),
-        ("a,,torch,fp32,,1,,1,", "the device, engine or precision is not stated", "device missing"),
+        (
+            "a,,torch,fp32,,1,,1,",
+            "the device, engine or precision is not stated",
+            "device missing",
+        ),
         (
             "a,T4,,,,1,,1,",
             "the device, engine or precision is not stated",
