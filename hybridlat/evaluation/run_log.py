@@ -1,38 +1,64 @@
-"""What MLflow is given of an evaluation: a run for each target, regime and method.
+"""What an evaluation leaves in MLflow: a run for each target, regime and method, pictures, a note.
 
 Runs are flat and name their figures alike, so that MLflow's table and charts compare targets,
 regimes, methods and dates without further settings: tags say what a run is of. Our own run of a
-regime carries the target's pictures and tables; the experiment's description is the table of the
-newest figures.
+regime carries the target's pictures and tables; the experiment's note is the table of the newest
+figures. matplotlib is loaded when a picture is drawn.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import math
 import sys
+import textwrap
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from hybridlat.evaluation import leaderboard, tracking
+from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.cross_fitting import FOLDS
-from hybridlat.evaluation.figures import figures
+from hybridlat.evaluation.methods import PERFECT
 from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
-from hybridlat.evaluation.overview import overview
+from hybridlat.evaluation.tracking import KIND, Kept, TrackedRun, Tracker, git_commit
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
-KIND = "evaluation"
-_WHAT = ("target", "regime", "method")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EVALUATION = "evaluation"
+WHAT = ("regime", "method", "target")
+"""Tags that say what a run of an evaluation is of."""
+NOT_RIVALS = frozenset(
+    {OWN, PERFECT, "lookup_only", "model_only", "share_only", "random", "random_choice"}
+)
+"""Methods that are a part of hybridlat, or know the truth: no baseline to be compared with."""
 _MOST_LINES = 2000
+_MOST_NOTE = 4200  # characters; the databases of older MLflows keep 5,000 of a tag
+_NOTE = """\
+Newest figures of each target and regime. RMSPE in %, lower is better; the noise floor is how \
+far the same networks are off when they are measured again. Every row is a run below: filter with \
+`tags.regime = 'unseen' and tags.newest = 'yes'`, group by the tag `target`, or open our own run \
+for pictures and tables.
+
+| target | regime | hybridlat | best baseline | noise floor | in the 90 % interval | networks |
+|---|---|---:|---:|---:|---:|---:|
+"""
+_LINE = 60  # characters of a title that fit beside each other
+_COLOURS = {"gate": "#0b6e4f", "share_only": "#c8553d", "random": "#8d99ae", "perfect": "#2b2d42"}
+_NAMES = {"gate": "the gate", "share_only": "largest share first", "random": "at random",
+          "perfect": "perfect choice"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunLog:
     """Keeps the reports of one call. ``regimes`` (none: all) are those whose rows are kept."""
 
-    tracker: tracking.Tracker
+    tracker: Tracker
     store: str
     where: Mapping[str, str] = field(default_factory=dict)
     regimes: Sequence[str] = ()
@@ -44,7 +70,7 @@ class RunLog:
         index_of = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
         kept: list[ResultRow] = []
         for row in sorted(rows, key=lambda row: index_of[row.regime]):
-            with self._run(row.target, row.regime, row.method) as run:
+            with self._run(row.regime, row.method, row.target) as run:
                 size = {"networks": report.networks, "cells": report.cells}
                 run.dataset(row.target, report.data_hash, self.store, "evaluation", size)
                 run.parameters(self._parameters(report, config, row))
@@ -56,19 +82,18 @@ class RunLog:
 
     def keep_reason(self, target: Target, reason: str) -> None:
         """Keep of a target that could not be judged why that is so."""
-        with self._run(str(target), "", "") as run:
+        with self._run("", "", str(target)) as run:
             run.parameters({"target": target})
             run.tags({"reason": reason})
 
     def describe(self) -> None:
         """Make the newest figures of all targets what the experiment's page shows first."""
-        self.tracker.mark_newest(KIND, _WHAT)
-        self.tracker.describe(overview(self.tracker.latest(KIND, _WHAT)))
+        self.tracker.describe(note(self.tracker.newest(EVALUATION, WHAT)))
 
-    def _run(self, *what: str) -> AbstractContextManager[tracking.TrackedRun]:
-        tags = {name: value for name, value in zip(_WHAT, what, strict=True) if value}
+    def _run(self, *what: str) -> AbstractContextManager[TrackedRun]:
+        tags = {name: value for name, value in zip(WHAT, what, strict=True) if value}
         name = " · ".join(tags.values())
-        return self.tracker.run(name, {tracking.KIND: KIND, "call": self.call, **tags})
+        return self.tracker.run(name, {KIND: EVALUATION, "call": self.call, **tags})
 
     def _parameters(
         self, report: TargetReport, config: FitConfig, row: ResultRow
@@ -77,7 +102,7 @@ class RunLog:
             "target": row.target,
             "regime": row.regime,
             "method": row.method,
-            "git_commit": tracking.git_commit() or "unknown",
+            "git_commit": git_commit() or "unknown",
             "data_hash": report.data_hash,
             "seed": config.seed,
             "confidence": config.confidence,
@@ -107,7 +132,7 @@ def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
 
 
 def _keep_behind(
-    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
+    run: TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
 ) -> None:
     """Pictures, single predictions, calibration and the target's table, for those who look."""
     for name, figure in figures(report).items():
@@ -140,3 +165,157 @@ def _calibration(row: ResultRow) -> dict[str, list[object]]:
     """One row per confidence asked for."""
     levels = [level.to_json() for level in row.calibration]
     return {name: [level[name] for level in levels] for name in levels[0]}
+
+
+def note(kept: Iterable[Kept]) -> str:
+    """The table of our own runs, each beside the best baseline that answered as much."""
+    runs = [run for run in kept if "rmspe" in run.metrics]
+    own = sorted(
+        (run for run in runs if run.tags.get("method") == OWN),
+        key=lambda run: (run.tags.get("target", ""), _order(run.tags.get("regime", ""))),
+    )
+    lines = [_line(run, runs) for run in own]
+    text = f"Seen on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}. " + _NOTE
+    for i, line in enumerate(lines):
+        left = f"\n{len(lines) - i} more rows: see the runs.\n"
+        if len(text) + len(line) + len(left) > _MOST_NOTE:
+            return text + left
+        text += line
+    return text
+
+
+def _line(own: Kept, runs: Sequence[Kept]) -> str:
+    target, regime = own.tags.get("target", ""), own.tags.get("regime", "")
+    rivals = [
+        run
+        for run in runs
+        if (run.tags.get("target"), run.tags.get("regime")) == (target, regime)
+        and run.tags.get("method") not in NOT_RIVALS
+        and run.metrics.get("answered", 0) >= own.metrics.get("answered", 0)
+    ]
+    best = min(rivals, key=lambda run: run.metrics["rmspe"], default=None)
+    beside = "–" if best is None else f"{best.metrics['rmspe']:.1f} ({best.tags['method']})"
+    floor, inside = own.metrics.get("noise_floor"), own.metrics.get("coverage")
+    return (
+        f"| {target} | {regime} | **{own.metrics['rmspe']:.1f}** | {beside} "
+        f"| {'–' if floor is None else f'{floor:.1f}'} "
+        f"| {'–' if inside is None else f'{100 * inside:.0f} %'} "
+        f"| {own.metrics.get('networks', 0):.0f} |\n"
+    )
+
+
+def _order(regime: str) -> tuple[int, str]:
+    """What people ask first: known networks, then unseen ones, then the rest."""
+    first = ("measured", "unseen", "gated@5%", "unseen_family", "zero_shot")
+    return (first.index(regime) if regime in first else len(first), regime)
+
+
+def figures(report: TargetReport) -> dict[str, Figure]:
+    """File name → figure, for what the report has the data of."""
+    by_file: dict[str, Figure] = {"parity.png": parity(report)}
+    if report.curves:
+        by_file["risk_coverage.png"] = risk_coverage(report)
+    if any(report.calibration.values()):
+        by_file["calibration.png"] = calibration(report)
+    return by_file
+
+
+def _canvas(report: TargetReport, title: str, x: str, y: str) -> tuple[Figure, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.8), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    lines = textwrap.wrap(str(report.target), _LINE) + textwrap.wrap(title, _LINE)
+    axes.set_title("\n".join(lines), loc="left", fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(visible=True, color="#e5e5e5", linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def parity(report: TargetReport) -> Figure:
+    """Predicted against measured latency, on logarithmic axes, with ±10 %."""
+    figure, axes = _canvas(report, "predicted against measured", "measured, µs", "predicted, µs")
+    gated = [j for j in report.results if j.method == "hybridlat" and "gated@" in j.regime]
+    wanted = [report.find("unseen"), report.find("measured"), *gated[:1]]
+    drawn = [j for j in wanted if j is not None]
+    if not drawn:
+        drawn = [j for j in report.results if j.method == "hybridlat"][-2:-1]
+    colours = ("#c8553d", "#2b2d42", "#0b6e4f")
+    values: list[float] = []
+    for result, colour in zip(drawn, colours, strict=False):
+        points = [
+            (a.true_us, a.predicted_us) for a in result.predictions if math.isfinite(a.predicted_us)
+        ]
+        values += [v for point in points for v in point]
+        error = result.score.rmspe
+        label = result.regime if error is None else f"{result.regime}, RMSPE {error:.1f} %"
+        small = len(points) > 300
+        axes.scatter(
+            *zip(*points, strict=True), s=4 if small else 18, alpha=0.35 if small else 0.75,
+            color=colour, label=label, linewidths=0,
+        )  # fmt: skip
+    if values:
+        ends = [min(values) / 1.2, max(values) * 1.2]
+        axes.plot(ends, ends, color="#555555", linewidth=1)
+        axes.fill_between(
+            ends, [e * 0.9 for e in ends], [e * 1.1 for e in ends], color="#555555", alpha=0.1,
+            label="±10 %",
+        )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.legend(frameon=False)
+    return figure
+
+
+def risk_coverage(report: TargetReport) -> Figure:
+    """Error of the network against the share of its cells that were measured."""
+    figure, axes = _canvas(
+        report,
+        "error left when a share of the cells is measured",
+        "share of a network's cells measured, %",
+        "RMSPE over held-out networks, %",
+    )
+    for method, points in report.curves.items():
+        axes.plot(
+            [100 * share for share, _ in points],
+            [error for _, error in points],
+            marker="o", markersize=3.5, color=_COLOURS.get(method),
+            label=_NAMES.get(method, method),
+        )  # fmt: skip
+    if report.noise_floor is not None:
+        axes.axhline(
+            report.noise_floor, color="#555555", linestyle=":", label="the same network again"
+        )
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return figure
+
+
+def calibration(report: TargetReport) -> Figure:
+    """Share of truths inside the interval against what the interval says."""
+    figure, axes = _canvas(
+        report,
+        "how often the interval holds the truth",
+        "confidence asked for, %",
+        "found inside, %",
+    )
+    axes.plot([50, 100], [50, 100], color="#555555", linewidth=1, label="as stated")
+    drawn = [r for r in report.calibration if not r.startswith("gated_cells@")]
+    for regime, colour in zip(
+        drawn, ("#2b2d42", "#c8553d", "#0b6e4f", "#8d99ae", "#e0a458"), strict=False
+    ):
+        levels = report.calibration[regime]
+        axes.plot(
+            [100 * level.confidence for level in levels],
+            [100 * level.coverage for level in levels],
+            marker="o", markersize=4, label=regime, color=colour,
+        )  # fmt: skip
+    axes.set_ylim(40, 100)
+    axes.legend(frameon=False, loc="lower right")
+    return figure

@@ -1,39 +1,56 @@
-"""Runs, figures, models and the champion of each target, where MLflow keeps them.
+"""MLflow: runs with what they hold, models, and the champion of each target.
 
 Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store, so that nothing
-leaves the machine. MLflow is loaded when a tracker is made (it takes seconds), told to keep quiet,
-and not needed: without it ``open_tracker`` gives a tracker that keeps nothing.
+leaves the machine. MLflow is loaded when a tracker is opened (it takes seconds), told to keep
+quiet, and its failures become one sentence. It is not needed: ``Tracker()`` keeps nothing.
 
-A target's models are versions of one registered model; the alias ``champion`` marks the one in use.
+A target's models are versions of one registered model, and the alias ``champion`` marks the one
+in use.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import re
+import shutil
 import subprocess
+import tempfile
+import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hybridlat.errors import HybridlatError, MissingExtra
+from hybridlat import onnx_io
+from hybridlat.errors import HybridlatError
+from hybridlat.graph.reference_networks import null_network
 from hybridlat.schema.target import Target
+from hybridlat.store.place import without_password
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
-SERVED_BY = "hybridlat.api.served_model"
-"""The module that MLflow loads a registered model with."""
-SERVED_FILES = "hybridlat-model"
-"""The folder of a registered model that holds its files."""
 KIND = "kind"
 """The tag that tells runs of an evaluation from those of a training."""
 NEWEST = "newest"
 """The tag of a run that no later one of the same kind has taken the place of."""
+_SERVED_BY = "hybridlat.api.served_model"  # the module that MLflow loads a registered model with
+_SERVED_FILES = "hybridlat-model"
+_MOST_DIGEST = 36
+_MOST_PARAMETER = 500
+_MOST_AT_ONCE = 500
+_EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",  # else it opens for language models
+    "mlflow.experiment.primaryMetric.name": "rmspe",
+}
 
 
 class TrackingError(HybridlatError):
@@ -48,7 +65,6 @@ class Version:
     number: str
     run_id: str
     metrics: Mapping[str, float]
-    parameters: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,86 +75,283 @@ class Kept:
     metrics: Mapping[str, float]
 
 
-class TrackedRun:
-    """What can be kept of a run. This one keeps nothing: tracking is off, or not installed."""
+@contextlib.contextmanager
+def _calling(what: str) -> Iterator[None]:
+    """MLflow's own failures as one sentence; its warnings are not the user's affair."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
-    id = ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            first = str(error).strip().split("\n")[0]
+            raise TrackingError(f"MLflow could not {what}: {first}") from error
+
+
+class TrackedRun:
+    """What can be kept of a run. Without a client it keeps nothing."""
+
+    def __init__(self, client: Any = None, run_id: str = "") -> None:
+        self._client, self.id = client, run_id
+
+    def _call(self, what: str, method: str, *arguments: object, **named: object) -> None:
+        if self._client is not None:
+            with _calling(what):
+                getattr(self._client, method)(self.id, *arguments, **named)
 
     def parameters(self, values: Mapping[str, object]) -> None:
         """Inputs of the run, as text."""
+        if self._client is not None:
+            from mlflow.entities import Param
+
+            params = [Param(name, str(value)[:_MOST_PARAMETER]) for name, value in values.items()]
+            self._call("keep parameters", "log_batch", params=params)
 
     def metrics(self, values: Mapping[str, float | None]) -> None:
         """Figures of merit; None is left out."""
+        if self._client is not None:
+            from mlflow.entities import Metric
+
+            now = int(time.time() * 1000)
+            metrics = [
+                Metric(_metric_name(name), float(value), now, 0)
+                for name, value in values.items()
+                if value is not None
+            ]
+            for start in range(0, len(metrics), _MOST_AT_ONCE):
+                part = metrics[start : start + _MOST_AT_ONCE]
+                self._call("keep metrics", "log_batch", metrics=part)
 
     def tags(self, values: Mapping[str, str]) -> None:
         """What runs are found by."""
+        for name, value in values.items():
+            self._call("keep tags", "set_tag", name, value)
 
     def table(self, name: str, columns: Mapping[str, Sequence[object]]) -> None:
         """A table under a file name ending in ``.json``."""
+        rows = {column: list(values) for column, values in columns.items()}
+        self._call(f"keep the table {name}", "log_table", rows, name)
 
     def figure(self, name: str, figure: Figure) -> None:
         """A figure under a file name ending in ``.png``."""
+        self._call(f"keep the figure {name}", "log_figure", figure, name)
 
     def text(self, name: str, text: str) -> None:
         """A text file."""
+        self._call(f"keep {name}", "log_text", text, name)
 
     def files(self, folder: Path, name: str) -> None:
         """All files of a folder, under a folder of that name."""
+        self._call(f"keep the files of {folder}", "log_artifacts", str(folder), name)
 
     def dataset(
         self, name: str, digest: str, source: str, context: str = "", size: Mapping[str, int] = {}
     ) -> None:
         """What the run was judged on or learned from: name, hash, where it lies, what for, size."""
+        if self._client is not None:
+            from mlflow.entities import Dataset, DatasetInput, InputTag
+
+            body = Dataset(
+                name, digest[:_MOST_DIGEST], "local", json.dumps({"uri": source}),
+                profile=json.dumps(dict(size)),
+            )  # fmt: skip
+            tags = [InputTag("mlflow.data.context", context)] if context else []
+            self._call(f"keep the data set {name}", "log_inputs", [DatasetInput(body, tags)])
 
 
 class Tracker:
-    """Starts runs and keeps the registry. This one keeps nothing."""
+    """Runs and the registry at ``uri``, nothing without one; TrackingError if it does not open."""
 
-    uri = ""
+    def __init__(self, uri: str = "") -> None:
+        self.uri = uri
+        self._client: Any = None
+        if not uri:
+            return
+        mlflow = _quiet_mlflow()
+        location = None
+        if uri.startswith("sqlite:///"):
+            folder = Path(uri.removeprefix("sqlite:///")).resolve().parent
+            folder.mkdir(parents=True, exist_ok=True)
+            # MLflow would put artifacts below the folder it happens to be started in.
+            location = (folder / "mlflow-artifacts").as_uri()
+        with _calling(f"open {without_password(uri)}"):
+            self._client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
+            experiment = self._client.get_experiment_by_name(EXPERIMENT)
+            if experiment is not None:
+                self._experiment = str(experiment.experiment_id)
+                return
+            made = self._client.create_experiment(EXPERIMENT, artifact_location=location)
+            self._experiment = str(made)
+            for name, value in _EXPERIMENT_TAGS.items():
+                self._client.set_experiment_tag(self._experiment, name, value)
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
         """A run of the project's experiment; it fails when its block does."""
-        del name, tags
-        yield TrackedRun()
+        if self._client is None:
+            yield TrackedRun()
+            return
+        given = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL", **(tags or {})}
+        commit = git_commit()
+        if commit:
+            given["mlflow.source.git.commit"] = commit
+        with _calling("start a run"):
+            made = self._client.create_run(self._experiment, run_name=name, tags=given)
+        run = TrackedRun(self._client, made.info.run_id)
+        try:
+            yield run
+        except BaseException:
+            self._client.set_terminated(run.id, "FAILED")
+            raise
+        self._client.set_terminated(run.id, "FINISHED")
 
-    def latest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
-        """The newest finished run of a kind for each combination of values of these tags."""
-        del kind, tags
-        return []
+    def newest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
+        """The newest finished run of a kind for each combination of values of these tags.
 
-    def mark_newest(self, kind: str, tags: Sequence[str]) -> None:
-        """Tag the newest finished run of each combination ``newest: yes``, the older ones ``no``.
-
-        Each value of the first of the tags also gets a colour of its own.
+        They are tagged ``newest: yes``, the older ones ``no``.
         """
+        newest: dict[tuple[str, ...], Kept] = {}
+        for run in self._finished(kind):
+            own = dict(run.data.tags)
+            key = tuple(own.get(tag, "") for tag in tags)
+            mark = "no" if key in newest else "yes"
+            newest.setdefault(key, Kept(own, dict(run.data.metrics)))
+            if own.get(NEWEST) != mark:
+                TrackedRun(self._client, run.info.run_id).tags({NEWEST: mark})
+        return list(newest.values())
+
+    def _finished(self, kind: str) -> Iterator[Any]:
+        """The finished runs of a kind, newest first."""
+        chosen = f"tags.{KIND} = '{kind}' and attributes.status = 'FINISHED'"
+        token: str | None = "" if self._client is None else None
+        while token is None or token:
+            with _calling("read the runs"):
+                page = self._client.search_runs(
+                    [self._experiment], chosen, max_results=1000, page_token=token,
+                    order_by=["attributes.start_time DESC"],
+                )  # fmt: skip
+            yield from page
+            token = page.token or ""
 
     def describe(self, text: str) -> None:
-        """Markdown that whoever opens the experiment sees first."""
+        """Markdown that the experiment's page shows first."""
+        if self._client is not None:
+            with _calling("describe the experiment"):
+                self._client.set_experiment_tag(self._experiment, "mlflow.note.content", text)
 
     def page(self) -> str:
         """How a person comes to see the figures; empty where none are kept."""
-        return ""
+        if self._client is None:
+            return ""
+        link = f"#/experiments/{self._experiment}/runs?workflowType=machine_learning"
+        if self.uri.startswith(("http://", "https://")):
+            return f"{without_password(self.uri).rstrip('/')}/{link}"
+        command = f"mlflow ui --backend-store-uri {without_password(self.uri)}"
+        return f"http://127.0.0.1:5000/{link} while `{command}` runs"
 
     def register(
         self, target: Target, run: TrackedRun, folder: Path, device: str
     ) -> Version | None:
         """Keep the model files of ``folder`` as a new version of the target's model."""
-        del target, run, folder, device
-        return None
+        if self._client is None:
+            return None
+        name = model_name(target)
+        with tempfile.TemporaryDirectory() as scratch:
+            model = Path(scratch) / "model"
+            with _calling(f"write the model of {target}"):
+                _write_pyfunc(model, folder)
+            run.files(model, "model")
+        with _calling(f"register {name}"):
+            if not self._client.search_registered_models(f"name = '{name}'"):
+                self._client.create_registered_model(
+                    name, description=f"Latency of cells on {target} ({device})."
+                )
+            root = self._client.get_run(run.id).info.artifact_uri
+            made = self._client.create_model_version(name, f"{root}/model", run.id)
+        return self._version(made)
 
     def champion(self, target: Target) -> Version | None:
         """The version that carries the alias, if any."""
-        del target
-        return None
+        if self._client is None:
+            return None
+        from mlflow.exceptions import MlflowException
+
+        try:
+            made = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
+        except MlflowException:
+            return None  # no such model, or no version with the alias
+        return self._version(made)
 
     def promote(self, version: Version) -> None:
         """Move the alias ``champion`` to this version."""
+        with _calling("move the alias champion"):
+            self._client.set_registered_model_alias(version.name, CHAMPION, version.number)
 
-    def download(self, version: Version, folder: Path) -> Path | None:
+    def download(self, version: Version, folder: Path) -> Path:
         """The model files of a version, copied below ``folder``."""
-        del version, folder
-        return None
+        with _calling(f"fetch {version.name} version {version.number}"):
+            path = self._client.download_artifacts(version.run_id, "model", str(folder))
+        return Path(path) / "data" / _SERVED_FILES
+
+    def _version(self, made: Any) -> Version:
+        with _calling("read a model version"):
+            data = self._client.get_run(made.run_id).data
+        return Version(made.name, str(made.version), made.run_id, dict(data.metrics))
+
+
+def _quiet_mlflow() -> Any:
+    """Load MLflow so that it writes nothing of its own to the terminal and calls nobody."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("DO_NOT_TRACK", "true")
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    names = ("mlflow", "alembic", "alembic.runtime.migration")
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mlflow
+
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return mlflow
+
+
+def _write_pyfunc(folder: Path, files: Path) -> None:
+    """``files`` as a model that MLflow loads by the code of `api.served_model`: no pickle."""
+    import mlflow.pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    numbers = ("latency_us", "low_us", "high_us", "measured_share")
+    outputs = [ColSpec(DataType.double, name) for name in numbers]
+    outputs += [ColSpec(DataType.string, name) for name in ("network", "reason")]
+    params = [
+        ParamSpec("batch", DataType.long, 0),
+        ParamSpec("confidence", DataType.double, 0.9),
+    ]
+    data = folder.with_name(_SERVED_FILES)
+    shutil.copytree(files, data)
+    try:
+        requirement = f"hybridlat=={version('hybridlat')}"
+    except PackageNotFoundError:  # it runs from its sources
+        requirement = "hybridlat"
+    mlflow.pyfunc.save_model(
+        path=str(folder), loader_module=_SERVED_BY, data_path=str(data),
+        signature=ModelSignature(
+            Schema([ColSpec(DataType.binary)]), Schema(outputs), ParamSchema(params)
+        ),
+        input_example=[onnx_io.to_onnx(null_network(4), None)],
+        pip_requirements=[requirement],
+    )  # fmt: skip
+
+
+def _metric_name(name: str) -> str:
+    """MLflow takes letters, digits and ``_-. /:`` in the name of a metric."""
+    return re.sub(r"[^\w\-. /]", "_", name.replace("%", "pct").replace("@", "_at_"))
 
 
 def tracking_uri(store_url: str) -> str:
@@ -157,20 +370,9 @@ def tracking_uri(store_url: str) -> str:
     return f"sqlite:///{folder / 'mlflow.db'}"
 
 
-def open_tracker(store_url: str, required: bool = False) -> Tracker:
-    """A tracker for the store; one that keeps nothing where MLflow is not installed.
-
-    ``required`` raises MissingExtra instead.
-    """
-    from importlib.util import find_spec
-
-    if find_spec("mlflow") is None:
-        if required:
-            raise MissingExtra("mlflow", "track", "keeping runs and models")
-        return Tracker()
-    from hybridlat.evaluation.mlflow_tracker import MlflowTracker
-
-    return MlflowTracker(tracking_uri(store_url))
+def open_tracker(store_url: str) -> Tracker:
+    """A tracker for the store; one that keeps nothing where MLflow is not installed."""
+    return Tracker(tracking_uri(store_url) if find_spec("mlflow") is not None else "")
 
 
 def git_commit(folder: Path | None = None) -> str:

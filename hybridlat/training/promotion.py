@@ -55,7 +55,7 @@ class Champion:
             download_folder = scratch / "champion"
             download_folder.mkdir()
             fetched = tracker.download(version, download_folder)
-            places += [fetched] if fetched is not None else []
+            places.append(fetched)
         installed = folder_in_use(root / target.folder)
         places += [installed] if installed is not None else []
         for folder in (*places, *model_folders(target)):

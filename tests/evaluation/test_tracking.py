@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from hybridlat.errors import MissingExtra
-from hybridlat.evaluation import evaluate, overview, saved_views, tracking
+from hybridlat.evaluation import evaluate, run_log, tracking
 from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -55,18 +54,16 @@ def test_git_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(tracking, "find_spec", lambda _: None)
     tracker = tracking.open_tracker(f"sqlite:///{tmp_path / 's.db'}")
     with tracker.run("x") as run:
         run.metrics({"a": 1.0})
         run.dataset("d", "0", "here")
         tracker.describe("text")
-        assert tracker.latest("evaluation", ["target"]) == []
+        assert tracker.newest("evaluation", ["target"]) == []
         assert tracker.register(TARGET, run, tmp_path, "d") is None
     assert tracker.champion(TARGET) is None
     assert not (tmp_path / "mlflow.db").exists()
-    with pytest.raises(MissingExtra, match="track"):
-        tracking.open_tracker("sqlite:///s.db", required=True)
 
 
 def test_an_unusable_database_is_one_sentence(tmp_path: Path) -> None:
@@ -95,7 +92,7 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
         run = runs[row.mlflow_run]
         kept = {name: run.data.tags.get(name) for name in ("kind", "target", "regime", "method")}
         assert list(kept.values()) == ["evaluation", row.target, row.regime, row.method]
-        assert run.info.run_name == f"{row.target} · {row.regime} · {row.method}"
+        assert run.info.run_name == f"{row.regime} · {row.method} · {row.target}"
         assert run.info.status == "FINISHED"
         assert "mlflow.parentRunId" not in run.data.tags
         assert run.data.metrics["rmspe"] == pytest.approx(row.score.rmspe, rel=1e-3)
@@ -122,7 +119,6 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
 
 def assert_the_page_opens_on_the_figures(client: Any, evaluation: evaluate.Evaluation) -> None:
     experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
-    assert_views_show_what_is_kept(client, experiment)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     lines = experiment.tags["mlflow.note.content"].splitlines()
     shown = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
@@ -135,33 +131,6 @@ def assert_the_page_opens_on_the_figures(client: Any, evaluation: evaluate.Evalu
         assert line[2] == f"{score.rmspe:.1f}"
         assert line[5] == ("–" if score.coverage is None else f"{100 * score.coverage:.0f} %")
     assert any("(roofline)" in line[3] for line in shown)
-
-
-def assert_views_show_what_is_kept(client: Any, experiment: Any) -> None:
-    number = experiment.experiment_id
-    first_line = experiment.tags["mlflow.note.content"].splitlines()[0]
-    for view in saved_views.VIEWS:
-        assert view.link(number) in first_line
-        kept = json.loads(experiment.tags[view.tag])
-        state = json.loads(kept["state"])
-        assert kept["name"] == view.name
-        if view is saved_views.CHAMPIONS:
-            continue
-        runs = client.search_runs([number], state["searchFilter"])
-        assert runs
-        for kind, name, _ in view.columns:
-            assert any(name in getattr(run.data, kind) for run in runs), name
-        for chart in view.charts:
-            assert any(chart in run.data.metrics for run in runs), chart
-
-
-def test_views_that_somebody_changed_stay(tracked: str) -> None:
-    tracking.open_tracker(tracked)
-    client = client_of(tracked)
-    number = client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id
-    client.set_experiment_tag(number, saved_views.FIGURES.tag, "theirs")
-    tracking.open_tracker(tracked)
-    assert client.get_experiment(number).tags[saved_views.FIGURES.tag] == "theirs"
 
 
 def test_where_the_figures_are_seen(tracked: str) -> None:
@@ -182,33 +151,35 @@ def test_the_newest_run_of_each_kind_is_what_counts(tracked: str) -> None:
     with tracker.run("other", {"kind": "training", "regime": "a"}) as run:
         run.metrics({"rmspe": 9.0})
     newest = {
-        kept.tags["regime"]: kept.metrics for kept in tracker.latest("evaluation", ["regime"])
+        kept.tags["regime"]: kept.metrics for kept in tracker.newest("evaluation", ["regime"])
     }
     assert newest == {"a": {"rmspe": 3.0}, "b": {"rmspe": 2.0}}
     for _ in range(2):  # the second time there is nothing to do
-        tracker.mark_newest("evaluation", ["regime"])
+        tracker.newest("evaluation", ["regime"])
         marks = {
             run.data.metrics["rmspe"]: run.data.tags.get("newest") for run in runs_kept(tracked)
         }
         assert marks == {1.0: "no", 2.0: "yes", 3.0: "yes", 9.0: None}
-    colours = {
-        run.data.metrics["rmspe"]: run.data.tags.get("mlflow.runColor")
-        for run in runs_kept(tracked)
-    }
-    assert colours[1.0] == colours[3.0] != colours[2.0]
 
 
-def test_a_long_overview_says_what_it_leaves_out() -> None:
-    def run(number: int, method: str, rmspe: float, answered: float = 9) -> tracking.Kept:
-        tags = {"target": f"made-{number}/maker/fp32", "regime": "unseen", "method": method}
-        return tracking.Kept(tags, {"rmspe": rmspe, "answered": answered, "networks": 9})
+def kept_run(number: int, method: str, rmspe: float, answered: float = 9) -> tracking.Kept:
+    tags = {"target": f"made-{number}/maker/fp32", "regime": "unseen", "method": method}
+    return tracking.Kept(tags, {"rmspe": rmspe, "answered": answered, "networks": 9})
 
-    few = [run(1, "hybridlat", 3.04), run(1, "near", 4.06), run(1, "part", 0.1, answered=2)]
-    assert "| **3.0** | 4.1 (near) | – | – | 9 |" in overview.overview(few)
-    many = overview.overview([run(i, "hybridlat", 5.0) for i in range(200)])
-    assert len(many) < 5000
-    shown = many.count("made-")
-    assert f"{200 - shown} more rows" in many
+
+def test_a_long_note_says_what_it_leaves_out() -> None:
+    note = run_log.note([kept_run(i, "hybridlat", 5.0) for i in range(200)])
+    assert len(note) < 5000
+    shown = note.count("made-")
+    assert f"{200 - shown} more rows" in note
+
+
+def test_the_best_baseline_is_no_part_of_hybridlat_and_answers_as_much() -> None:
+    runs = [kept_run(1, "hybridlat", 3.04), kept_run(1, "roofline", 4.06)]
+    runs.append(kept_run(1, "kernel_forest", 0.1, answered=2))
+    parts = ("model_only", "lookup_only", "random", "share_only", "random_choice", "perfect")
+    runs += [kept_run(1, part, 1.0) for part in parts]
+    assert "| **3.0** | 4.1 (roofline) | – | – | 9 |" in run_log.note(runs)
 
 
 def test_tracking_is_quiet(tracked: str) -> None:
