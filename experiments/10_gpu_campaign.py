@@ -116,7 +116,7 @@ class Campaign:
             device, runtime, samples=150, rounds=1, warm_s=0.15, limit_s=0.8, build_s=BUILD_S
         )
         self.precisions = precisions
-        rules = "tensorrt" if runtime in ("fake", "onnxruntime") else runtime
+        rules = "tensorrt" if runtime == "fake" else runtime
         self.rules = Target(device, rules, "fp32")
         self.draft.add_reference(gpu_reference_network(), precisions[-1])
         self.stage = 0
@@ -306,11 +306,10 @@ def rehearse(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
     fake = arguments.backend == "fake"
-    precisions = "fp32" if arguments.backend == "onnxruntime" else arguments.precisions
     archive = folder / "campaign.tar.gz"
     made = argparse.Namespace(
         device=arguments.device, runtime="tensorrt" if fake else arguments.backend,
-        precisions=precisions,
+        precisions=arguments.precisions,
         limit=arguments.limit, output=str(archive),
     )  # fmt: skip
     shutil.rmtree(folder / "campaign", ignore_errors=True)
@@ -375,7 +374,7 @@ def main() -> int:
     judge = commands.add_parser("report")
     judge.add_argument("folder")
     try_out = commands.add_parser("rehearse")
-    try_out.add_argument("--backend", default="fake", choices=("fake", "onnxruntime", "tensorrt"))
+    try_out.add_argument("--backend", default="fake", choices=("fake", "tensorrt"))
     try_out.add_argument(
         "--device", default="rehearsal", help="one with a data sheet can be trained"
     )

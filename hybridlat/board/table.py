@@ -58,9 +58,7 @@ def _sums(plan: Plan, visits: _Visits) -> List[str]:
     cells: Dict[Tuple[str, str], Dict[str, float]] = {}
     wholes: Dict[str, Dict[str, List[float]]] = {}
     for record in plan.records:
-        task = dict(tasks[record["task"]])
-        if record.get("item"):
-            task["items"] = [record["item"]]
+        task = tasks[record["task"]]
         medians = [_result(task, visit) for visit in visits.get(task["task"], [])]
         if not medians:
             continue

@@ -179,5 +179,4 @@ def target_of(manifest: Mapping[str, Any], board: BoardLines, precision: str) ->
         raise StoreError(
             f"{board.path} was measured with {engine} {version}, not {planned.runtime}"
         )
-    threads = 1 if engine == "onnxruntime" else None
-    return Target(planned.device, f"{engine}-{version}", precision, threads)
+    return Target(planned.device, f"{engine}-{version}", precision)

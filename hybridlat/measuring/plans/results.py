@@ -87,7 +87,7 @@ def _measurements(
         if record["method"] not in methods:
             continue
         task = record["task"]
-        items = [record["item"]] if record.get("item") else tasks[task]
+        items = tasks[task]
         visits = _visits(task, items, board.visits, drift)
         # worker.py names the task that failed, run.sh the item.
         reasons = [failed[name] for name in (task, *items) if name in failed]
