@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hybridlat.api import doctor
 from hybridlat.board import journal, plan
 from hybridlat.engines.onnxruntime import confirmations
 from hybridlat.estimate.compose import composition
@@ -20,7 +21,7 @@ from hybridlat.model import cell_model
 from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
-from hybridlat.schema import block_table, checkup, estimate, measurement
+from hybridlat.schema import block_table, estimate, measurement
 from hybridlat.store import database, packs
 from tests.report.estimates import untrusted
 
@@ -41,7 +42,7 @@ FORMATS = {
     "journal": journal.FORMAT,
     "imported partition": network_partitions.CELLS_FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
-    "checkup": checkup.CHECKUP_FORMAT,
+    "checkup": doctor.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
     "block table": block_table.TABLE_FORMAT,
 }

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, on_message, print_json
 from hybridlat.cli.progress import ProgressShown
+from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.units import latency_text, percent_text, plus_minus_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from hybridlat.api.doctor import Checkup
 
 CANNOT = 3
 
@@ -27,7 +38,7 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
     from hybridlat import __version__
-    from hybridlat.evaluation.checkup import check_up
+    from hybridlat.api.doctor import check_up
     from hybridlat.schema.progress import Progress
 
     with ProgressShown() as shown:
@@ -40,7 +51,59 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
     if as_json:
         print_json(found.to_json())
     else:
-        from hybridlat.report.checkup import print_checkup
-
-        print_checkup(console(), found)
+        _print(console(), found)
     ctx.exit(0 if found.can_measure else CANNOT)
+
+
+def _print(out: Console, checkup: Checkup) -> None:
+    """For people: what is in the way comes last."""
+    from rich.text import Text
+
+    _print_facts(out, f"hybridlat {checkup.version} on", checkup.machine)
+    engines = sorted(checkup.engines, key=lambda e: (not e.target, not e.measures, e.name))
+    _print_rows(out, ["engine", "version", "measures here as"], [
+        [e.name, e.version or "–", Text(e.target, "green") if e.target else Text(e.why_not, "dim")]
+        for e in engines
+    ])  # fmt: skip
+    _print_rows(out, ["package", "version", "for"], [
+        [p.name, p.version or "–", p.purpose + ("" if p.version else f"; to get it: {p.how}")]
+        for p in checkup.packages
+    ])  # fmt: skip
+    timed = checkup.steadiness
+    if timed is not None:
+        out.print(
+            f"The reference network took {latency_text(timed.latency_us)} in {timed.visits} visits "
+            f"over {timed.seconds:.0f} s: noise {plus_minus_text(timed.noise_share)} from one to "
+            f"the next, pace {plus_minus_text(timed.wander_share)}, at worst "
+            f"{percent_text(timed.slowest_share)} slower.\n"
+        )
+    if checkup.held:
+        _print_rows(out, ["held of", "in", "cells", "networks", "wanders", "last"], [
+            [h.target, h.source, f"{h.cells:,}", f"{h.networks:,}",
+             plus_minus_text(h.wander_share), h.last[:10] or "–"]
+            for h in checkup.held
+        ])  # fmt: skip
+    _print_facts(out, "where things lie", checkup.places)
+    for problem in checkup.problems:
+        style = "bold red" if problem.severity == "error" else "yellow"
+        out.print(Text(f"{problem.severity}: {problem.what} – {problem.fix}", style))
+    if not checkup.problems:
+        out.print(Text("Nothing is in the way.", "green"))
+    elif checkup.can_measure:
+        out.print(Text("This machine can measure.", "green"))
+    else:
+        out.print(Text("This machine cannot measure as it is.", "bold red"))
+
+
+def _print_rows(out: Console, titles: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+    out.print(Table(titled(*titles, wraps=True), rows).terminal())
+    out.print()
+
+
+def _print_facts(out: Console, title: str, facts: Mapping[str, str]) -> None:
+    from rich.text import Text
+
+    out.print(Text(title, "dim"))
+    rows = [[f"  {name.replace('_', ' ')}", value] for name, value in facts.items()]
+    out.print(Table([Column(style="dim"), Column(wraps=True)], rows).terminal())
+    out.print()

@@ -31,7 +31,7 @@ from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.schema.target import Target
-from hybridlat.store.place import without_password
+from hybridlat.store.place import StorePlace, without_password
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -359,10 +359,9 @@ def tracking_uri(store_url: str) -> str:
     given = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
     if given:
         return given
-    scheme, _, path = store_url.partition(":///")
-    path = path.partition("?")[0]
-    if scheme.partition("+")[0] == "sqlite" and path not in ("", ":memory:"):
-        folder = Path(path).expanduser().resolve().parent
+    file = StorePlace(store_url).file
+    if file is not None:
+        folder = file.resolve().parent
     else:
         import platformdirs
 

@@ -7,6 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
@@ -15,11 +16,29 @@ from hybridlat.graph.reference_networks import reference_network
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.statistics import level_us, usual_us
 from hybridlat.measuring.visiting import VisitTask
-from hybridlat.schema.checkup import Steadiness
 
 PROCESSES = 2
 VISIT_MS = 50.0
 _LEAST_VISITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """How steadily the machine ran the reference network for ``seconds`` in ``processes``.
+
+    ``latency_us`` is what it took when nothing slowed it, ``noise_share`` by how much single visits
+    differ within a process (relative standard deviation), ``wander_share`` how far the visits of
+    all processes are from that latency (root mean square), ``slowest_share`` the farthest.
+    """
+
+    target: str
+    seconds: float
+    processes: int
+    visits: int
+    latency_us: float
+    noise_share: float
+    wander_share: float
+    slowest_share: float
 
 
 def steadiness(

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from hybridlat.api import doctor as checkup
 from hybridlat.cli.doctor import doctor
+from hybridlat.engines.host import PROC_VARIABLE
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import BackendUnavailable
-from hybridlat.evaluation import checkup
 from hybridlat.measuring.steadiness import of_levels, steadiness
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
@@ -98,14 +99,20 @@ def test_an_unsteady_busy_throttled_machine_is_told(
     governor, quota = tmp_path / "governor", tmp_path / "quota"
     governor.write_text("powersave\n")
     quota.write_text("150000 100000\n")
-    monkeypatch.setattr(checkup, "_GOVERNOR", governor)
-    monkeypatch.setattr(checkup, "_QUOTA", quota)
-    monkeypatch.setattr("os.getloadavg", lambda: (900.0, 0.0, 0.0))
+    monkeypatch.setattr(checkup, "_SYSTEM_FILES", {"governor": governor, "cpu_quota": quota})
+    (tmp_path / "loadavg").write_text("900.0 900.0 900.0 901/2000 77\n")
+    monkeypatch.setenv(PROC_VARIABLE, str(tmp_path))
     swinging = of_levels(str(FAKE), 1.0, [[100.0, 110.0] * 20, [130.0, 100.0] * 20])
     monkeypatch.setattr(checkup, "steadiness", lambda *_: swinging)
     found = json.loads(run("--json", "--store", str(tmp_path / "none.db")).stdout)
     said = " ".join(p["what"] for p in found["problems"])
-    for words in ("powersave", "150000 100000", "load of 900.0", "visits differ", "pace wandered"):
+    for words in (
+        "powersave",
+        "150000 100000",
+        "machine is busy: a load of",
+        "visits differ",
+        "pace wandered",
+    ):
         assert words in said
     assert found["can_measure"]
 
