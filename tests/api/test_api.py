@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import onnx
 import pytest
 
 import hybridlat
+import hybridlat.api
 from hybridlat import onnx_io
 from hybridlat.api import Predictor, list_targets, predict
 from hybridlat.errors import InputError, NetworkError, TargetError
@@ -191,6 +193,13 @@ def test_a_number_behind_the_network_is_taken_for_a_batch_size(fake: Predictor) 
 
 def test_only_public_names_are_listed() -> None:
     assert set(dir(hybridlat)) == set(hybridlat.__all__)
+
+
+@pytest.mark.parametrize("door", [hybridlat, hybridlat.api, onnx_io])
+def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
+    assert door.__all__
+    for name in door.__all__:
+        assert getattr(door, name) is not None
 
 
 def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:
