@@ -11,7 +11,6 @@ import pytest
 
 from hybridlat.api import doctor
 from hybridlat.board import journal, plan
-from hybridlat.engines.onnxruntime import confirmations
 from hybridlat.estimate.compose import composition
 from hybridlat.estimate.partition import partition
 from hybridlat.evaluation.metrics import ResultRow, score
@@ -34,7 +33,6 @@ FORMATS = {
     "store": database.SCHEMA,
     "partition": partition.PARTITION_FORMAT,
     "file": facts.FACTS_FORMAT,
-    "confirmations": confirmations.CONFIRMATIONS_FORMAT,
     "model": cell_model.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "family model": served.FORMAT,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
@@ -122,18 +122,3 @@ class Backend(abc.ABC):
                 session.close()
             raise
         return sessions
-
-
-class LearnedRules(Protocol):
-    """What a process has learned of its engine's lowering, for other processes.
-
-    It holds under ``scope`` alone.
-    """
-
-    scope: str
-
-    def news(self) -> str:
-        """All that was learned since this was asked last, or taken over; empty for nothing."""
-
-    def learn(self, text: str) -> None:
-        """Take over what another process said is new; ValueError for what is none."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from hybridlat.engines.base import Backend, LearnedRules
+from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
@@ -152,7 +152,7 @@ def lower(network: Network, target: Target) -> Lowered:
 
 
 def lower_quickly(network: Network, target: Target) -> Lowered:
-    """The answer of :func:`lower`, by a quicker way that the target's engine may have."""
+    """The answer of :func:`lower`, by rules where they are known to hold for the engine."""
     lowering = _lowering(target)
     quick = getattr(lowering, "lower_quickly", None)
     if quick is None or network.left_out:
@@ -160,15 +160,6 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
     lowered: Lowered = quick(network, target)
     told = about(network)
     return replace(lowered, warnings=(*lowered.warnings, *told)) if told else lowered
-
-
-def learned_rules(target: Target) -> LearnedRules | None:
-    """What :func:`lower_quickly` learns as it goes, where the target's engine has such a way."""
-    found = entry(target.engine)
-    if found is None or found.lowering is None:
-        return None
-    way = getattr(_lowering(target), "learned_rules", None)
-    return cast("LearnedRules | None", None if way is None else way(target))
 
 
 def about(network: Network) -> tuple[str, ...]:

@@ -109,7 +109,10 @@ def _check_node(network: Network, node: Node) -> None:
     if node.op in ("Conv", "ConvTranspose") and len(node.inputs) >= 2:
         _check_convolution(network, node, where)
     if node.op == "BatchNormalization":
-        channels = network.type_of(node.inputs[0]).shape[1]
+        source = network.type_of(node.inputs[0])
+        if len(source.shape) < 2:
+            raise NetworkError(f"{where} has an input {source}, which has no channels")
+        channels = source.shape[1]
         for name in node.inputs[1:]:
             type_ = network.type_of(name)
             if type_.elements != channels:

@@ -191,6 +191,9 @@ BROKEN = {
         "{ t = my.domain.Twist(x)  y = Relu(t) }", "my.domain"),
     "shapes that clash": ("g (float[1,3] x, float[1,4] z) => (float[1,3] y) { y = Add(x, z) }",
         "do not fit together"),
+    "normalised scalar": ("g (float[1,3] x) => (float y) { t = ReduceMean<keepdims=0>(x) "
+        "c = Constant<value = float[1] {1.0}>()  y = BatchNormalization(t, c, c, c, c) }",
+        "no channels"),
     "only constants": ("g () => (float[2] y) { y = Constant<value = float[2] {1.0, 2.0}>() }",
         "nothing but constants"),
     "absurd size": ("g (float[1000000,1000000,8,8] x) => (float[1000000,1000000,8,8] y) "

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
-from hybridlat.engines.host import cpu_device, has_avx512
+from hybridlat.engines.host import has_avx512
+from hybridlat.engines.onnxruntime.rule_lowering import BLOCKS, RuleLowering, is_checked
+from hybridlat.engines.onnxruntime.tracing import trace
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network, TensorType
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     import onnxruntime
-
-    from hybridlat.engines.base import LearnedRules
-    from hybridlat.engines.onnxruntime.quick import QuickLowering
 
 CONTEXTS: Mapping[str, float] = {"small": 4_000_000, "medium": 13_000_000, "": math.inf}
 """Contexts of cells, and the bytes of weights that a network of each holds less than."""
@@ -39,8 +38,6 @@ _ORT_DTYPES = {"float": "float32", "double": "float64"}
 def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
     import onnxruntime
-
-    from hybridlat.engines.onnxruntime.tracing import trace
 
     threads = target.threads or 1
     plain = _rename(network)
@@ -59,33 +56,23 @@ def lower(network: Network, target: Target) -> Lowered:
 
 
 def lower_quickly(network: Network, target: Target) -> Lowered:
-    """The same answer, without asking the engine where it has confirmed the rules before."""
-    return quick_lowering(target.threads or 1).lower(network)
-
-
-def learned_rules(target: Target) -> LearnedRules:
-    """What ``lower_quickly`` has learned, for other processes of this machine."""
-    from hybridlat.engines.onnxruntime.confirmations import Confirmations
-
-    quick = quick_lowering(target.threads or 1)
-    machine = f"{cpu_device()}-{usual_block()}"  # a virtual one may have more or less than others
-    return Confirmations(quick, identity(target), machine)
+    """The same answer, by rules where they are known to hold for the installed engine."""
+    return rule_lowering(target.threads or 1).lower(network)
 
 
 @functools.cache
-def quick_lowering(threads: int) -> QuickLowering:
-    """What this process has learned of the installed engine's lowering, with so many threads."""
-    from hybridlat.engines.onnxruntime.quick import QuickLowering
-
+def rule_lowering(threads: int) -> RuleLowering:
+    """The rules for the installed engine, with so many threads, as far as this process checked."""
     here = Target("here", "onnxruntime", "fp32", threads)
-    by = f"onnxruntime {installed_version()}"
-    return QuickLowering(lambda network: lower(network, here), context_of, by, block=usual_block())
+    version = installed_version()
+    return RuleLowering(
+        lambda network: lower(network, here), context_of, f"onnxruntime {version}", usual_block(),
+        is_checked(version),
+    )  # fmt: skip
 
 
 def usual_block() -> int:
     """How many channels the engine's blocks are taken to have on this machine."""
-    from hybridlat.engines.onnxruntime.quick import BLOCKS
-
     is_narrow = platform.machine().lower() in ("x86_64", "amd64") and not has_avx512()
     return BLOCKS[is_narrow]
 

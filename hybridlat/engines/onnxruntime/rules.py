@@ -1,66 +1,54 @@
-"""What ONNX Runtime makes of a convolutional network, foretold by rules of our own.
+"""What ONNX Runtime makes of a convolutional network, by rules of our own.
 
 The engine shares equal operators, folds batch normalisation into convolutions, fuses activations
 and additions into them, and keeps activations in a layout of blocks of channels (NCHWc) for as long
 as it can, with reorders at the borders. The rules below say so for the operators that search
-spaces of convolutional networks are made of; ``draft`` gives up on anything else. They are a guess
-until the engine has confirmed it: see ``quick``, which also uses the ``patterns`` that every draft
-lists, one for what was done to each operator and what stood around it.
+spaces of convolutional networks are made of. They leave a network that holds anything else to the
+engine, and so they do where the engine fuses what no rule here describes: each such case raises
+``UncoveredError`` with its reason beside it.
 
 Facts: ONNX Runtime's documentation and sources (NCHWc transformer, fusions of convolutions), and
-what it answers.
+its answers for the networks of ``experiments/24_quick_lowering.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-from hybridlat.engines.onnxruntime.draft_graph import (
+from hybridlat.engines.onnxruntime.predicted_graph import (
     BLOCKED_DOMAIN,
-    DraftGraph,
     Kernel,
+    PredictedGraph,
     UncoveredError,
     padded,
 )
-from hybridlat.engines.onnxruntime.patterns import ALIGNMENT, Pattern, patterns_of
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 
 FUSED_DOMAIN = "com.microsoft"
+ALIGNMENT = 4
+"""Channels that are no multiple of it are never brought into blocks."""
 _LARGEST = 3.4028234663852886e38
 _SMALLEST_ALPHA = 0.009999999776482582
 _FIFTH = 0.20000000298023224
-# Stay as they are, in the layout of the file.
-_PLAIN = frozenset({
-    "Flatten", "Gemm", "Reshape", "ReduceMean", "Softmax", "LRN", "HardSwish", "HardSigmoid",
-    "Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh", "Mul", "Add", "Concat", "Conv", "MaxPool",
-    "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
-})  # fmt: skip
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
 _FUSED_ACTIVATIONS = frozenset({
     "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish",
 })  # fmt: skip
 # Those that run on blocks as they are, and join a convolution behind an addition.
-_BLOCKED_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
+_BLOCKED_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid"})
 _POOLS = frozenset({"MaxPool", "AveragePool"})
 _GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
+_COVERED = _FUSED_ACTIVATIONS | _POOLS | _GLOBAL_POOLS | {
+    "Flatten", "Gemm", "Reshape", "ReduceMean", "Softmax", "LRN", "Mul", "Add", "Concat", "Conv",
+    "BatchNormalization",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Draft:
-    """What the rules make of a network, and the patterns that it rests on."""
-
-    lowered: Lowered
-    patterns: frozenset[Pattern]
-
-
-def draft(network: Network, block: int, context: str, by: str) -> Draft | None:
-    """The lowered network, as far as the rules know, for blocks of that many channels.
-
-    None for a network that holds anything the rules do not cover.
-    """
-    if any(n.op not in _PLAIN or n.domain or len(n.outputs) != 1 for n in network.nodes):
+def lower_by_rules(network: Network, block: int, context: str, by: str) -> Lowered | None:
+    """The lowered network, for blocks of that many channels; None where no rule covers it."""
+    if any(n.op not in _COVERED or n.domain or len(n.outputs) != 1 for n in network.nodes):
         return None
     if any(type_.dtype != "float32" for type_ in network.types.values()):
         return None
@@ -72,10 +60,10 @@ def draft(network: Network, block: int, context: str, by: str) -> Draft | None:
     except UncoveredError:
         return None
     graph.finish()
-    return Draft(graph.lowered(context, by), patterns_of(graph))
+    return graph.lowered(context, by)
 
 
-class _Rules(DraftGraph):
+class _Rules(PredictedGraph):
     """One method for each kind of operator."""
 
     def _conv(self, position: int, node: Node) -> None:
@@ -85,15 +73,16 @@ class _Rules(DraftGraph):
         kernel = self.new_kernel(position, node)
         operands = list(node.inputs[1:])
         end = node
-        if (after := self.only_reader(end)) is not None:
+        while (after := self.only_reader(end)) is not None:
             behind = self.network.nodes[after]
-            if behind.op == "BatchNormalization":
-                for name in behind.inputs[1:]:
-                    self.weight(name)
-                end = self.join(kernel, after)
-                operands = [operands[0], f"{end.outputs[0]}:bias"]
-                channels = (weight.type.shape[0],)
-                self.constants[operands[1]] = Constant(TensorType("float32", channels))
+            if behind.op != "BatchNormalization":
+                break
+            for name in behind.inputs[1:]:
+                self.weight(name)
+            end = self.join(kernel, after)
+            operands = [operands[0], f"{end.outputs[0]}:bias"]
+            channels = (weight.type.shape[0],)
+            self.constants[operands[1]] = Constant(TensorType("float32", channels))
         after = self.only_reader(end)
         if after is not None and self.network.nodes[after].op in _FUSED_ACTIVATIONS:
             end = self._activate(kernel, after)
@@ -147,9 +136,12 @@ class _Rules(DraftGraph):
     def _pool(self, position: int, node: Node) -> None:
         source = self.input(node, 0)
         shape = self.network.types[source].shape
-        anywhere = node.op in _POOLS
         fits = self.block > 1 and len(shape) == 4 and shape[1] % self.block == 0
-        if not fits or not (anywhere or source in self.blocked):
+        if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
+            fits = False  # the engine has no such kernel for blocks
+        if node.op in _GLOBAL_POOLS:
+            fits &= source in self.blocked or source in self.network.inputs
+        if not fits:
             return self.plain(position, node)
         kernel = self.new_kernel(position, node)
         kernel.domain, kernel.version = BLOCKED_DOMAIN, 1
@@ -163,6 +155,8 @@ class _Rules(DraftGraph):
         if held is None:
             return self.plain(position, node)
         if held.op == "Conv" and held.uses == 1 and not held.is_activated:
+            if node.op == "HardSigmoid":
+                raise UncoveredError  # how its parameters would be written was never seen
             held.left -= 1
             held.put("activation", node.op)
             self.move(held, position, node)
@@ -173,8 +167,17 @@ class _Rules(DraftGraph):
         sources = [self.input(node, i) for i in range(len(node.inputs))]
         if len(sources) != 2 or any(name in self.network.constants for name in sources):
             raise UncoveredError
+        if node.op == "Mul" and any(self._is_sigmoid_of(*p) for p in (sources, sources[::-1])):
+            raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu
         shapes = {self.network.types[name].shape for name in sources}
-        if any(name not in self.blocked for name in sources) or len(shapes) > 1:
+        blocked = all(name in self.blocked for name in sources)
+        if not blocked or len(shapes) > 1:
+            if node.op == "Add":
+                if blocked:
+                    raise UncoveredError  # to add one value a channel the engine reshapes both
+                makers = [self.made.get(name) for name in sources]
+                if any(maker is not None and maker.op in _CONVOLUTIONS for maker in makers):
+                    raise UncoveredError  # a convolution without blocks may take it in
             return self.plain(position, node)
         held = [self.blocked[name] for name in sources]
         if node.op == "Add":
@@ -189,6 +192,10 @@ class _Rules(DraftGraph):
                     return
         self._on_blocks(position, node, held[0].channels)
 
+    def _is_sigmoid_of(self, source: str, name: str) -> bool:
+        maker = self.maker(name)
+        return maker is not None and maker.op == "Sigmoid" and self.input(maker, 0) == source
+
     def _concat(self, position: int, node: Node) -> None:
         sources = [self.input(node, i) for i in range(len(node.inputs))]
         held = [self.blocked.get(name) for name in sources]
@@ -196,6 +203,15 @@ class _Rules(DraftGraph):
         if not aligned or node.attribute("axis") != 1:
             return self.plain(position, node)
         self._on_blocks(position, node, sum(k.channels for k in held if k is not None))
+
+    def _hard_swish(self, position: int, node: Node) -> None:
+        raise UncoveredError  # outside of a convolution the engine takes it apart
+
+    def _clip(self, position: int, node: Node) -> None:
+        before = self.maker(self.input(node, 0))
+        if before is not None and before.op == "Relu":
+            raise UncoveredError  # both become one Clip
+        self.plain(position, node)
 
     def _gemm(self, position: int, node: Node) -> None:
         after = self.only_reader(node)
@@ -208,9 +224,13 @@ class _Rules(DraftGraph):
         kernel = self.new_kernel(position, node)
         # What holds blocks is reordered at the end, under the name that it has in the file.
         kernel.inputs = [self.input(node, index) for index in range(len(node.inputs))]
-        for name in kernel.inputs:
-            if name in self.network.constants:
-                self.constants[name] = self.network.constants[name]
+        for index, name in enumerate(kernel.inputs):
+            constant = self.network.constants.get(name)
+            if constant is not None:
+                if constant.values is not None:
+                    name = self.shared.setdefault((constant.type, repr(constant.values)), name)
+                    kernel.inputs[index] = name
+                self.constants[name] = constant
         self.emit(kernel)
         self.count_uses(kernel)
 
@@ -224,6 +244,8 @@ class _Rules(DraftGraph):
 
     def _activate(self, kernel: Kernel, position: int) -> Node:
         node = self.network.nodes[position]
+        if node.op == "HardSwish" and node.outputs[0] in self.outputs:
+            raise UncoveredError  # the engine takes it apart
         parameters = self._parameters(node)
         self.join(kernel, position)
         kernel.put("activation", node.op)
@@ -286,6 +308,8 @@ _RULES: dict[str, Callable[[_Rules, int, Node], None]] = {
     "Mul": _Rules._binary,
     "Concat": _Rules._concat,
     "Gemm": _Rules._gemm,
+    "HardSwish": _Rules._hard_swish,
+    "Clip": _Rules._clip,
     **dict.fromkeys(_BLOCKED_ACTIVATIONS, _Rules._activation),
     **dict.fromkeys((*_POOLS, *_GLOBAL_POOLS), _Rules._pool),
 }

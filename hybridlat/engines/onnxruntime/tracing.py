@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hybridlat.engines.onnxruntime.draft_graph import equal_results
+from hybridlat.engines.onnxruntime.predicted_graph import equal_results
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import is_quantised
 

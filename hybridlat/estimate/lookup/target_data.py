@@ -15,7 +15,12 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.conflict import undisturbed
 from hybridlat.estimate.compose.pace_drift import Wandering
 from hybridlat.estimate.lookup.trained import Trained
-from hybridlat.estimate.lookup.whole_networks import WholeLatency, whole_latency
+from hybridlat.estimate.lookup.whole_networks import (
+    WholeLatency,
+    outline,
+    outline_of_text,
+    whole_latency,
+)
 from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema.target import Target
 
@@ -58,7 +63,7 @@ class TargetData:
         self.trained = Trained(target, self.kin, models)
         self._remembered: dict[str, LatencyStats] = {}
         self._seen_store = _StoreView()
-        self._weight_bytes: tuple[int, frozenset[int] | None] | None = None
+        self._measured: tuple[int, Mapping[int, list[str]] | None] | None = None
         self._compared = 0
         self._neighbours: dict[Target, TargetData] = {}
         self._stamp: object = None
@@ -110,7 +115,7 @@ class TargetData:
         for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
         self._seen_store.whole.clear()
-        self._weight_bytes = None
+        self._measured = None
         self._at_state.clear()
 
     def whole(self, signature: str) -> WholeLatency | None:
@@ -137,36 +142,41 @@ class TargetData:
 
     def may_be_measured(self, partition: Partition) -> bool:
         """Whether a network may have been measured whole here: False only where that is certain."""
-        if partition.network is None:
+        network = partition.network
+        if network is None:
             return True
         networks = self.networks
         if not networks:
             return False
-        if self._weight_bytes is None or self._weight_bytes[0] != networks:
+        if self._measured is None or self._measured[0] != networks:
             self._compared += 1
             if self._compared <= FEW_NETWORKS:
                 return True
-            self._compared, self._weight_bytes = 0, (networks, self._measured_weight_bytes())
-        measured = self._weight_bytes[1]
-        return measured is None or partition.network.weight_bytes in measured
+            self._compared, self._measured = 0, (networks, self._measured_networks())
+        measured = self._measured[1]
+        if measured is None:
+            return True
+        alike = measured.get(network.weight_bytes)
+        return alike is not None and outline(network) in map(outline_of_text, alike)
 
-    def _measured_weight_bytes(self) -> frozenset[int] | None:
-        """Bytes of weights of the networks on record; None where they are unknown for one."""
-        found: list[str] = []
+    def _measured_networks(self) -> Mapping[int, list[str]] | None:
+        """Signature texts of networks on record by bytes of weights; None where one is unknown."""
         packs = [pack for pack in self._packs if pack.target == self.target]
         sources: list[tuple[Store | PackLookup, list[str]]] = [
             (self.store, self.store.signatures(self.target, "network")),
             *[(pack, pack.signatures("network")) for pack in packs],
         ]
+        found: dict[int, list[str]] = {}
         for source, hashes in sources:
             texts = source.signature_texts(hashes)
             if len(texts) < len(set(hashes)):
                 return None
-            found += texts.values()
-        try:
-            return frozenset(map(weight_bytes_of, found))
-        except ValueError:  # of a later format
-            return None
+            try:
+                for text in texts.values():
+                    found.setdefault(weight_bytes_of(text), []).append(text)
+            except ValueError:  # of a later format
+                return None
+        return found
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hybridlat.graph import signature_reading
+from hybridlat.graph.network import Network
 from hybridlat.schema.machine_load import MachineLoad, busiest, was_busy
 from hybridlat.schema.measurement import Measurement, is_suspect
 from hybridlat.store.latencies import aggregate
@@ -64,6 +68,25 @@ def whole_latency(
             basis = f"{times}, in the shipped pack"
             return WholeLatency(found.latency_us, noise, True, basis, found.records)
     return None
+
+
+def outline(network: Network) -> frozenset[tuple[tuple[str, ...], int]]:
+    """How often each operator reads from which others: the same for networks that are the same.
+
+    Found in a tenth of the time that a signature takes.
+    """
+    ops = dict.fromkeys(network.inputs, "input")
+    ops.update((out, node.op) for node in network.nodes for out in node.outputs)
+    links = Counter([
+        (node.op, *[ops.get(name, "") for name in node.inputs]) for node in network.nodes
+    ])  # fmt: skip
+    return frozenset(links.items())
+
+
+@lru_cache(maxsize=1024)
+def outline_of_text(text: str) -> frozenset[tuple[tuple[str, ...], int]]:
+    """The outline of the network that a signature text describes. Raises ValueError."""
+    return outline(signature_reading.read(text))
 
 
 def tells_latency(record: Measurement) -> bool:

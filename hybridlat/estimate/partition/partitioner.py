@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
@@ -21,7 +20,6 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition.shared_learning import SharedLearning
     from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
@@ -60,16 +58,6 @@ class Partitioner:
         self._remember(key, partition)
         return partition
 
-    @cached_property
-    def _learning(self) -> SharedLearning | None:
-        """What the engine has confirmed of its rules, as this and other processes know it."""
-        if self._lower is not registry.lower_quickly or self._store is None:
-            return None
-        from hybridlat.estimate.partition.shared_learning import SharedLearning
-
-        rules = registry.learned_rules(self._target)
-        return SharedLearning(rules, self._store) if rules is not None else None
-
     def remember(self, key: str, partition: Partition) -> None:
         """Take over what another process was answered for the structure ``key``."""
         if key not in self._remembered:
@@ -105,11 +93,7 @@ class Partitioner:
         key: str,
     ) -> Partition:
         network = file.network(batch, shapes)
-        if self._learning is not None:
-            self._learning.take_over()
         lowered = self._lower(network, self._target)
-        if self._learning is not None:
-            self._learning.pass_on()
         # What rules make of a network is found again sooner than made again, which pays for files;
         # a search's candidates, which are none, would fill the store.
         keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)

@@ -1,4 +1,4 @@
-"""A draft of the graph that ONNX Runtime will run, while the rules write it."""
+"""The graph that ONNX Runtime will run, while the rules write it."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ class UncoveredError(Exception):
 
 
 @dataclass
-class DraftGraph:
+class PredictedGraph:
     """The kernels so far, for a network and a number of channels in a block.
 
     ``blocked`` are the kernels whose results are in blocks, by the tensor's name in the file,
     ``made`` the makers of all tensors; ``readers`` the operators that read each tensor of the file,
-    ``same`` the results of operators that equal an earlier one, ``twins`` those operators.
+    ``same`` the results of operators that equal an earlier one, ``twins`` those operators;
+    ``shared`` the first constant with a type and values, which the engine keeps alone.
     """
 
     network: Network
@@ -63,6 +64,7 @@ class DraftGraph:
     types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    shared: dict[object, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         network = self.network
@@ -81,7 +83,13 @@ class DraftGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
+        self._producers = network.producers()
         self.types.update((name, network.types[name]) for name in network.inputs)
+
+    def maker(self, name: str) -> Node | None:
+        """The operator of the file that makes a tensor."""
+        position = self._producers.get(name)
+        return None if position is None else self.network.nodes[position]
 
     def finish(self) -> None:
         """Put in the reorders behind blocks, and all kernels in order."""
@@ -89,7 +97,7 @@ class DraftGraph:
         self.kernels.sort(key=lambda kernel: kernel.at)
 
     def lowered(self, context: str, by: str) -> Lowered:
-        """The draft, finished, as a lowered network."""
+        """The finished graph as a lowered network."""
         network = self.network
         nodes = tuple([
             Node("", k.op, tuple(k.inputs), (k.output,), k.attributes, k.domain, k.version)

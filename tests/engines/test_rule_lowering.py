@@ -1,0 +1,173 @@
+"""Networks lowered by rules: as the engine lowers them, or the engine is asked."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments import nasbench201
+from experiments.block_spaces import NONE, SPACES, Architecture, BlockSpace
+from experiments.random_graphs import random_graph
+from hybridlat.engines.onnxruntime import lowering, rule_lowering
+from hybridlat.engines.onnxruntime.rule_lowering import RuleLowering, agree, is_checked
+from hybridlat.engines.onnxruntime.rules import lower_by_rules
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import OnnxFile, load, to_onnx
+from hybridlat.schema.target import Target
+from tests.networks import Builder, residual_block
+from tests.strategies import networks
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+HERE = Target("here", "onnxruntime", "fp32", 1)
+WIDTHS = (3, 8, 12, 16, 18, 20, 32)
+SUM = "|skip_connect~0|skip_connect~1|"
+TWICE = f"|nor_conv_1x1~0|+{SUM}+{SUM}avg_pool_3x3~2|"
+
+
+def ask(network: Network) -> Lowered:
+    return lowering.lower(network, HERE)
+
+
+def ask_another_version(network: Network) -> Lowered:
+    """An engine that gives its first kernel another attribute."""
+    answer = ask(network)
+    first, *others = answer.network.nodes
+    changed = replace(first, attributes=(*first.attributes, ("turned", 1)))
+    return replace(answer, network=replace(answer.network, nodes=(changed, *others)))
+
+
+def by_rules(network: Network) -> Lowered | None:
+    return lower_by_rules(network, lowering.usual_block(), lowering.context_of(network), "rules")
+
+
+def new(*, is_trusted: bool = True) -> RuleLowering:
+    block = lowering.usual_block()
+    return RuleLowering(ask, lowering.context_of, "ONNX Runtime", block, is_trusted)
+
+
+def nas(count: int) -> list[OnnxFile]:
+    drawn = [a for a in nasbench201.sample(2 * count, 3) if nasbench201.live_edges(a)]
+    return [load(nasbench201.build(arch, cells_per_stage=1)) for arch in drawn[:count]]
+
+
+def smallest(space: BlockSpace, architecture: Architecture) -> Architecture:
+    """The same blocks on the smallest image, as few and as narrow as there are: the engine reads
+    weights."""
+    return tuple(
+        0 if choices[0] == NONE or "width" in place or place == "image" else number
+        for number, choices, place in zip(architecture, space.choices, space.positions, strict=True)
+    )
+
+
+def test_networks_of_nas_bench_201_are_lowered_as_the_engine_does() -> None:
+    for file in nas(12):
+        network = file.network()
+        predicted = by_rules(network)
+        assert predicted is not None and agree(predicted, ask(network))
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_networks_of_block_spaces_are_lowered_as_the_engine_does(space: BlockSpace) -> None:
+    rng = random.Random(5)
+    for _ in range(3):
+        network = load(space.build(smallest(space, space.sample(rng)))).network()
+        predicted = by_rules(network)
+        assert predicted is not None and agree(predicted, ask(network))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100", "mobilenetv3_small_100"])
+def test_real_networks_are_lowered_as_the_engine_does(name: str) -> None:
+    network = load(NETS / f"{name}.onnx").network()
+    predicted = by_rules(network)
+    assert predicted is not None and agree(predicted, ask(network))
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(widths=WIDTHS))
+def test_any_layout_of_branches_is_lowered_as_the_engine_does(made: Network) -> None:
+    network = load(to_onnx(made, seed=None)).network()
+    predicted = by_rules(network)
+    assert predicted is None or agree(predicted, ask(network))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9))
+def test_any_operators_of_any_opset_are_lowered_as_the_engine_does(seed: int) -> None:
+    try:
+        network = load(random_graph(seed)).network()
+    except NetworkError:
+        return
+    predicted = by_rules(network)
+    assert predicted is None or agree(predicted, ask(network))
+
+
+def test_random_graphs_are_covered_more_often_than_not() -> None:
+    made = [load(random_graph(seed)).network() for seed in range(40)]
+    assert sum(by_rules(network) is not None for network in made) > 20
+
+
+def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() -> None:
+    """The engine takes it into the convolution; both of the file's additions are that one's."""
+    network = load(nasbench201.build(TWICE, cells_per_stage=1)).network()
+    answer = ask(network)
+    made = [tuple(network.nodes[i].op for i in origin) for origin in answer.origins]
+    assert ("Conv", "Add", "Add") in made
+    predicted = by_rules(network)
+    assert predicted is not None and agree(predicted, answer)
+
+
+def test_one_network_in_fifty_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_lowering, "CHECK_EVERY", 3)
+    network, lowered = nas(1)[0].network(), new()
+    answers = [lowered.lower(network) for _ in range(7)]
+    assert (lowered.covered, lowered.checked) == (7, 3)
+    assert all(agree(one, answers[0]) for one in answers)
+    # Only the first is worth storing: the rules find the others sooner.
+    assert [one.is_quick for one in answers] == [False] + 6 * [True]
+
+
+def test_a_difference_turns_the_rules_off_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rule_lowering, "CHECK_EVERY", 2)
+    network, lowered = nas(1)[0].network(), new()
+    lowered.lower(network)
+    lowered.ask = ask_another_version
+    assert lowered.lower(network).is_quick and not caplog.text
+    assert lowered.lower(network) == ask_another_version(network)
+    assert "otherwise than the rules" in caplog.text
+    for _ in range(3):
+        assert lowered.lower(network) == ask_another_version(network)
+    assert not lowered.is_trusted and lowered.checked == 2
+
+
+def test_blocks_of_another_size_are_found_out_with_the_first_network() -> None:
+    network = load(to_onnx(residual_block(24), seed=None)).network()
+    right = lowering.usual_block()
+    lowered = replace(new(), block=next(b for b in rule_lowering.BLOCKS if b != right))
+    assert agree(lowered.lower(network), ask(network))
+    assert lowered.is_trusted and lowered.block == right
+    assert agree(lowered.lower(network), ask(network))
+
+
+def test_under_a_version_that_was_not_checked_the_engine_is_asked() -> None:
+    network, lowered = nas(1)[0].network(), new(is_trusted=False)
+    assert lowered.lower(network) == ask(network) and not lowered.covered
+
+
+def test_versions_are_trusted_by_the_committed_list() -> None:
+    assert is_checked("1.31.1") and is_checked("1.32.0")
+    assert not is_checked("1.3") and not is_checked("1.999.0")
+
+
+def test_what_no_rule_covers_is_asked_for() -> None:
+    b = Builder("strange")
+    made = b.op("Erf", [b.conv(b.input((1, 16, 8, 8)), 16)], (1, 16, 8, 8), 13)
+    network, lowered = b.network(made), new()
+    assert lowered.lower(network) == ask(network) and not lowered.covered
