@@ -8,7 +8,8 @@ import pytest
 from hypothesis import settings
 
 # Machines that run tests are shared and slow at times: time is no property of the code here.
-settings.register_profile("hybridlat", deadline=None)
+EXAMPLES = 200 if os.environ.get("HYBRIDLAT_SLOW_TESTS") else 50
+settings.register_profile("hybridlat", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("hybridlat")
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,7 +29,7 @@ def conv_attributes(
 
 @dataclass
 class NetworkBuilder:
-    """Float32 networks; what a method appends is told by the name of the tensor it gives."""
+    """Float32 networks; a method appends an operator and gives the name of its result."""
 
     name: str = "net"
     nodes: list[Node] = field(default_factory=list)
@@ -87,8 +87,8 @@ class NetworkBuilder:
         position = len(self.nodes)
         outs = [f"v{position}" if i == 0 else f"v{position}_{i}" for i in range(len(shapes))]
         self.types.update((out, TensorType(DTYPE, s)) for out, s in zip(outs, shapes, strict=True))
-        given = tuple(sorted((attributes or {}).items()))
-        node = Node(f"{op}_{position}", op, tuple(inputs), tuple(outs), given, domain, version)
+        ordered = tuple(sorted((attributes or {}).items()))
+        node = Node(f"{op}_{position}", op, tuple(inputs), tuple(outs), ordered, domain, version)
         self.nodes.append(node)
         return outs
 
@@ -115,7 +115,7 @@ class NetworkBuilder:
         return self.op("Conv", operands, (batch, channels, *after), CONV_VERSION, attributes)
 
     def network(self, *outputs: str) -> Network:
-        """What was built; without ``outputs``, the tensors that nobody reads are given out."""
+        """The network so far; its outputs are ``outputs``, else the tensors that nothing reads."""
         read = {name for node in self.nodes for name in node.inputs}
         made = (out for node in self.nodes for out in node.outputs)
         return Network(

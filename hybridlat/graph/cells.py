@@ -50,7 +50,7 @@ def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
         if len(live) <= 1:
             cells.append(tuple(sorted(current)))
             current = []
-    if current:  # only when a graph input is read by nobody; the rest is still a cell
+    if current:  # only when no kernel reads some graph input; the rest is still a cell
         cells.append(tuple(sorted(current)))
     return tuple(cells)
 

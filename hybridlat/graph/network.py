@@ -117,8 +117,8 @@ class Network:
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""
-        known = self.types.get(tensor)
-        return known if known is not None else self.constants[tensor].type
+        type_ = self.types.get(tensor)
+        return type_ if type_ is not None else self.constants[tensor].type
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -162,7 +162,7 @@ class Network:
         """The nodes at ``positions`` as a network of their own.
 
         Its inputs are the activations they read and do not make; its outputs those that others
-        read, that the whole network gives out, or that nobody reads (a last node must keep one).
+        read, that are outputs of the whole network, or that none reads (a last node must keep one).
         """
         consumers = self._consumers
         chosen = set(positions)
@@ -171,14 +171,14 @@ class Network:
         read = [name for node in nodes for name in node.inputs if name]
         inputs = tuple(dict.fromkeys([t for t in read if t in self.types and t not in made]))
         inside = set(read)
-        given = set(self.outputs)
+        outside = set(self.outputs)
         outputs = tuple(
             out
             for node in nodes
             for index, out in enumerate(node.outputs)
             if out
             and (
-                out in given
+                out in outside
                 or not chosen.issuperset(consumers.get(out, ()))
                 or (out not in inside and index == 0)
             )
@@ -196,7 +196,7 @@ class Lowered:
 
     ``origins[i]`` are positions in the *file's* nodes that ``network.nodes[i]`` computes;
     ``removed`` those that the engine dropped or folded away. Every file node is in exactly one
-    place. ``by`` says who lowered: ``onnxruntime 1.31.1`` (asked) or ``rules tensorrt`` (table).
+    place. ``by`` names an engine (``onnxruntime 1.31.1``) or a table (``rules tensorrt``).
     ``is_quick`` marks an answer that took less than finding it again in a store would.
     """
 
@@ -209,5 +209,5 @@ class Lowered:
 
     @property
     def is_by_rules(self) -> bool:
-        """Whether a table of rules says so and no engine was asked."""
+        """Whether a table of rules lowered the network, not the engine."""
         return self.by.startswith("rules ")

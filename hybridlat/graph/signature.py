@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -52,7 +51,7 @@ def sign_in_order(network: Network) -> tuple[Signature, tuple[int, ...]]:
 
 
 _Listing = tuple[object, ...]
-_signed: OrderedDict[_Listing, tuple[Signature, tuple[int, ...]]] = OrderedDict()
+_signed: dict[_Listing, tuple[Signature, tuple[int, ...]]] = {}
 
 
 def sign_part(network: Network, positions: tuple[int, ...]) -> tuple[Signature, tuple[int, ...]]:
@@ -62,21 +61,19 @@ def sign_part(network: Network, positions: tuple[int, ...]) -> tuple[Signature, 
     networks: a network repeats its cells, and so do the networks of a search space.
     """
     listing = _listing(network, positions)
-    found = _signed.get(listing)
-    if found is None:
-        found = _signed[listing] = sign_in_order(network.subnetwork(positions))
-        if len(_signed) > MOST_REMEMBERED:
-            _signed.popitem(last=False)
-    else:
-        _signed.move_to_end(listing)
-    return found
+    signed = _signed.get(listing)
+    if signed is None:
+        if len(_signed) >= MOST_REMEMBERED:
+            _signed.clear()
+        signed = _signed[listing] = sign_in_order(network.subnetwork(positions))
+    return signed
 
 
 def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
     """All that the signature of a part tells, in the order in which it is listed.
 
     Of each node the operator; every tensor that it reads by its number, behind what it is where it
-    is read first; of every result its type and whether it is given out.
+    is read first; of every result its type and whether it is an output.
     """
     types, constants, readers = network.types, network.constants, network.consumers()
     chosen = frozenset(positions)
@@ -276,9 +273,9 @@ def _texts(attributes: _Attributes) -> tuple[str, str]:
 
     Remembered by identity: equal ones may be written otherwise (1 and 1.0, 0.0 and -0.0).
     """
-    found = _attribute_texts.get(id(attributes))
-    if found is not None and found[0] is attributes:
-        return found[1], found[2]
+    texts = _attribute_texts.get(id(attributes))
+    if texts is not None and texts[0] is attributes:
+        return texts[1], texts[2]
     if len(_attribute_texts) >= MOST_REMEMBERED:
         _attribute_texts.clear()
     written = json.dumps(dict(attributes), sort_keys=True, separators=(",", ":"))

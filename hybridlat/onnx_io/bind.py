@@ -50,8 +50,10 @@ def bind(model: ModelProto, batch: int | None, shapes: Shapes) -> None:
                 f"the input {info.name!r} has no shape: "
                 f"give it with --shape {info.name}:1x3x224x224"
             )
-        is_asked = batch is not None and info.name not in shapes
-        if dims and (is_asked or not dims[0].HasField("dim_value") or dims[0].dim_value in (0, -1)):
+        has_batch = batch is not None and info.name not in shapes
+        if dims and (
+            has_batch or not dims[0].HasField("dim_value") or dims[0].dim_value in (0, -1)
+        ):
             dims[0].dim_value = batch if batch is not None else 1
         for axis, dim in enumerate(dims):
             if not dim.HasField("dim_value"):
@@ -76,7 +78,7 @@ def bind(model: ModelProto, batch: int | None, shapes: Shapes) -> None:
 def check_network(network: Network, batch: int | None = None) -> None:
     """NetworkError for sizes that are zero, negative or absurd, and weights that do not fit.
 
-    ``batch`` is what was asked for beside the file: where it makes a size absurd it is named.
+    ``batch`` is the user's: where it makes a tensor too large, the message says how much fits.
     """
     for name, type_ in network.types.items():
         if any(size <= 0 for size in type_.shape):

@@ -1,4 +1,4 @@
-"""What an answer needs of a file whose cells are known: little, and found without onnx.
+"""What an answer needs of a file whose cells are known: little, and read without onnx.
 
 Loading onnx and parsing a file cost more than all the rest of such an answer, so these facts are
 remembered by the hash of the file's bytes.
@@ -14,7 +14,7 @@ import msgspec
 from hybridlat.schema import wire
 
 FACTS_FORMAT = 3
-"""Goes up with every change of how a fact is found: caches of another format are not read."""
+"""Goes up with every change of how a fact is worked out: caches of another format are not read."""
 
 
 @dataclass(frozen=True)

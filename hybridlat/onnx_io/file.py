@@ -36,8 +36,8 @@ MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 class OnnxFile:
     """A file that can be read, not yet bound to sizes, without weights; see ``load``.
 
-    A file that is ``known`` is parsed when more is asked than that holds. ``digest`` is the hash of
-    its bytes, where it was needed to recognise the file.
+    A file that is ``known`` is parsed only for what its facts do not hold. ``digest`` is the hash
+    of its bytes, where it was needed to recognise the file.
     """
 
     name: str
@@ -102,7 +102,7 @@ class OnnxFile:
         return self.parsed.input_sizes
 
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
-        """Hash of the structure as written and of the sizes asked for; blind to names and weights.
+        """Hash of the structure as written and of the sizes; blind to names and weights.
 
         Two files with one key have the same Network but for names, so work done once per
         structure is found again by it. A different node order gives a different key.

@@ -1,4 +1,4 @@
-"""Operators that only compute constants: what they give, so that no engine need be asked."""
+"""Operators that only compute constants, replaced by their results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fold_node(
     types: Mapping[str, TensorType],
     opsets: Mapping[str, int],
 ) -> dict[str, Value] | None:
-    """What ``node`` computes if that is constant (values, or a weight of known type), else None."""
+    """The results of a constant ``node`` (values, or weights of known type), else None."""
     if node.domain not in ("", "ai.onnx"):
         return None
     if any(attribute.HasField("g") for attribute in node.attribute):

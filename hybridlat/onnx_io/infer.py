@@ -1,4 +1,4 @@
-"""A static type for every tensor: onnx's inference with folding in between, in doubt the engine's.
+"""A static type for every tensor: onnx's inference with folding in between, else the engine's.
 
 What a size hangs on is evaluated with its values, once, and the operators behind it are inferred
 one by one as it becomes known. onnx's own propagation of sizes (its option data_prop) covers a few
@@ -32,7 +32,7 @@ Types = dict[str, TensorType]
 
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
-"""What these give has a size that only the data tell."""
+"""The sizes of their results depend on the data."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Settled:
 def settle(model: ModelProto) -> Settled:
     """A static type for every tensor that has one; ``model`` loses the nodes folded or left out.
 
-    Passes of inference and folding end when onnx, asked strictly, agrees with everything. Where it
-    does not, or where it cannot say a shape, ONNX Runtime is asked what it makes of the graph.
+    Passes of inference and folding end when onnx's strict inference agrees with everything. Where
+    it does not, or where it cannot work out a shape, ONNX Runtime's types of the graph count.
     Raises NetworkError with onnx's words when the engine refuses it too.
     """
     opsets = {o.domain: o.version for o in model.opset_import}
@@ -75,7 +75,7 @@ def settle(model: ModelProto) -> Settled:
 
 
 def behind_data(nodes: Iterable[FileNode]) -> set[str]:
-    """The tensors that hang on an operator whose result may have a size that data tell."""
+    """The tensors that depend on an operator whose result may have a size that depends on data."""
     after: set[str] = set()
     for node in nodes:
         starts = node.domain in ("", "ai.onnx") and node.op in DATA_DEPENDENT
@@ -116,14 +116,14 @@ def _leave_out(model: ModelProto, types: Types) -> tuple[tuple[str, str], ...]:
     outputs += [ValueInfoProto(name=n) for n in ends_at if n in made and n not in known]
     if not gone or not any(info.name in made for info in outputs):
         return ()
-    told = tuple((node.name, node.op_type) for node in gone)
+    left_out = tuple((node.name, node.op_type) for node in gone)
     copies = [NodeProto.FromString(n.SerializeToString()) for n in kept]
     ends = [ValueInfoProto.FromString(o.SerializeToString()) for o in outputs]
     infos = [v for v in graph.value_info if v.name not in unknown]
     for field, values in ((graph.node, copies), (graph.output, ends), (graph.value_info, infos)):
         del field[:]
         field.extend(values)
-    return told
+    return left_out
 
 
 def _infer(model: ModelProto) -> tuple[Types, Exception | None]:
@@ -219,23 +219,23 @@ def _infer_node(
     version = next((o.version for o in model.opset_import if o.domain == node.domain), None)
     if version is None or not onnx.defs.has(node.op_type, node.domain):
         return {}
-    given: dict[str, TypeProto] = {}
+    inputs: dict[str, TypeProto] = {}
     data: dict[str, TensorProto] = {}
     for name in node.input:
-        if not name or name in given:
+        if not name or name in inputs:
             continue
         value = values.get(name)
         type_ = value.type if value is not None else types.get(name)
         if type_ is None:
             return {}
-        given[name] = onnx.helper.make_tensor_type_proto(data_type(type_.dtype), type_.shape)
+        inputs[name] = onnx.helper.make_tensor_type_proto(data_type(type_.dtype), type_.shape)
         small = type_.dtype in INTEGERS or type_.elements <= SMALL_ELEMENTS
         if value is not None and value.array is not None and small:
             data[name] = value.to_tensor(name)
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         inferred = shape_inference.infer_node_outputs(
-            schema, node, given, data, opset_imports=list(model.opset_import)
+            schema, node, inputs, data, opset_imports=list(model.opset_import)
         )
     except (*INFERENCE_ERRORS, onnx.defs.SchemaError) as error:
         objections.append(f"{node.op_type} {node.name!r}: {last_line(error)}")
@@ -293,9 +293,9 @@ def _engine_types(model: ModelProto) -> Types:
     """
     import onnxruntime
 
-    asked = ModelProto()
-    asked.CopyFrom(model)
-    graph = asked.graph
+    bare = ModelProto()
+    bare.CopyFrom(model)
+    graph = bare.graph
     del graph.value_info[:]
     del graph.output[:]
     full: list[TensorProto] = []
@@ -315,7 +315,7 @@ def _engine_types(model: ModelProto) -> Types:
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
-        asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        bare.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     types: Types = {}
     for info in session.get_outputs():

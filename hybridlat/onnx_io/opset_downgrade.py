@@ -16,7 +16,7 @@ _REDUCE = (
     "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceSumSquare",
 )  # fmt: skip
-# What set 17 does not have, and nobody would write out of simpler operators.
+# What set 17 does not have, and nothing here writes with simpler operators.
 _NEWER = (
     "Mish", "GroupNormalization", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Col2Im",
     "CenterCropPad", "OptionalHasElement", "DeformConv", "AffineGrid", "ImageDecoder",

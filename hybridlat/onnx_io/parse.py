@@ -1,9 +1,4 @@
-"""A whole model taken apart, its weights left behind: operators, constants, and the frame.
-
-Asking protobuf for each operator of a graph takes twice as long as finding where each stands, so
-the usual graph is split as it is written: a byte for each field, the length in groups of seven
-bits, the content. What is heavy or unusual goes through protobuf.
-"""
+"""A whole model taken apart, its weights left behind: operators, constants, and the frame."""
 
 from __future__ import annotations
 
@@ -34,6 +29,7 @@ from hybridlat.onnx_io.nodes import (
     unique_names,
 )
 from hybridlat.onnx_io.precision import precision_of
+from hybridlat.onnx_io.splitting import graph_field, split_graph
 from hybridlat.onnx_io.structure import structure_digest
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -41,11 +37,6 @@ OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _LIGHT_ELEMENTS = 65_536
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
-_TEXT_OR_MESSAGE = 2  # how such content is marked in protobuf's encoding
-_NODE, _NAME, _TENSOR, _DOC, _INPUT, _OUTPUT, _VALUE_INFO, _QUANTISATION = (
-    field << 3 | _TEXT_OR_MESSAGE for field in (1, 2, 5, 10, 11, 12, 13, 14)
-)
-_GRAPH = 7 << 3 | _TEXT_OR_MESSAGE
 
 
 @dataclass(frozen=True)
@@ -300,57 +291,3 @@ def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) ->
             for graph in (attribute.g, *attribute.graphs):
                 called += _calls(graph.node, places)
     return called
-
-
-@dataclass(frozen=True, slots=True)
-class GraphFields:
-    """The operators and constants of a graph, each as it is written.
-
-    ``rest`` are its name, inputs and outputs, with their fields; what only describes is left out.
-    """
-
-    nodes: list[bytes]
-    tensors: list[bytes]
-    rest: bytes
-
-
-def split_graph(graph: bytes) -> GraphFields | None:
-    """The parts of a GraphProto; None for one with parts that are not among the usual."""
-    nodes: list[bytes] = []
-    tensors: list[bytes] = []
-    rest: list[bytes] = []
-    place, end = 0, len(graph)
-    while place < end:
-        start, field = place, graph[place]
-        length = graph[place + 1]
-        place += 2
-        if length > 127:
-            length &= 127
-            shift = 7
-            while (more := graph[place]) > 127:
-                length |= (more & 127) << shift
-                shift += 7
-                place += 1
-            length |= more << shift
-            place += 1
-        if field == _NODE:
-            nodes.append(graph[place : place + length])
-        elif field == _TENSOR:
-            tensors.append(graph[place : place + length])
-        elif field in (_NAME, _INPUT, _OUTPUT):
-            rest.append(graph[start : place + length])
-        elif field not in (_DOC, _VALUE_INFO, _QUANTISATION):
-            return None
-        place += length
-    return GraphFields(nodes, tensors, b"".join(rest))
-
-
-def graph_field(graph: bytes) -> bytes:
-    """A graph as the field of a ModelProto."""
-    length = len(graph)
-    written = bytearray([_GRAPH])
-    while length > 127:
-        written.append(length & 127 | 128)
-        length >>= 7
-    written.append(length)
-    return bytes(written) + graph

@@ -68,7 +68,7 @@ def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[s
 
 
 def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
-    """Element type of what an operator makes; empty where it cannot be said."""
+    """Element type of what an operator makes; empty where it is unknown."""
     if node.op_type in ("Cast", "Constant", "ConstantOfShape"):
         for attribute in node.attribute:
             if attribute.name == "to":
@@ -90,7 +90,7 @@ def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
 
 
 def _dtype(data_type: int) -> str:
-    """Name of an element type; empty where there is none: what reads the file says so."""
+    """Name of an element type; empty where ONNX has no such type."""
     try:
         return dtype_name(data_type)
     except NetworkError:

@@ -1,9 +1,9 @@
 """Reading the usual network operator by operator, each inferred once for all networks.
 
-What ``read.to_network`` asks onnx for a whole graph is asked here for each operator with the types
-and values of its inputs, and not again for an operator that is the same. That is the same answer
-as long as nothing is computed with sizes. A file in which an operator reads only constants, or
-which is unusual in any way, is left to the careful way.
+What ``read.to_network`` infers for a whole graph is inferred here for each operator from the types
+and values of its inputs, and only once for equal operators. That is the same answer as long as
+nothing is computed with sizes. A file in which an operator reads only constants, or which is
+unusual in any way, is left to the careful way.
 """
 
 from __future__ import annotations

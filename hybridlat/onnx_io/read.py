@@ -46,7 +46,7 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
 
 
 def engine_network(model: ModelProto, name: str, types: Mapping[str, TensorType]) -> Network:
-    """The network of an engine's own graph, whose tensor types the engine has given."""
+    """The network of an engine's own graph, with the tensor types that the engine gives."""
     with naming(name):
         return _assembled(model, name, (), types)
 

@@ -1,7 +1,7 @@
 """A ``torch.nn.Module`` as an ONNX model without weights, exported in memory.
 
-PyTorch is imported when a module is exported and never before: that something is a module is told
-by the names of its classes.
+PyTorch is imported when a module is exported and never before: the names of its classes show that
+an object is a module.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import contextlib
 import importlib.util
 import io
 import logging
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
 
 from hybridlat.errors import InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io.module_paths import SCOPES, scopes_of
@@ -25,7 +27,8 @@ Example: TypeAlias = "torch.Tensor | Sequence[Any] | Mapping[str, Any]"
 """What a module is called with: a tensor, a shape, a sequence of either, or either by keyword."""
 
 _LEAST_ELEMENTS = 17  # what is smaller may decide shapes, and keeps its values
-_SAID = 200
+_LONGEST_REASON = 200
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def is_module(source: object) -> TypeGuard[torch.nn.Module]:
@@ -44,60 +47,36 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
     number type. ``batch`` replaces the first size of every tensor. The module is exported as it
     is deployed, in evaluation mode, and left in the mode it was in.
 
-    Raises MissingExtra without PyTorch, InputError for an example that makes no sense, NetworkError
-    where neither exporter can make anything of the module.
+    Raises MissingExtra without PyTorch or onnxscript, InputError for an example that makes no
+    sense, NetworkError where the exporter fails.
     """
     try:
         import torch
     except ImportError as error:
         raise MissingExtra("torch", "torch", "a torch.nn.Module as a network") from error
+    if importlib.util.find_spec("onnxscript") is None:  # PyTorch does not bring it along
+        raise MissingExtra("onnxscript", "torch", "a torch.nn.Module as a network")
     positional, named = _arguments(module, example, batch)
-    with _as_deployed(module), torch.no_grad(), _quietly():
+    with _as_deployed(module), torch.no_grad(), quietly():
         return _exported(module, positional, named)
 
 
 def _exported(
     module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> onnx.ModelProto:
-    """By the exporter that PyTorch takes by default, else by the older one."""
-    said = []
-    for exporter in _exporters():
-        try:
-            return exporter(module, positional, named)
-        except Exception as error:  # noqa: BLE001  what a module raises is anybody's guess
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            sentence = f"{type(error).__name__}: {lines[0] if lines else ''}"[:_SAID]
-            if sentence not in said:
-                said.append(sentence)
-    raise NetworkError(
-        f"torch.onnx.export cannot export {type(module).__name__} with this input "
-        f"({'; then '.join(said)}): try the input on the module itself"
-    )
-
-
-def _exporters() -> list[Callable[..., onnx.ModelProto]]:
-    import inspect
-
-    import torch
-
-    known = inspect.signature(torch.onnx.export).parameters
-    exporters: list[Callable[..., onnx.ModelProto]] = []
-    # The newer one is written in onnxscript, which PyTorch does not bring along.
-    if "dynamo" in known and "dynamic_shapes" in known and importlib.util.find_spec("onnxscript"):
-        exporters.append(_by_graph_capture)
-    if "export_params" in known:
-        exporters.append(_by_tracing)
-    return exporters
-
-
-def _by_graph_capture(
-    module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
-) -> onnx.ModelProto:
-    """``torch.export`` and onnxscript, the default since PyTorch 2.9."""
+    """``torch.export`` and onnxscript, PyTorch's default exporter since 2.9."""
     import onnx_ir
     import torch
 
-    program = torch.onnx.export(module, positional, kwargs=named, dynamo=True, verbose=False)
+    try:
+        program = torch.onnx.export(module, positional, kwargs=named, dynamo=True, verbose=False)
+    except Exception as error:  # what a module raises may be anything
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = f"{type(error).__name__}: {lines[0] if lines else ''}"[:_LONGEST_REASON]
+        raise NetworkError(
+            f"torch.onnx.export cannot export {type(module).__name__} with this input "
+            f"({reason}): try the input on the module itself"
+        ) from error
     model = program.model
     for value in model.graph.initializers.values():
         tensor = value.const_value
@@ -112,73 +91,6 @@ def _by_graph_capture(
         node.metadata_props.clear()
     proto: onnx.ModelProto = onnx_ir.to_proto(model)
     return proto
-
-
-def _by_tracing(
-    module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
-) -> onnx.ModelProto:
-    """The older exporter, which runs the module once; its parameters come out as inputs."""
-    import inspect
-
-    import onnx
-    import torch
-
-    target = io.BytesIO()
-    known = inspect.signature(torch.onnx.export).parameters
-    options: dict[str, Any] = {"dynamo": False} if "dynamo" in known else {}
-    if named and "kwargs" in known:
-        options["kwargs"] = named
-    elif named:  # before there was such a keyword, a dictionary behind the other arguments
-        positional = (*positional, named)
-    torch.onnx.export(module, positional, target, export_params=False, **options)
-    model: onnx.ModelProto = onnx.ModelProto.FromString(target.getvalue())
-    _part_weights(model.graph, module, _tensors_in([*positional, *named.values()]))
-    return model
-
-
-def _part_weights(
-    graph: onnx.GraphProto, module: torch.nn.Module, given: Sequence[torch.Tensor]
-) -> None:
-    """Make initializers without values of the graph's inputs that are no arguments.
-
-    Arguments come first and in order, those that nothing reads are left out; a parameter keeps its
-    name unless it was folded with others.
-    """
-    import onnx
-
-    named = set(module.state_dict())
-    left = [tuple(tensor.shape) for tensor in given]
-    weights = []
-    for info in graph.input:
-        shape = tuple(size.dim_value for size in info.type.tensor_type.shape.dim)
-        if info.name not in named and shape in left:
-            del left[: left.index(shape) + 1]
-        else:
-            weights.append(info)
-    arguments = [info for info in graph.input if info not in weights]
-    for info in weights:
-        type_ = info.type.tensor_type
-        dims = [size.dim_value for size in type_.shape.dim]
-        graph.initializer.append(
-            onnx.TensorProto(name=info.name, data_type=type_.elem_type, dims=dims)
-        )
-    del graph.input[:]
-    graph.input.extend(arguments)
-
-
-def _tensors_in(values: Sequence[Any]) -> list[torch.Tensor]:
-    """The tensors in (nested) arguments, in order."""
-    import torch
-
-    tensors: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, Mapping):
-            tensors += _tensors_in(list(value.values()))
-        elif isinstance(value, list | tuple):
-            tensors += _tensors_in(value)
-    return tensors
 
 
 # ---- what the module is called with ------------------------------------------------------------
@@ -251,17 +163,35 @@ def _as_deployed(module: torch.nn.Module) -> Iterator[None]:
             part.training = training
 
 
+class _OtherThreads(io.TextIOBase):
+    """A stream that drops what the thread that made it writes, and passes on the rest."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._silent = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        is_silent = threading.get_ident() == self._silent
+        return len(text) if is_silent else self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Nothing of what exporters warn and print: tracing hints, deprecations, progress."""
+def quietly() -> Iterator[None]:
+    """Without what exporters warn and print: tracing hints, deprecations, progress.
+
+    Standard output is one for all threads, so only this thread's words are dropped.
+    """
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            with contextlib.redirect_stdout(_OtherThreads(sys.stdout)):
+                yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

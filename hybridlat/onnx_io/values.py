@@ -47,11 +47,6 @@ def data_type(dtype: str) -> int:
     return int(TensorProto.DataType.Value(name))
 
 
-def is_small(dims: Sequence[int]) -> bool:
-    """Whether a float constant may be structural at all."""
-    return math.prod(dims) <= SMALL_ELEMENTS
-
-
 def keeps_float_values(op: str, dims: Sequence[int]) -> bool:
     """Whether a float constant read by ``op`` is structural: a bound, a scale, an exponent."""
     elements = math.prod(dims)

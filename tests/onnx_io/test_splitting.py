@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from experiments import nasbench201
 from hybridlat.onnx_io import load, to_onnx
-from hybridlat.onnx_io.parse import graph_field, split_graph
+from hybridlat.onnx_io.splitting import graph_field, split_graph
 from tests.strategies import networks
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"

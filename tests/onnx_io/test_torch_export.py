@@ -1,9 +1,11 @@
-"""A PyTorch module as a network: its mode, its inputs, both exporters, and PyTorch's absence."""
+"""A PyTorch module as a network: its mode, its inputs, and PyTorch's absence."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
+import types
 from typing import Any
 
 import pytest
@@ -16,15 +18,9 @@ from tests.networks import classifier
 
 FAKE = "fake/fake-1.0/fp32/1t"
 needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="torch is not installed: it brings 800 megabytes"
+    not (importlib.util.find_spec("torch") and importlib.util.find_spec("onnxscript")),
+    reason="torch and onnxscript are not installed: they bring 800 megabytes",
 )
-needs_onnxscript = pytest.mark.skipif(
-    not importlib.util.find_spec("onnxscript"), reason="onnxscript is not installed"
-)
-EXPORTERS = [
-    pytest.param("_by_graph_capture", marks=needs_onnxscript),
-    pytest.param("_by_tracing"),
-]
 
 
 class Stub:
@@ -48,6 +44,25 @@ def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
         "a torch.nn.Module as a network needs the package 'torch': install it with "
         '`pip install "hybridlat[torch]"`'
     )
+
+
+def test_without_onnxscript_its_name_is_in_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"needs the package 'onnxscript'.*hybridlat\[torch\]"):
+        torch_export.export(Net(), (1, 3, 8, 8))
+
+
+def test_other_threads_keep_their_output_while_a_module_is_exported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with torch_export.quietly():
+        print("of the exporter")
+        other = threading.Thread(target=print, args=("of another thread",))
+        other.start()
+        other.join()
+    print("afterwards")
+    assert capsys.readouterr().out == "of another thread\nafterwards\n"
 
 
 def test_what_is_missing_or_too_much_is_named() -> None:
@@ -82,10 +97,8 @@ def module(torch: Any) -> Any:
 
 
 @needs_torch
-@pytest.mark.parametrize("exporter", EXPORTERS)
-def test_a_module_is_read_as_it_is_deployed(exporter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_read_as_it_is_deployed() -> None:
     torch = importlib.import_module("torch")
-    monkeypatch.setattr(torch_export, "_exporters", lambda: [getattr(torch_export, exporter)])
     net = module(torch).train()
     net.norm.eval()
     before = {name: value.clone() for name, value in net.state_dict().items()}
