@@ -46,7 +46,7 @@ def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
     if seed is not None and network.weight_bytes > MAX_INLINE_BYTES:
         raise NetworkError(
             f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
-            "2 GB of one ONNX file: measure it in smaller parts"
+            "2 GB of one ONNX file"
         )
     data: bytes = _built(network, seed, ir_version).SerializeToString()
     return data
