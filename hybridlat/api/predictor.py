@@ -24,7 +24,7 @@ from hybridlat.api.space import space_of
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate.partition import known_files
+from hybridlat.estimate.partition.partitioner import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Progress
@@ -144,7 +144,7 @@ class Predictor:
         ``within_tolerance``, ``to_measure`` and ``warnings``.
         """
         started = time.perf_counter()
-        item, recall = Item(source, name, input), partial(known_files.recall, self.store)
+        item, recall = Item(source, name, input), partial(known_file, self.store)
         sizes = several_batches(batch)
         estimates = []
         for size in [one_batch(batch)] if sizes is None else sizes:

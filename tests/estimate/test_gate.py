@@ -20,7 +20,7 @@ from hybridlat.estimate.compose.calibration import (
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.gate import gate
-from hybridlat.estimate.gate.foresight import EXPECTED_NOISE_SHARE
+from hybridlat.estimate.gate.set_selection import EXPECTED_NOISE_SHARE
 from tests.graph.made_networks import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)

@@ -24,8 +24,11 @@ import numpy as np
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.gate.foresight import EXPECTED_NOISE_SHARE, Foresight
-from hybridlat.estimate.gate.set_selection import cheapest_set
+from hybridlat.estimate.gate.set_selection import (
+    EXPECTED_NOISE_SHARE,
+    Projection,
+    cheapest_set,
+)
 
 _CLOSE_ENOUGH = 1.02
 
@@ -82,7 +85,7 @@ def plan(
     ended by the single cell that suffices cheapest. A wider tolerance never costs more.
     """
     required, candidates = _choices(posterior, refused)
-    state = Foresight(posterior, composition).after(required)
+    state = Projection(posterior, composition).after(required)
     now, everything, aim = _aim(state, candidates, tolerance)
     chosen: tuple[int, ...] = ()
     if now > aim:
@@ -103,7 +106,7 @@ def would_measure(
     required, candidates = _choices(posterior, refused)
     if required or not candidates:
         return bool(required)
-    now, _, aim = _aim(Foresight(posterior, composition), candidates, tolerance)
+    now, _, aim = _aim(Projection(posterior, composition), candidates, tolerance)
     return now > aim
 
 
@@ -117,7 +120,7 @@ def _choices(
 
 
 def _aim(
-    state: Foresight, candidates: Sequence[int], tolerance: float
+    state: Projection, candidates: Sequence[int], tolerance: float
 ) -> tuple[float, float, float]:
     """The half-width now, with all candidates measured, and the one that is worth aiming at."""
     variances = np.array([state.variance, state.variance_after(candidates)])
@@ -186,7 +189,7 @@ def next_step(
 
 def ranking(posterior: ErrorPosterior, per_cost: bool = False) -> Iterator[int]:
     """The unmeasured cells, the most worthwhile first, given what is known now."""
-    state = Foresight(posterior, Composition())
+    state = Projection(posterior, Composition())
     left = list(posterior.unmeasured)
     while left:
         worth = state.gains(left)

@@ -14,14 +14,69 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.posterior import Matrix
-from hybridlat.estimate.gate.foresight import EXPECTED_NOISE_SHARE, Foresight
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import ErrorPosterior, Matrix
 
+EXPECTED_NOISE_SHARE = 0.01
+"""Relative noise that a cell is expected to have once measured."""
 _EXACT_CELLS = 9  # up to here every set is tried: 512 of them take about 10 ms
 _PICKS_AT_ONCE = 8  # steps of a greedy order that are judged together
 
 
-def cheapest_set(state: Foresight, candidates: list[int], aim: float) -> tuple[int, ...]:
+class Projection:
+    """The width of a network's interval once some of its cells are measured.
+
+    ``covariance`` is that of the cells' errors, ``reach`` that of each with the error of the sum.
+    """
+
+    def __init__(
+        self, posterior: ErrorPosterior, composition: Composition, covariance: Matrix | None = None
+    ) -> None:
+        self.posterior = posterior
+        self.composition = composition
+        self.covariance = posterior.covariance if covariance is None else covariance
+        total = posterior.sum_us
+        self.weights = posterior.uses_us / total if total > 0 else posterior.uses_us
+        self.reach: Matrix = self.covariance @ self.weights
+        self.variance = max(float(self.weights @ self.reach), 0.0)
+
+    def width_of(self, variance: float) -> float:
+        return self.composition.half_width_share(variance, self.posterior.sum_us)
+
+    def widths_of(self, variances: Matrix) -> Matrix:
+        sum_us = self.posterior.sum_us
+        return self.composition.half_width_shares(np.maximum(variances, 0.0), sum_us)
+
+    def after(self, positions: tuple[int, ...]) -> Projection:
+        """The state once these cells are measured with the usual noise."""
+        if not positions:
+            return self
+        seen = list(positions)
+        covariance = self.covariance - self.covariance[:, seen] @ np.linalg.solve(
+            self._observed(seen), self.covariance[seen]
+        )
+        return Projection(self.posterior, self.composition, covariance)
+
+    def variance_after(self, positions: Sequence[int]) -> float:
+        """The variance once these cells are measured: quicker than the whole state."""
+        if not positions:
+            return self.variance
+        seen = list(positions)
+        reach = self.reach[seen]
+        known = float(reach @ np.linalg.solve(self._observed(seen), reach))
+        return max(self.variance - known, 0.0)
+
+    def _observed(self, seen: list[int]) -> Matrix:
+        block = self.covariance[np.ix_(seen, seen)]
+        return block + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
+
+    def gains(self, positions: list[int]) -> Matrix:
+        """By how much measuring each alone would lower the variance."""
+        own = np.diag(self.covariance)[positions] + EXPECTED_NOISE_SHARE**2
+        return np.asarray(self.reach[positions] ** 2 / own)
+
+
+def cheapest_set(state: Projection, candidates: list[int], aim: float) -> tuple[int, ...]:
     """The cheapest set found whose measurement brings the half-width within ``aim``.
 
     In the order of what its cells are worth; all candidates where no set does.
@@ -31,7 +86,7 @@ def cheapest_set(state: Foresight, candidates: list[int], aim: float) -> tuple[i
     return _greedy(state, candidates, aim)
 
 
-def _exact(state: Foresight, candidates: list[int], aim: float) -> tuple[int, ...]:
+def _exact(state: Projection, candidates: list[int], aim: float) -> tuple[int, ...]:
     order = _cheapest_first(tuple(state.posterior.priors[i].cost_s for i in candidates))
     enough = state.widths_of(_variances(state, candidates)) <= aim
     first = int(np.argmax(enough[order]))
@@ -62,7 +117,7 @@ def _sets_by_size(count: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]]
     return tuple(found)
 
 
-def _variances(state: Foresight, candidates: list[int]) -> Matrix:
+def _variances(state: Projection, candidates: list[int]) -> Matrix:
     """Variance once each set of candidates is measured with the usual noise, by bit mask."""
     block = state.covariance[np.ix_(candidates, candidates)]
     block = block + EXPECTED_NOISE_SHARE**2 * np.eye(len(candidates))
@@ -91,7 +146,7 @@ class _Pick:
     is_most: bool
 
 
-def _greedy(state: Foresight, candidates: list[int], aim: float) -> tuple[int, ...]:
+def _greedy(state: Projection, candidates: list[int], aim: float) -> tuple[int, ...]:
     """The better of two greedy orders, per cost and not, the most worthwhile cells first."""
     # Every set looked at (a prefix of an order and one cell more) is independent of the aim: that
     # is what makes the cost fall, never rise, with a wider tolerance.
@@ -119,7 +174,7 @@ def _greedy(state: Foresight, candidates: list[int], aim: float) -> tuple[int, .
     return chosen if cheapest is not None and by_worth else _by_worth(state, chosen)
 
 
-def _picks(state: Foresight, candidates: Sequence[int], costs: Matrix | None) -> Iterator[_Pick]:
+def _picks(state: Projection, candidates: Sequence[int], costs: Matrix | None) -> Iterator[_Pick]:
     """All candidates in a greedy order: what each is worth once those before it are measured.
 
     With ``costs`` what it is worth for its cost.
@@ -144,7 +199,7 @@ def _picks(state: Foresight, candidates: Sequence[int], costs: Matrix | None) ->
 
 
 def _judged(
-    state: Foresight, picks: Iterator[_Pick], aim: float
+    state: Projection, picks: Iterator[_Pick], aim: float
 ) -> Iterator[tuple[_Pick, NDArray[np.bool_]]]:
     """Each step with which of its cells would bring the interval within ``aim``."""
     while some := list(itertools.islice(picks, _PICKS_AT_ONCE)):
@@ -153,7 +208,7 @@ def _judged(
             yield pick, enough & pick.left
 
 
-def _by_worth(state: Foresight, chosen: tuple[int, ...]) -> tuple[int, ...]:
+def _by_worth(state: Projection, chosen: tuple[int, ...]) -> tuple[int, ...]:
     if len(chosen) < 2:
         return chosen
     return tuple(chosen[pick.index] for pick in _picks(state, chosen, None))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.estimate.partition import known_files
 from hybridlat.estimate.partition.partition import PARTITION_FORMAT, Partition, partition_network
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hybridlat.store import Store
 
 MAX_REMEMBERED = 2048
+FILE_SCOPE = f"file/{FACTS_FORMAT}"
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +83,7 @@ class Partitioner:
             _log.warning("a cached partition is not used: %s", error)
             return None  # a cache that cannot be read is no reason not to answer
         if partition is not None:
-            known_files.keep(self._store, file)
+            keep_file(self._store, file)
         return partition
 
     def _ask(
@@ -103,7 +104,7 @@ class Partitioner:
             partition = partition.signed()
             self._keep(key, partition)
             if self._store is not None:
-                known_files.keep(self._store, file)
+                keep_file(self._store, file)
         return partition
 
     def _keep(self, key: str, partition: Partition) -> None:
@@ -129,8 +130,8 @@ def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowerin
     everything else, the answer is no.
     """
     word, *parts = scope.split("/")
-    if word == known_files.SCOPE.partition("/")[0]:
-        return scope != known_files.SCOPE
+    if word == FILE_SCOPE.partition("/")[0]:
+        return scope != FILE_SCOPE
     for count in (4, 3):  # a target has three or four parts, and stands last
         try:
             target = Target.parse("/".join(parts[-count:]))
@@ -140,3 +141,22 @@ def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowerin
         except HybridlatError:
             return False
     return word == "split"
+
+
+def known_file(store: Store, digest: str) -> FileFacts | None:
+    """What the store's cache holds of the file with these bytes; None where it holds nothing."""
+    try:
+        return store.cache_read(f"{FILE_SCOPE}/{digest}", FileFacts.from_text)
+    except StoreError as error:
+        _log.warning("what is cached of a file is not used: %s", error)
+        return None  # a cache that cannot be read is no reason not to answer
+
+
+def keep_file(store: Store, file: OnnxFile) -> None:
+    """Cache what later processes need of a file, if its bytes have a digest and it is new."""
+    if not file.digest or file.known is not None:
+        return
+    try:
+        store.cache_put(f"{FILE_SCOPE}/{file.digest}", file.facts.to_text())
+    except HybridlatError as error:  # the next process parses the file again
+        _log.info("what is known of a file is not cached: %s", error)
