@@ -41,9 +41,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
-from hybridlat.estimate.compose.pace_drift import paces_of, wandering_of
+from hybridlat.estimate.compose.pace_drift import pace_drift_of, paces_of
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.lookup.models import model_folders, read_composition, readable
+from hybridlat.estimate.compose.target_composition import read_composition
+from hybridlat.estimate.lookup.models import model_folders, readable
 from hybridlat.evaluation.dataset import Dataset, RecordSource, load
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
@@ -163,7 +164,7 @@ def _judged(
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
     composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
     paces = paces_of([r for n in own for r in n.records])
-    found = wandering_of(paces.found(), paces.median_ratio)
+    found = pace_drift_of(paces.by_process(), paces.median_ratio)
     wander = found.share
     ratio = found.shown_ratio if others[0].in_loop else found.usual_pace
     moving = replace(composition, wander_share=wander, shown_ratio=ratio)

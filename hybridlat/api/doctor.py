@@ -14,9 +14,10 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import LoadMeter, cpu_device, cpu_environment
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
-from hybridlat.estimate.compose.own_records import newest_wandering
 from hybridlat.estimate.compose.pace_drift import LARGE_SHARE
+from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.models import model_folders, read_target, user_models_folder
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation.tracking import tracking_uri
 from hybridlat.measuring.steadiness import Steadiness, steadiness
 from hybridlat.schema.resources import shipped
@@ -234,10 +235,10 @@ def _timed(
 def _held(store: Store, problems: list[Problem]) -> Iterator[TargetRecords]:
     try:
         for stats in store.stats():
-            wandering = newest_wandering(store, stats.target)
+            drift = pace_drift(TargetData(stats.target, store))
             yield TargetRecords(
                 str(stats.target), "store", stats.cells, stats.networks, stats.failures,
-                stats.last, wandering.share if wandering.processes else None,
+                stats.last, drift.share if drift.processes else None,
             )  # fmt: skip
     except StoreError as error:
         what = f"the store cannot be read: {error}"

@@ -23,6 +23,7 @@ from hybridlat.api.session import Options, Session, Sessions, estimate
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
+from hybridlat.estimate.compose.target_composition import is_calibrating
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -227,7 +228,7 @@ def estimates_by_workers(
         following = source.take(size)  # while the workers are busy with this window
         for item in window:
             answer = next(answers) if item.travels else None
-            changed = has_measured or (first.may_measure and first.data.is_calibrating)
+            changed = has_measured or (first.may_measure and is_calibrating(first.data))
             if (isinstance(answer, Estimate) and not changed) or isinstance(answer, HybridlatError):
                 yield answer
             else:

@@ -10,8 +10,9 @@ from functools import partial
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
 from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.estimate.belief import MeasureNow
+from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.network_estimate import MeasureNow
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
@@ -76,7 +77,7 @@ class MeasureService:
             sum_of_cells_us=sum_of_cells_us(self.store, self.engine.target, uses),
             elapsed_s=time.perf_counter() - started,
             warnings=registry.about(request.network),
-            shown_ratio=self.data.composition.shown_ratio,
+            shown_ratio=composition_of(self.data).shown_ratio,
         )
 
     def cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:

@@ -16,8 +16,9 @@ from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.resolution import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.network_estimate import Request, estimate_network
+from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.partition.partitioner import Partitioner
 from hybridlat.model.steady_sums import steady_sums

@@ -17,9 +17,9 @@ from hybridlat import onnx_io
 from hybridlat.api.session import Session, Sessions
 from hybridlat.api.sources import ManySource, Opened, Query, items_of
 from hybridlat.errors import InputError
+from hybridlat.estimate.belief import Request
 from hybridlat.estimate.block_positions import UNPLACED, cells_by_position, positions_of
 from hybridlat.estimate.block_space import Block, BlockSpace, believed, key_of
-from hybridlat.estimate.network_estimate import Request
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.partition.structure import network_structure
 from hybridlat.graph.chaining import chain, place_in_chain
@@ -107,7 +107,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         Counter(block for example in examples for block in example.blocks.items()),
         [(e.blocks, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
         reasons,
-        tuple(dict.fromkeys((*session.data.trained.warnings, *warnings))),
+        tuple(dict.fromkeys((*session.data.models.warnings, *warnings))),
     )
 
 

@@ -100,7 +100,7 @@ def at_precision(target: Target, precision: str) -> Target:
     return replace(target, precision=precision) if keeps else target
 
 
-def kin(target: Target) -> tuple[Target, ...]:
+def same_cell_targets(target: Target) -> tuple[Target, ...]:
     """The same device and engine at the other precisions, where those share its cells.
 
     The types of a cell's tensors are part of its signature: an engine that computes in them runs

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlat.errors import InputError
+from hybridlat.estimate.belief import Request
 from hybridlat.estimate.compose.composition import Composition, NetworkInterval
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
-from hybridlat.estimate.network_estimate import Request, cells_of, composition_of
+from hybridlat.estimate.network_estimate import cells_of, composition_for
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 
@@ -218,5 +219,5 @@ def believed(
         for row in made.cells:
             priors.setdefault(row.signature, replace(row, count=1))
     assert first is not None
-    composition = composition_of(first, data, stated or CellPriors((), {}))
+    composition = composition_for(first, data, stated or CellPriors((), {}))
     return composition, composition.start(tuple(priors.values())), reasons

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.pace_drift import Paces, wandering_of
+from hybridlat.estimate.compose.pace_drift import Paces, pace_drift_of
 from hybridlat.estimate.predict.priors import measuring_cost_s
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
@@ -183,7 +183,7 @@ def load(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
         )
-    found = wandering_of(paces.found(), paces.median_ratio)
+    found = pace_drift_of(paces.by_process(), paces.median_ratio)
     return Dataset(target, cells, layers, tuple(networks.values()), found.share, found.shown_ratio)
 
 

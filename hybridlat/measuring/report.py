@@ -73,7 +73,7 @@ def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int
     """
     overhead = sign(null_network(1)).hash
     stats: dict[str, LatencyStats] = {}
-    for one in (target, *registry.kin(target)):
+    for one in (target, *registry.same_cell_targets(target)):
         sources: list[Store | PackLookup] = [store, *packs.packs_for(one)]
         for source in sources:
             missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in stats]

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup.models import (
     CURRENT_FILE,
     VERSIONS_FOLDER,
     folder_in_use,
     model_folders,
     model_hash,
-    read_composition,
     read_model,
     readable,
 )

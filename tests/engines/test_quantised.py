@@ -92,8 +92,10 @@ def test_an_engine_that_keeps_the_precision_of_files_answers_under_it() -> None:
     asked = Target.parse("here/onnxruntime-1.31/fp32/1t")
     assert registry.at_precision(asked, "int8") == HERE
     assert registry.at_precision(Target.parse("h100/tensorrt/fp16"), "int8").precision == "fp16"
-    assert asked in registry.kin(HERE) and HERE not in registry.kin(HERE)
-    assert registry.kin(TENSORRT) == ()
+    assert asked in registry.same_cell_targets(HERE) and HERE not in registry.same_cell_targets(
+        HERE
+    )
+    assert registry.same_cell_targets(TENSORRT) == ()
     (note,) = precision_notes(asked, "int8", "int8")
     assert "here/onnxruntime-1.31/int8/1t, not here/onnxruntime-1.31/fp32/1t" in note
     assert precision_notes(asked, "fp32", "fp32") == []

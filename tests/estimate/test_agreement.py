@@ -13,10 +13,11 @@ from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.conflict import disagreement, undisturbed
-from hybridlat.estimate.compose.machine import SummedNetwork
-from hybridlat.estimate.compose.pace_drift import Wandering
+from hybridlat.estimate.compose.conflict import disagreement
+from hybridlat.estimate.compose.machine import SummedNetwork, undisturbed
+from hybridlat.estimate.compose.pace_drift import PaceDrift
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.compose.target_composition import composition_of, pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign
@@ -109,7 +110,7 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
             [*others, *(structs.replace(r, latency_us=1.89 * (r.latency_us or 0.0)) for r in own)]
         )
         other.add_breakdowns(list(opened.breakdowns(TARGET)))
-        networks = TargetData(TARGET, other).composition.networks
+        networks = composition_of(TargetData(TARGET, other)).networks
     assert networks == (0 if first else 3)
     with Predictor(FAKE, store=slow, measure="never", tolerance=5.0) as predictor:
         after = predictor.predict(data)
@@ -145,7 +146,7 @@ def test_networks_that_a_busy_hour_slowed_alike_are_all_contradicted(tmp_path: P
             for r in opened.measurements(TARGET)
         )
         other.add_breakdowns(list(opened.breakdowns(TARGET)))
-        composition = TargetData(TARGET, other).composition
+        composition = composition_of(TargetData(TARGET, other))
     assert composition.networks == 0 and composition.scale == pytest.approx(1.0)
     with Predictor(FAKE, store=slow, measure="never") as predictor:
         after = [predictor.predict(file) for file in files]
@@ -180,7 +181,7 @@ def test_a_busy_machine_is_named_and_what_it_measured_is_outweighed(
         data = TargetData(TARGET, opened)
         assert all(load_of(record.environment) for record in records)
         # It taught the machine nothing, and later answers from its records say the same.
-        assert data.wandering == Wandering() and data.composition.networks == 0
+        assert pace_drift(data) == PaceDrift() and composition_of(data).networks == 0
     with Predictor(FAKE, store=url, measure="never") as predictor:
         assert any("busy" in warning for warning in predictor.predict(files[0]).warnings)
     monkeypatch.setenv(PROC_VARIABLE, busy_proc(tmp_path / "proc", 1))
@@ -190,7 +191,7 @@ def test_a_busy_machine_is_named_and_what_it_measured_is_outweighed(
         assert estimate.network_measured_now and estimate.trusted and not estimate.busy
         assert not any("busy" in warning for warning in estimate.warnings)
     with Store(url) as opened:
-        assert TargetData(TARGET, opened).wandering.processes > 0
+        assert pace_drift(TargetData(TARGET, opened)).processes > 0
 
 
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.trained import Trained
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
 from tests.store.records import HASHES, TARGET, measured
@@ -34,7 +34,7 @@ def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
 
 def test_a_network_that_another_process_records_is_seen(reader: Store) -> None:
     data = TargetData(TARGET, reader)
-    assert data.whole(KNOWN) is None and data.wandering.processes == 0
+    assert data.whole(KNOWN) is None and target_composition.pace_drift(data).processes == 0
     with Store(reader.url) as writer, reader:
         writer.add([measured(KNOWN, 500.0, kind="network")])
         whole = data.whole(KNOWN)
@@ -46,7 +46,7 @@ def test_a_network_that_another_process_records_is_seen(reader: Store) -> None:
             for day in (1, 2)
         ]
         writer.add(runs)
-        assert data.wandering.processes == 2
+        assert target_composition.pace_drift(data).processes == 2
 
 
 def test_a_machines_composition_follows_what_is_lent_to_it(
@@ -55,10 +55,12 @@ def test_a_machines_composition_follows_what_is_lent_to_it(
     with reader:
         reader.add([measured(KNOWN), measured(LATER, 25.0, kind="network")])
         shares = []
-        for lent in (0.01, 0.2):
-            borrowed = "other", Composition(residual_share=lent, networks=9)
-            monkeypatch.setattr(Trained, "borrowed", borrowed)
-            shares.append(TargetData(TARGET, reader).composition.residual_share)
+        for share in (0.01, 0.2):
+            lent = Composition(residual_share=share, networks=9)
+            pair = "other", lent
+            monkeypatch.setattr(target_composition, "lent_composition", lambda _, pair=pair: pair)
+            data = TargetData(TARGET, reader)
+            shares.append(target_composition.composition_of(data).residual_share)
     assert shares[0] < 0.1 < shares[1]
 
 

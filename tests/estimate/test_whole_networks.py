@@ -17,6 +17,12 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import Correlation
+from hybridlat.estimate.compose.target_composition import (
+    composition_of,
+    is_calibrating,
+    own_composition,
+    summed_networks,
+)
 from hybridlat.estimate.lookup import target_data
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import from_records, tells_latency
@@ -159,19 +165,19 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     assert first.measured_now == len(first.cells)
     assert {cell.source for cell in first.cells} == {"measured"}
     data = TargetData(TARGET, fake.store)
-    assert data.composition.networks == 1 and data.is_calibrating
-    [network] = data.summed_networks()
-    shown_us = data.composition.shown_ratio * network.latency_us
+    assert composition_of(data).networks == 1 and is_calibrating(data)
+    [network] = summed_networks(data)
+    shown_us = composition_of(data).shown_ratio * network.latency_us
     assert shown_us == pytest.approx(first.latency_us)
     # A record that a busy machine made says nothing of how cells sum up.
     noisy = replace(next(fake.store.measurements(TARGET, "network")), spread_share=0.5)
     monkeypatch.setattr(Store, "measurements", lambda *_: iter([noisy]))
-    assert TargetData(TARGET, fake.store).summed_networks() == []
+    assert summed_networks(TargetData(TARGET, fake.store)) == []
     monkeypatch.undo()
     monkeypatch.setattr(machine, "CALIBRATING", 2)
     fake.predict(to_onnx(network_of(12), seed=1))
-    assert not TargetData(TARGET, fake.store).is_calibrating
-    assert TargetData(TARGET, fake.store).composition.networks == 2
+    assert not is_calibrating(TargetData(TARGET, fake.store))
+    assert composition_of(TargetData(TARGET, fake.store)).networks == 2
 
 
 def test_known_cells_and_a_known_network_are_not_measured_again(fake: Predictor) -> None:
@@ -291,14 +297,14 @@ def test_a_machine_trained_on_few_networks_goes_on_learning_from_its_own(
     (tmp_path / "composition.json").write_text(json.dumps(trained.to_json()))
     with Store(store) as opened:
         data = TargetData(TARGET, opened, [tmp_path])
-        assert data.trained.has_composition is is_own and data.is_calibrating is not is_own
+        assert (own_composition(data) is not None) is is_own and is_calibrating(data) is not is_own
         for i in range(6):  # measured since, each of one cell
             network, cell = f"{i:032x}", f"{i + 16:032x}"
             opened.add([Measurement(TARGET, cell, "cell", 100.0 * 2**i, 0.01)])
             opened.add([Measurement(TARGET, network, "network", 110.0 * 2**i, 0.01)])
             opened.add_breakdowns([Breakdown(TARGET, f"net{i}", network, ((cell, 1),))])
         data = TargetData(TARGET, opened, [tmp_path])
-        found = data.composition
+        found = composition_of(data)
         assert found.networks == (trained_on if is_own else 6)
         assert found.scale == pytest.approx(2.0 if is_own else 1.1, rel=0.03)
-        assert found.correlation.near == 0.77 and not data.is_calibrating
+        assert found.correlation.near == 0.77 and not is_calibrating(data)

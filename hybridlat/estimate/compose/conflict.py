@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
-from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
+from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad, busiest
 
 if TYPE_CHECKING:
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from hybridlat.estimate.lookup.target_data import TargetData
     from hybridlat.estimate.lookup.whole_networks import WholeLatency
 
-SURE = 0.99
-"""Confidence of the interval that two figures of one network must both lie in."""
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
-MOST_EXCESS_SHARE = 0.15
-"""Networks on quiet machines lie within 8 % of the sums of their measured cells (120 networks of
-the shipped CPU pack); another CPU's missed by 5.5 % (root mean square)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,39 +80,7 @@ def load_while_measured(
     largest = max(unsure, key=lambda i: float(cells.uses_us[i]))
     records = (
         record
-        for target in (data.target, *data.kin)
+        for target in (data.target, *data.related)
         for record in data.store.measurements(target, "cell", signatures[largest])
     )
     return busiest(record.environment for record in records)
-
-
-def undisturbed(
-    networks: Sequence[SummedNetwork], dispatch_overhead_us: float, lent: Composition | None = None
-) -> list[SummedNetwork]:
-    """The networks that may say how cells sum up on their machine.
-
-    Left out is one that the composition of all others, and that of none, puts beyond their
-    intervals at ``SURE``, and one that is ``MOST_EXCESS_SHARE`` from its cells whatever the others
-    are.
-    """
-    before = machine_composition((), dispatch_overhead_us, lent)
-    found = []
-    for position, network in enumerate(networks):
-        if abs(_miss(network, before)) > math.log1p(MOST_EXCESS_SHARE):
-            continue
-        if _is_beyond(network, before):
-            others = [*networks[:position], *networks[position + 1 :]]
-            if _is_beyond(network, machine_composition(others, dispatch_overhead_us, lent)):
-                continue
-        found.append(network)
-    return found
-
-
-def _is_beyond(network: SummedNetwork, composition: Composition) -> bool:
-    reach = composition.at(SURE).half_width_share(0.0, network.sum_us)
-    return abs(_miss(network, composition)) > math.log1p(reach)
-
-
-def _miss(network: SummedNetwork, composition: Composition) -> float:
-    """The logarithm of what the network took in what its cells make."""
-    return math.log(network.latency_us / composition.latency_us(network.sum_us))

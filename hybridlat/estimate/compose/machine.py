@@ -26,6 +26,11 @@ MOST_NOISE_SHARE = 0.1
 """A network that was measured worse than this, as on a busy machine, tells of no constant."""
 MACHINES = 2.0
 """Degrees of freedom of what was lent: as many machines as say how machines differ."""
+SURE = 0.99
+"""Confidence of the interval that two figures of one network must both lie in."""
+MOST_EXCESS_SHARE = 0.15
+"""Networks on quiet machines lie within 8 % of the sums of their measured cells (120 networks of
+the shipped CPU pack); another CPU's missed by 5.5 % (root mean square)."""
 _LONE_SHARE = 0.05  # scatter of networks where no machine lends
 _LEAST_DEGREES = 4.0  # of Student's quantile, below which its series is no good
 _HUBER = 1.5
@@ -90,3 +95,35 @@ def machine_composition(
         networks=len(networks),
         quantiles=((0.0, reach), (1.0, reach)),
     )
+
+
+def undisturbed(
+    networks: Sequence[SummedNetwork], dispatch_overhead_us: float, lent: Composition | None = None
+) -> list[SummedNetwork]:
+    """The networks that may say how cells sum up on their machine.
+
+    Left out is one that the composition of all others, and that of none, puts beyond their
+    intervals at ``SURE``, and one that is ``MOST_EXCESS_SHARE`` from its cells whatever the others
+    are.
+    """
+    before = machine_composition((), dispatch_overhead_us, lent)
+    found = []
+    for position, network in enumerate(networks):
+        if abs(_miss(network, before)) > math.log1p(MOST_EXCESS_SHARE):
+            continue
+        if _is_beyond(network, before):
+            others = [*networks[:position], *networks[position + 1 :]]
+            if _is_beyond(network, machine_composition(others, dispatch_overhead_us, lent)):
+                continue
+        found.append(network)
+    return found
+
+
+def _is_beyond(network: SummedNetwork, composition: Composition) -> bool:
+    reach = composition.at(SURE).half_width_share(0.0, network.sum_us)
+    return abs(_miss(network, composition)) > math.log1p(reach)
+
+
+def _miss(network: SummedNetwork, composition: Composition) -> float:
+    """The logarithm of what the network took in what its cells make."""
+    return math.log(network.latency_us / composition.latency_us(network.sum_us))

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hybridlat.schema.machine_load import was_busy
 from hybridlat.schema.measurement import Measurement
@@ -31,7 +30,7 @@ MOST_MEDIAN_RATIO = 1.03
 
 
 @dataclass(frozen=True, slots=True)
-class Wandering:
+class PaceDrift:
     """How far processes were from the machine's usual pace.
 
     ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, those far
@@ -62,17 +61,17 @@ class Wandering:
     def sentence(self) -> str:
         """What a reader must know of it."""
         return (
-            f"this machine's pace wanders by ±{100 * self.share:.0f} % "
+            f"this machine's pace varies by ±{100 * self.share:.0f} % from run to run "
             f"({100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} % in "
-            f"{self.processes} measuring processes), which the interval holds; the latency is for "
-            f"its usual pace, and it last ran {_slower(self.latest)}"
+            f"{self.processes} measuring processes), and the interval includes that; the latency "
+            f"is for its usual pace, and its last run was {_slower(self.latest)}"
         )
 
 
 def _slower(pace: float) -> str:
     percent = 100 * (pace - 1)
     if abs(percent) < 1:
-        return "at that"
+        return "at that pace"
     return f"{abs(percent):.0f} % {'slower' if percent > 0 else 'quicker'}"
 
 
@@ -106,7 +105,7 @@ class Paces:
                 above_us = statistics.median(medians) - record.overhead_us
                 self._median_ratios.append(above_us / record.latency_us)
 
-    def found(self) -> list[tuple[str, int, float]]:
+    def by_process(self) -> list[tuple[str, int, float]]:
         """(when, visits, pace) of every measuring process, oldest first."""
         return [
             (when, len(drifts), math.exp(statistics.median(drifts)))
@@ -133,10 +132,10 @@ def paces_of(records: Iterable[Measurement]) -> Paces:
     return paces
 
 
-def wandering_of(paces: Sequence[tuple[str, int, float]], median_ratio: float = 1.0) -> Wandering:
+def pace_drift_of(paces: Sequence[tuple[str, int, float]], median_ratio: float = 1.0) -> PaceDrift:
     """The wandering that the paces of processes show."""
     if not paces:
-        return Wandering(median_ratio=median_ratio)
+        return PaceDrift(median_ratio=median_ratio)
     usual = statistics.median(pace for _, _, pace in paces)
     values = [pace / usual for _, _, pace in paces]
     sizes = [abs(math.log(pace)) for pace in values]
@@ -144,18 +143,4 @@ def wandering_of(paces: Sequence[tuple[str, int, float]], median_ratio: float = 
     squares = math.fsum(min(size, most) ** 2 for size in sizes)
     squares += _USUAL_PROCESSES * _USUAL_SHARE**2
     share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
-    return Wandering(share, len(values), min(values), max(values), values[-1], usual, median_ratio)
-
-
-def to_json(found: Wandering) -> Mapping[str, object]:
-    """For a cache."""
-    return {
-        "share": found.share, "processes": found.processes, "quickest": found.quickest,
-        "slowest": found.slowest, "latest": found.latest, "usual_pace": found.usual_pace,
-        "median_ratio": found.median_ratio,
-    }  # fmt: skip
-
-
-def from_json(body: Mapping[str, Any]) -> Wandering:
-    """Read ``to_json``."""
-    return Wandering(**body)
+    return PaceDrift(share, len(values), min(values), max(values), values[-1], usual, median_ratio)

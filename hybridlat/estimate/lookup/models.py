@@ -19,12 +19,11 @@ import json
 import logging
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hybridlat.errors import HybridlatError, InputError, StoreError
-from hybridlat.estimate.compose.composition import Composition
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 
@@ -92,9 +91,9 @@ def read_card(folder: Path) -> Mapping[str, object]:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     if not isinstance(body, dict):
-        raise _damaged(path, "it is no JSON object")
+        raise damaged(path, "it is no JSON object")
     return body
 
 
@@ -104,21 +103,7 @@ def read_target(folder: Path) -> Target:
     try:
         return Target.parse(str(name))
     except InputError as error:
-        raise _damaged(folder / CARD_FILE, error) from error
-
-
-def read_composition(folder: Path) -> Composition | None:
-    """The composition of a model, None where it has none; StoreError where it is damaged."""
-    path = folder / COMPOSITION_FILE
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(body, dict):
-            raise ValueError("it is no JSON object")
-        return Composition.from_json(body)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, InputError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(folder / CARD_FILE, error) from error
 
 
 def read_model(folder: Path) -> CellModel:
@@ -132,7 +117,7 @@ def read_model(folder: Path) -> CellModel:
         read_card(folder)
         return CellModel.load(folder)
     except (StoreError, OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
-        raise _damaged(folder, error) from error
+        raise damaged(folder, error) from error
 
 
 def readable(read: Callable[[Path], T], folder: Path, seen: list[str] | None = None) -> T | None:
@@ -165,8 +150,37 @@ def _warn_once(sentence: str) -> None:
     _log.warning("%s", sentence)
 
 
-def _damaged(path: Path, error: object) -> StoreError:
+def damaged(path: Path, error: object) -> StoreError:
+    """The error for a file of a model that cannot be used."""
     return StoreError(
         f"{path} is passed over, it cannot be used ({error}): "
         "train its target again with `hybridlat train`, or delete the model's folder"
     )
+
+
+class InstalledModels:
+    """The models that are installed for one target; ``warnings`` say what cannot be used.
+
+    ``related`` are targets that share its cells; without ``folders``, those installed are read.
+    """
+
+    def __init__(
+        self, target: Target, related: Sequence[Target], folders: Sequence[Path] | None = None
+    ) -> None:
+        self.target, self.related, self._given = target, related, folders
+        self.warnings: list[str] = []
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """The folders of the target's own models."""
+        return model_folders(self.target) if self._given is None else self._given
+
+    @cached_property
+    def model(self) -> CellModel | None:
+        """The target's model of unseen cells, the user's own before the one shipped.
+
+        Where it has none, that of a related target: it knows the cells that both have, and takes
+        the operators of the others for unknown.
+        """
+        related = [folder for target in self.related for folder in model_folders(target)]
+        return first_readable(read_model, [*self.folders, *related], self.warnings)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate.compose import machine, own_records
-from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.conflict import undisturbed
-from hybridlat.estimate.compose.pace_drift import Wandering
-from hybridlat.estimate.lookup.trained import Trained
+from hybridlat.estimate.lookup.models import InstalledModels
 from hybridlat.estimate.lookup.whole_networks import (
     WholeLatency,
     outline,
@@ -22,6 +21,7 @@ from hybridlat.estimate.lookup.whole_networks import (
     whole_latency,
 )
 from hybridlat.graph.signature_reading import weight_bytes_of
+from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED = 200_000
 T = TypeVar("T")
+V = TypeVar("V")
+_CACHED_VERSION = 4
 FEW_NETWORKS = 50
 """To sign so many takes less than to read what was measured."""
 
@@ -57,10 +59,10 @@ class TargetData:
     def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
         """``models`` are folders to take the target's model from, else those installed."""
         self.target, self.store = target, store
-        self.kin = registry.kin(target)
+        self.related = registry.same_cell_targets(target)
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
-        self.trained = Trained(target, self.kin, models)
+        self.models = InstalledModels(target, self.related, models)
         self._remembered: dict[str, LatencyStats] = {}
         self._seen_store = _StoreView()
         self._measured: tuple[int, Mapping[int, list[str]] | None] | None = None
@@ -74,7 +76,7 @@ class TargetData:
     def _packs(self) -> list[PackLookup]:
         from hybridlat.store import packs
 
-        return [pack for target in (self.target, *self.kin) for pack in packs.packs_for(target)]
+        return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """What is known of each cell; those nobody has measured are left out."""
@@ -82,7 +84,7 @@ class TargetData:
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
         view = self._view()
         missing = [h for h in wanted if h not in stats and h not in view.unknown]
-        targets = (self.target, *self.kin) if missing else ()
+        targets = (self.target, *self.related) if missing else ()
         stored: Mapping[Target, Mapping[str, LatencyStats]] = {}
         if missing and view.holds_any is None:
             # Asked first only where the answer can be kept: else the look-up itself tells as much.
@@ -200,34 +202,6 @@ class TargetData:
         entry = self.known([_entry_cost_signature()]).get(_entry_cost_signature())
         return (entry.latency_us or 0.0) if entry is not None else 0.0
 
-    @property
-    def composition(self) -> Composition:
-        """The target's composition, else what its whole networks say beside one that is borrowed.
-
-        The machine's own wandering is in it. Both are known from its first measurement on: ask
-        again after one.
-        """
-        return self.at_this_state("composition", self._composed)
-
-    def _composed(self) -> Composition:
-        trained = self.trained
-        found = trained.composition or trained.kin_composition or self._machine_composition()
-        return self.on_this_machine(found)
-
-    def on_this_machine(self, composition: Composition) -> Composition:
-        """A composition with what the machine's own records say of its pace, if there are any."""
-        found = self.wandering
-        if not found.processes:
-            return composition
-        return replace(composition, wander_share=found.share, shown_ratio=found.shown_ratio)
-
-    @property
-    def wandering(self) -> Wandering:
-        """How the machine's own pace wanders, as its newest records tell it."""
-        return self.at_this_state(
-            "wandering", lambda: own_records.newest_wandering(self.store, self.target)
-        )
-
     def at_this_state(self, name: str, work_out: Callable[[], T]) -> T:
         """What follows from the store's records, worked out once until there are others."""
         stamp = self._view().stamp
@@ -247,33 +221,27 @@ class TargetData:
             self._neighbours[target] = TargetData(target, self.store)
         return self._neighbours[target]
 
-    def _machine_composition(self) -> Composition:
-        borrowed = self.trained.borrowed
-        lent = None if borrowed is None else borrowed[1]
+    def cached(
+        self, what: str, form: type[V], work_out: Callable[[], V], besides: object = None
+    ) -> V:
+        """A value that follows from the target's records, cached in the store for its state.
 
-        def fitted() -> Composition:
-            overhead_us = self.dispatch_overhead_us
-            networks = undisturbed(self.summed_networks(), overhead_us, lent)
-            return machine.machine_composition(networks, overhead_us, lent)
-
-        revisions = [self.store.revision(target) for target in self.kin]
+        ``besides`` is whatever else it depends on, but for the records of related targets.
+        """
+        count, last = self.store.revision(self.target)
+        if not count:
+            return work_out()
+        revisions = [self.store.revision(target) for target in self.related]
         packs = [(str(pack.folder), pack.info) for pack in self._packs]
-        lending = None if lent is None else lent.to_json()
-        found = own_records.of_this_revision(
-            self.store, self.target, "composition", Composition, fitted,
-            (lending, revisions, packs),
-        )  # fmt: skip
-        trained = self.trained.fitted
-        return found if trained is None else replace(found, correlation=trained.correlation)
-
-    def summed_networks(self) -> list[machine.SummedNetwork]:
-        """Networks in the store that were measured whole and with every cell, 200 at most."""
-        return own_records.summed_networks(self.store, self.target, self.known, self.whole)
-
-    @property
-    def is_calibrating(self) -> bool:
-        """Whether whole networks are wanted: the machine has too few to compose by its own."""
-        return not self.trained.has_composition and self.composition.networks < machine.CALIBRATING
+        depends = hashlib.sha256(repr((besides, revisions, packs)).encode()).hexdigest()[:16]
+        key = f"{what}/{_CACHED_VERSION}/{self.target}/{count}-{last}-{depends}"
+        known = self.store.cache_read(key, partial(wire.decode_or_none, form=form))
+        if known is not None:
+            return known
+        made = work_out()
+        with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
+            self.store.cache_put(key, json.dumps(asdict(cast(Any, made))))
+        return made
 
 
 @cache

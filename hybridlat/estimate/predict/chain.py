@@ -114,7 +114,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     ``can_measure``: cells can be measured now, so that guesses from elsewhere are not worth having.
     """
     yield Records(data)
-    target, store, model = data.target, data.store, data.trained.model
+    target, store, model = data.target, data.store, data.models.model
     device = device_of(target, model)
     is_in_family = has_family(target, model)
     if model is not None:
@@ -210,7 +210,7 @@ def _best_us(
     data: TargetData, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]
 ) -> float | None:
     """What the device needs at best, where it is described and other targets were believed."""
-    device = device_of(data.target, data.trained.model) if elsewhere else None
+    device = device_of(data.target, data.models.model) if elsewhere else None
     if device is None:
         return None
     return Roofline(device, data.target.precision).network_us(cells)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.engines import registry
+from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.models import model_folders, read_target, readable
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
@@ -62,7 +63,7 @@ class OtherVersion:
     @property
     def device_there(self) -> Device | None:
         """The device as the model there knows it."""
-        model = self.data.trained.model
+        model = self.data.models.model
         return model.device if model is not None else None
 
     @property
@@ -95,7 +96,7 @@ class OtherVersion:
         if self.rival is not None:
             return self.rival.law(cells)
         return NetworkLaw(
-            [0.0] * len(cells.signatures), self.data.composition.overhead_us, self.spread
+            [0.0] * len(cells.signatures), composition_of(self.data).overhead_us, self.spread
         )
 
     def whole(self, signature: str) -> WholeLatency | None:
@@ -119,7 +120,7 @@ class OtherVersion:
                 reason = f"measured as {self.target}: {self.difference}"
                 latencies[signature] = CellLatency(stats.latency_us, stats.spread_share, reason)
         rest = [i for i in positions if cells.signatures[i] not in latencies]
-        model = self.data.trained.model if rest else None
+        model = self.data.models.model if rest else None
         guesses = model.predict(cells.texts_at(rest)) if model is not None else ()
         for i, guess in zip(rest, guesses, strict=False):
             if model is None or guess.latency_us is None:
@@ -150,7 +151,7 @@ def versions_of(data: TargetData) -> tuple[OtherVersion, ...]:
     """Other versions and precisions of a target's engine on its device, the surest first.
 
     Those that the store has records of, and those that have a model or a shipped pack. Precisions
-    that share their cells anyway (see `registry.kin`) are none.
+    that share their cells anyway (see `registry.same_cell_targets`) are none.
     """
     return data.at_this_state("other versions", lambda: _versions_of(data))
 
@@ -163,7 +164,7 @@ def _versions_of(data: TargetData) -> tuple[OtherVersion, ...]:
     same = (target.device, target.engine, target.threads)
     others = [
         other
-        for other in sorted(known - {target, *registry.kin(target)})
+        for other in sorted(known - {target, *registry.same_cell_targets(target)})
         if (other.device, other.engine, other.threads) == same
     ]
     spreads = {other: spread_between(target, other) for other in others}

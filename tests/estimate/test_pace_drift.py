@@ -1,8 +1,7 @@
-"""How much a machine's own pace wanders, and what an answer says of it."""
+"""How much a machine's own pace drifts, and what an answer says of it."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +12,12 @@ from msgspec.structs import replace
 from hybridlat.api import Predictor
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.pace_drift import (
-    Wandering,
-    from_json,
+    PaceDrift,
+    pace_drift_of,
     paces_of,
-    to_json,
-    wandering_of,
 )
 from hybridlat.estimate.compose.posterior import CellPrior
+from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
@@ -42,10 +40,10 @@ def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Meas
 
 
 def test_processes_are_told_apart_by_minute_and_number() -> None:
-    paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])]).found()
+    paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])]).by_process()
     assert [pace for _, _, pace in paces] == pytest.approx([1.0, 1.1, 0.9])
     assert [visits for _, visits, _ in paces] == [2, 2, 2]
-    assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]).found() == []
+    assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]).by_process() == []
 
 
 def test_medians_are_held_against_what_records_of_networks_say() -> None:
@@ -62,9 +60,9 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
     assert paces_of([timed(129.0)]).median_ratio == 1.03
     load = MachineLoad(9.7, 0.0, 2).environment()
     busy = [replace(timed(102.0, drift=1.3), environment=load)]
-    assert paces_of(busy).median_ratio == 1.0 and paces_of(busy).found() == []
+    assert paces_of(busy).median_ratio == 1.0 and paces_of(busy).by_process() == []
     paces = [("", 9, 1.05), ("", 9, 1.10), ("", 9, 1.08)]
-    found = wandering_of(paces, 1.03)
+    found = pace_drift_of(paces, 1.03)
     assert found.shown_ratio == pytest.approx(1.08 * 1.03)
     assert found.latest == pytest.approx(1.0) and found.slowest == pytest.approx(1.10 / 1.08)
 
@@ -79,16 +77,15 @@ def test_an_interval_is_on_the_scale_of_the_median() -> None:
 
 
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
-    assert wandering_of([]) == Wandering()
+    assert pace_drift_of([]) == PaceDrift()
     paces = [("", 9, math.exp(0.08 * (-1) ** i)) for i in range(40)]
-    found = wandering_of(paces)
+    found = pace_drift_of(paces)
     assert found.share == pytest.approx(0.08, rel=0.05) and found.is_large
-    assert not wandering_of([("", 9, 1.005)] * 20).is_large
+    assert not pace_drift_of([("", 9, 1.005)] * 20).is_large
     # Two processes say little: what is usual counts as much.
-    assert wandering_of(paces[:2]).share < 0.06
+    assert pace_drift_of(paces[:2]).share < 0.06
     # One that was disturbed does not decide.
-    assert wandering_of([*([("", 9, 1.01)] * 30), ("", 9, 2.0)]).share < 0.02
-    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+    assert pace_drift_of([*([("", 9, 1.01)] * 30), ("", 9, 2.0)]).share < 0.02
 
 
 def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:
@@ -116,12 +113,12 @@ def test_an_answer_holds_the_wandering_and_says_so(tmp_path: Path) -> None:
             store.add(
                 run(i, [math.exp(scale * (-1) ** j) for j in range(2)], hash_) for i in range(30)
             )
-            assert TargetData(FAKE, store).wandering.processes >= 60
+            assert pace_drift(TargetData(FAKE, store)).processes >= 60
         with Predictor(str(FAKE), store=url, measure="never") as predictor:
             estimate = predictor.predict(data)
         assert estimate.latency_us is not None and estimate.interval_us is not None
         widths.append(estimate.interval_us[1] / estimate.latency_us)
-        sentences = [w for w in estimate.warnings if "wanders" in w]
+        sentences = [w for w in estimate.warnings if "pace varies" in w]
         assert len(sentences) == (1 if scale == 0.1 else 0)
     assert sentences[0].count("pace") >= 2 and "10 % quicker" in sentences[0]
     assert widths[1] > widths[0] + 0.05

@@ -1,0 +1,161 @@
+"""The composition of one target: the trained one, else its machine's own beside one that is lent.
+
+What a machine's own records say is worked out once for each state of the store, and cached there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from hybridlat.errors import InputError
+from hybridlat.estimate.compose import machine
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.pace_drift import PaceDrift, pace_drift_of, paces_of
+from hybridlat.estimate.lookup.models import (
+    COMPOSITION_FILE,
+    damaged,
+    first_readable,
+    model_folders,
+    read_target,
+    readable,
+)
+from hybridlat.estimate.lookup.target_data import TargetData
+
+_MOST_NETWORKS = 200
+
+
+def composition_of(data: TargetData) -> Composition:
+    """The target's composition, the pace drift of its machine in it.
+
+    Both are known from the first measurement on: ask again after one.
+    """
+    return data.at_this_state("composition", lambda: _composed(data))
+
+
+def _composed(data: TargetData) -> Composition:
+    lent = lent_composition(data)
+    of_precision = None
+    if lent is not None and lent[0] in map(str, data.related):
+        of_precision = lent[1]  # the same machine's: its constants hold too
+    found = own_composition(data) or of_precision or _machine_composition(data)
+    return on_this_machine(data, found)
+
+
+def own_composition(data: TargetData) -> Composition | None:
+    """The trained one, unless training had too few networks: those of the store tell more.
+
+    The store holds all that are measured afterwards.
+    """
+    trained = _trained_composition(data)
+    return None if trained is None or trained.networks < machine.CALIBRATING else trained
+
+
+def lent_composition(data: TargetData) -> tuple[str, Composition] | None:
+    """Whose interval is used where this target has no composition: the same engine's.
+
+    How far the sum of measured cells is from the network depends on the engine and on how
+    cells are measured more than on the device, so the error of another target under the engine is
+    the best guess there is.
+    """
+    return data.at_this_state("lent composition", lambda: _lent_composition(data))
+
+
+def _lent_composition(data: TargetData) -> tuple[str, Composition] | None:
+    if own_composition(data) is not None:
+        return None
+    for target in data.related:
+        found = first_readable(read_composition, model_folders(target), data.models.warnings)
+        if found is not None and found.networks:
+            return str(target), found
+    for folder in model_folders(None):
+        other = readable(read_target, folder)
+        if other is not None and other.engine == data.target.engine:
+            composition = readable(read_composition, folder)
+            if composition is not None and composition.networks:
+                return str(other), composition
+    return None
+
+
+def on_this_machine(data: TargetData, composition: Composition) -> Composition:
+    """A composition with the pace drift that the machine's own records show, if any do."""
+    drift = pace_drift(data)
+    if not drift.processes:
+        return composition
+    return replace(composition, wander_share=drift.share, shown_ratio=drift.shown_ratio)
+
+
+def pace_drift(data: TargetData) -> PaceDrift:
+    """How the machine's own pace drifts, by its newest records."""
+
+    def newest() -> PaceDrift:
+        paces = paces_of(data.store.recent(data.target))
+        return pace_drift_of(paces.by_process(), paces.median_ratio)
+
+    return data.at_this_state("pace drift", lambda: data.cached("wandering", PaceDrift, newest))
+
+
+def is_calibrating(data: TargetData) -> bool:
+    """Whether whole networks are wanted: the machine has too few to compose by its own."""
+    has_own = own_composition(data) is not None
+    return not has_own and composition_of(data).networks < machine.CALIBRATING
+
+
+def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
+    """Networks in the store that were measured whole and with every cell, 200 at most."""
+    breakdowns = {b.signature: b for b in data.store.breakdowns(data.target)}
+    measured = data.store.latencies(data.target, breakdowns, "network")
+    signatures = [h for h in sorted(measured) if measured[h].latency_us is not None]
+    chosen = [breakdowns[signature] for signature in signatures[:_MOST_NETWORKS]]
+    cells = data.known({h for breakdown in chosen for h, _ in breakdown.cells})
+    networks = []
+    for breakdown in chosen:
+        uses = [(cells[h].latency_us, count) for h, count in breakdown.cells if h in cells]
+        whole = data.whole(breakdown.signature)
+        if whole is None or not whole.is_exact or len(uses) < len(breakdown.cells):
+            continue
+        if whole.noise_share > machine.MOST_NOISE_SHARE:
+            continue
+        if all(us is not None for us, _ in uses):
+            sum_us = sum((us or 0.0) * count for us, count in uses)
+            networks.append(machine.SummedNetwork(whole.latency_us, sum_us))
+    return networks
+
+
+def read_composition(folder: Path) -> Composition | None:
+    """The composition of a model, None where it has none; StoreError where it is damaged."""
+    path = folder / COMPOSITION_FILE
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(body, dict):
+            raise ValueError("it is no JSON object")
+        return Composition.from_json(body)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, InputError) as error:
+        raise damaged(path, error) from error
+
+
+def _trained_composition(data: TargetData) -> Composition | None:
+    """What training fitted to whole networks of this very target, however few."""
+    models = data.models
+    return data.at_this_state(
+        "trained composition",
+        lambda: first_readable(read_composition, models.folders, models.warnings),
+    )
+
+
+def _machine_composition(data: TargetData) -> Composition:
+    lender = lent_composition(data)
+    lent = None if lender is None else lender[1]
+
+    def fitted() -> Composition:
+        overhead_us = data.dispatch_overhead_us
+        networks = machine.undisturbed(summed_networks(data), overhead_us, lent)
+        return machine.machine_composition(networks, overhead_us, lent)
+
+    besides = None if lent is None else lent.to_json()
+    found = data.cached("composition", Composition, fitted, besides)
+    trained = _trained_composition(data)
+    return found if trained is None else replace(found, correlation=trained.correlation)

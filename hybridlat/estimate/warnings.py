@@ -1,0 +1,176 @@
+"""The warnings of an estimate: what a reader must know besides its numbers, a sentence each."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate.belief import Belief, Request
+from hybridlat.estimate.compose.composition import NetworkInterval
+from hybridlat.estimate.compose.target_composition import (
+    composition_of,
+    lent_composition,
+    own_composition,
+    pace_drift,
+)
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.predict.roofline import contradiction
+from hybridlat.schema.estimate import CellEstimate
+from hybridlat.schema.machine_load import MachineLoad
+from hybridlat.schema.target import Target
+
+ENOUGH_NETWORKS = 10
+"""With as many of its own a machine's interval no longer says whose it is."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an estimate has come to.
+
+    ``within`` says whether it keeps its tolerance, ``would_help`` whether measuring cells would
+    narrow it; ``load`` is how busy the machine was while it was measured, None if it was quiet.
+    """
+
+    cells: Sequence[CellEstimate]
+    interval: NetworkInterval
+    within: bool
+    would_help: bool
+    load: MachineLoad | None
+
+
+def warnings_of(
+    request: Request, data: TargetData, belief: Belief, findings: Findings
+) -> tuple[str, ...]:
+    """All warnings of an estimate, the models' and the partition's first."""
+    warnings = [*data.models.warnings, *request.partition.warnings]
+    if findings.load is not None:
+        warnings.append(findings.load.sentence)
+    if belief.exact is None:
+        warnings += _of_measuring(request, findings, data.target)
+        warnings += _of_tolerance(request, findings)
+        warnings += _of_missing_cells(findings.cells)
+        warnings += _of_evidence(belief)
+        warnings += _of_physics(belief, findings.interval)
+    else:
+        warnings += _of_disagreement(belief, request, data.target)
+    warnings += _of_device(data.target.device, findings.cells)
+    warnings += _of_origins(findings.cells)
+    # The family, or another target that answered, is named as the cells' origin.
+    is_own = belief.priors.composition is None or own_composition(data) is not None
+    if belief.exact is None and is_own:
+        warnings += _of_interval(data)
+    drift = pace_drift(data)
+    if drift.is_large:
+        warnings.append(drift.sentence())
+    return tuple(warnings)
+
+
+def _of_measuring(request: Request, findings: Findings, target: Target) -> list[str]:
+    """Why nothing was measured, and where it can be, if that would help."""
+    if not findings.would_help:
+        return []
+    warnings = [f"nothing was measured: {request.why_not}"]
+    if registry.can_measure(target):
+        plan = ", or hybridlat plan here" if target.precision in registry.PLANNED else ""
+        warnings.append(f"to measure what is needed: --measure auto on that machine{plan}")
+    return warnings
+
+
+def _of_tolerance(request: Request, findings: Findings) -> list[str]:
+    """That measuring more cells cannot bring the interval within its tolerance."""
+    sources = {cell.source for cell in findings.cells}
+    if findings.within or request.measure is None or "unsupported" in sources:
+        return []
+    width = f"±{100 * findings.interval.half_width_share:.1f} %"
+    tolerance = f"the tolerance is {100 * request.tolerance:.1f} %"
+    if sources == {"measured"}:
+        return [f"the interval is {width} with every cell measured, {tolerance}"]
+    return [f"no further cell measurement can narrow the interval below {width}, {tolerance}"]
+
+
+def _of_missing_cells(cells: Sequence[CellEstimate]) -> list[str]:
+    missing = sum(cell.source == "unsupported" for cell in cells)
+    if not missing:
+        return []
+    have = "cell has" if missing == 1 else "cells have"
+    rest = "" if missing == len(cells) else ": the latency is that of the others"
+    return [f"{missing} {have} no latency{rest}"]
+
+
+def _of_evidence(belief: Belief) -> list[str]:
+    """That the network was measured whole, though not as this target is now."""
+    if belief.whole is None:
+        return []
+    return [
+        f"the network was measured whole {belief.whole.basis}: this is evidence, not the answer"
+    ]
+
+
+def _of_physics(belief: Belief, interval: NetworkInterval) -> list[str]:
+    """That the estimate is far from what the device's data sheet allows."""
+    best_us = belief.priors.best_us
+    warning = contradiction(interval.latency_us, best_us) if best_us else None
+    return [] if warning is None else [warning]
+
+
+def _of_disagreement(belief: Belief, request: Request, target: Target) -> list[str]:
+    """That the network measured whole and its cells are too far apart, and what to do about it."""
+    conflict = belief.disagreement
+    if conflict is None:
+        return []
+    more = "more" if conflict.excess_share > 0 else "less"
+    size = f"{100 * abs(conflict.excess_share):.0f} % {more}"
+    if not conflict.is_measured:
+        return [f"the whole network took {size} than is predicted of its cells"]
+    again = "measure it again with --measure always"
+    if request.measure is None:
+        again += f" on {target.device}"
+    elif request.remeasure:
+        again = "measure it again when the machine has nothing else to do"
+    advice = f": {again}" if registry.can_measure(target) else ""
+    return [
+        f"the whole network took {size} than its cells, so one of the two was disturbed{advice}; "
+        "the interval covers both, rows and shares are of the cells"
+    ]
+
+
+def _of_device(device: str, cells: Sequence[CellEstimate]) -> list[str]:
+    """That the device has no data sheet, where that leaves cells without a latency."""
+    known = device_sheets.names()
+    if device in known or all(cell.source != "unsupported" for cell in cells):
+        return []
+    near = difflib.get_close_matches(device, known, n=2, cutoff=0.6)
+    question = f": did you mean {' or '.join(near)}? If it is right, describe it" if near else (
+        ": describe it"
+    )  # fmt: skip
+    return [f"{device} has no data sheet{question} with --device FILE.toml, or measure on it"]
+
+
+def _of_interval(data: TargetData) -> list[str]:
+    """Where the interval comes from, unless it is from whole networks of this target."""
+    own = composition_of(data).networks
+    if own_composition(data) is not None or own >= ENOUGH_NETWORKS:
+        return []
+    lender = lent_composition(data)
+    lent = "" if lender is None else f"the interval of {lender[0]}, widened"
+    if own:
+        networks = "1 whole network" if own == 1 else f"{own} whole networks"
+        beside = lent or "a first guess"
+        return [f"the interval rests on {networks} measured on {data.target}, and on {beside}"]
+    if lent:
+        return [f"the interval rests on {lent}: no whole network was measured on {data.target} yet"]
+    return ["the interval is not calibrated on whole networks of this target yet"]
+
+
+def _of_origins(cells: Sequence[CellEstimate]) -> list[str]:
+    """What predictions rest on that are not the target's own model's, and how many they are."""
+    others = Counter(
+        cell.reason for cell in cells if cell.source == "predicted" and cell.trusted and cell.reason
+    )
+    return [
+        f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
+        for reason, count in others.items()
+    ]
