@@ -25,6 +25,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
+from hybridlat.model.model_files import save_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
@@ -93,7 +94,7 @@ def main() -> None:
                 **{name: version(name) for name in ("numpy", "scikit-learn")},
             },
         }  # fmt: skip
-        model.save(arguments.out / target.folder, card)
+        save_model(model, arguments.out / target.folder, card)
         print(f"{target}: {model.card}", flush=True)
 
 

@@ -57,7 +57,7 @@ def prepare(folder: Path) -> None:
     from hybridlat.estimate.lookup.models import COMPOSITION_FILE
     from hybridlat.evaluation.cross_fitting import fit_without
     from hybridlat.evaluation.dataset import load
-    from hybridlat.model.cell_model import read_device
+    from hybridlat.model.model_files import read_device, save_model
     from hybridlat.model.training_problem import FitConfig
     from hybridlat.store.packs import PackLookup
 
@@ -75,7 +75,7 @@ def prepare(folder: Path) -> None:
     hidden = dataset.forbidden([n for n in dataset.networks if n.name in names])
     model = fit_without(dataset, hidden, FitConfig(device, pack.target.precision))
     place = folder / "data" / "hybridlat" / "models" / pack.target.folder
-    model.save(place, {"target": str(pack.target), "trained_networks": []})
+    save_model(model, place, {"target": str(pack.target), "trained_networks": []})
     shutil.copy(shipped / COMPOSITION_FILE, place / COMPOSITION_FILE)
     print(f"{len(names)} networks judge, {len(list(nets.iterdir()))} may be measured")
 

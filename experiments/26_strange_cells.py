@@ -36,10 +36,10 @@ from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.predict.family import Family
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
-from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family import shipped
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import View, geometry
+from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.estimate import CellPrediction
@@ -171,7 +171,7 @@ def of_networks(data: Path, cache: Path) -> None:
     """The V100's tables at batch 1: cells by the own model, by the family, by both."""
     world = whole_networks.load("tensorrt", data / "whole_networks", cache)
     fold = world.held_out("unseen").fold
-    models = {p: CellModel.load(ROOT / "models" / f"v100_tensorrt_{p}") for p in ("fp32", "fp16")}
+    models = {p: load_model(ROOT / "models" / f"v100_tensorrt_{p}") for p in ("fp32", "fp16")}
     device = device_sheets.load("v100")
     found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for one in range(5):

@@ -10,7 +10,7 @@ import pytest
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.measuring import plans
-from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import load_model
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.model.rows import texts
@@ -35,17 +35,19 @@ def test_a_store_of_schema_1(tmp_path: Path) -> None:
         assert store.cache_sweep(max_bytes=0).dropped == 2
 
 
-def test_a_composition_of_format_1() -> None:
-    body = json.loads((GOLDEN / "composition_format_1.json").read_text())
+def test_a_composition_of_format_2() -> None:
+    body = json.loads((GOLDEN / "composition_format_2.json").read_text())
     composition = Composition.from_json(body)
     assert (composition.overhead_us, composition.scale, composition.networks) == (12.5, 1.03, 17)
     assert composition.correlation.degrees == 12.0
     assert composition.quantiles == ((0.2, 1.5), (0.4, 1.4))
+    assert composition.levels == ((0.5, 0.4), (0.9, 1.1))
+    assert (composition.wander_share, composition.shown_ratio) == (0.02, 1.05)
     assert Composition.from_json(composition.to_json()) == composition
 
 
 def test_a_model_of_format_2() -> None:
-    model = CellModel.load(GOLDEN / "model_format_2")
+    model = load_model(GOLDEN / "model_format_2")
     answers = model.predict(texts(3, seed=9))
     assert [a.latency_us for a in answers] == pytest.approx([138.464, 37.6912, 233.262], rel=1e-4)
     assert answers[0].interval_us == pytest.approx((27.5215, 894.494), rel=1e-4)

@@ -8,36 +8,27 @@ conformal factor makes intervals from it that hold the truth as often as ``confi
 
 from __future__ import annotations
 
-import io
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.errors import StoreError
 from hybridlat.graph.operators import kind_of
 from hybridlat.model import features
-from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain, no_triples
-from hybridlat.model.features import feature_names
+from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 
-MODEL_FORMAT = 2
-"""1 knew no combinations of sizes and no log-bias; it is still read."""
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
 MOST_REMEMBERED = 65_536
 MOST_CELLS_REMEMBERED = 20_000
 BLOCK_ROWS = 32
-_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
 @dataclass(frozen=True)
@@ -55,9 +46,9 @@ class Predictions:
 
 @dataclass
 class CellModel:
-    """Predicts cells it has not seen: ``load`` it, ``predict`` signature texts.
+    """Predicts cells it has not seen (see model_files.py for how it is kept).
 
-    Light to load: neither training packages nor pickles. ``card`` says what it was trained on.
+    ``card`` says what it was trained on.
     ``ops`` are the operators it was trained on; ``gp_weight`` the share of the Gaussian process in
     the sum; ``error_scale`` says how far off a kernel tends to be, ``quantile`` is the conformal
     factor from that to the interval's half-width. ``domain`` is where the model is trusted.
@@ -240,105 +231,6 @@ class CellModel:
             near = self.domain.radius
             return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
         return "a combination of sizes that training never met"
-
-    def save(self, folder: Path | str, card: Mapping[str, object] | None = None) -> None:
-        """Write the model (arrays, trees, JSON); ``card`` adds metrics, date, versions."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.card = {**self.card, **(card or {})}
-        head = {
-            "format": MODEL_FORMAT, "precision": self.precision, "ops": self.ops,
-            "floor_us": self.floor_us, "mix": self.gp_weight, "quantile": self.quantile,
-            "confidence": self.confidence, "features": feature_names(self.ops),
-            "level": self.gp_mean.level, "reach": self.domain.radius, "limit": self.domain.limit,
-            "lean": self.log_bias,
-            "prior_line": self.prior_line, "device": asdict(self.device),
-        }  # fmt: skip
-        (folder / "model.json").write_text(json.dumps(head, indent=1, sort_keys=True) + "\n")
-        gp_mean, domain = self.gp_mean, self.domain
-        stream = io.BytesIO()
-        np.savez_compressed(
-            stream, columns=gp_mean.columns, shift=gp_mean.shift, scale=gp_mean.scale,
-            points=gp_mean.points, weights=gp_mean.weights, low=domain.low, high=domain.high,
-            landmarks=domain.prototypes, met=domain.seen_triples.astype(np.int32),
-            triples=domain.weights,
-        )  # fmt: skip
-        (folder / "arrays.npz").write_bytes(stream.getvalue())
-        (folder / "trees.ubj").write_bytes(self.trees.ubj)
-        (folder / "spread.ubj").write_bytes(self.error_scale.ubj)
-        (folder / "card.json").write_text(json.dumps(self.card, indent=1, sort_keys=True) + "\n")
-        if self.prior is not None:
-            self.prior.save(folder / "prior")
-
-    @classmethod
-    def load(cls, folder: Path | str) -> CellModel:
-        """Read a model folder; StoreError when it is missing, damaged or of a later format."""
-        folder = Path(folder)
-        missing = [name for name in _FILES if not (folder / name).is_file()]
-        if missing:
-            raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
-        try:
-            head: dict[str, Any] = json.loads((folder / "model.json").read_text())
-            if head["format"] not in (1, MODEL_FORMAT):
-                raise StoreError(
-                    f"{folder} has model format {head['format']}, this version reads "
-                    f"up to {MODEL_FORMAT}: train it again with `hybridlat train`"
-                )
-            stream = io.BytesIO((folder / "arrays.npz").read_bytes())
-            with np.load(stream, allow_pickle=False) as arrays:
-                a = {name: arrays[name] for name in arrays.files}
-            ops = tuple(head["ops"])
-            if list(head["features"]) != list(feature_names(ops)):
-                raise StoreError(
-                    f"{folder} was trained on other features than this version computes: "
-                    "train it again with `hybridlat train`"
-                )
-            width = len(head["features"])
-            card_file, prior = folder / "card.json", folder / "prior"
-            return cls(
-                device=_device(head),
-                precision=head["precision"],
-                ops=ops,
-                floor_us=head["floor_us"],
-                gp_mean=GaussianProcessMean(
-                    a["columns"], a["shift"], a["scale"], a["points"], a["weights"], head["level"]
-                ),
-                gp_weight=head["mix"],
-                trees=Booster((folder / "trees.ubj").read_bytes(), width),
-                error_scale=Booster((folder / "spread.ubj").read_bytes(), width),
-                domain=ApplicabilityDomain(
-                    a["low"],
-                    a["high"],
-                    a["landmarks"],
-                    head["reach"],
-                    a.get("met", np.zeros(0, np.int64)),
-                    a.get("triples", no_triples()),
-                    head.get("limit", 1.0),
-                ),
-                quantile=head["quantile"],
-                log_bias=head.get("lean", 0.0),
-                confidence=head["confidence"],
-                prior=cls.load(prior) if prior.is_dir() else None,
-                prior_line=(head["prior_line"][0], head["prior_line"][1]),
-                card=json.loads(card_file.read_text()) if card_file.is_file() else {},
-            )
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
-
-
-def read_device(folder: Path | str) -> Device | None:
-    """The device that a model folder was trained for; None where it does not say.
-
-    Also of models that this version cannot use any more: training them anew needs it.
-    """
-    try:
-        return _device(json.loads((Path(folder) / "model.json").read_text()))
-    except (OSError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _device(head: Mapping[str, Any]) -> Device:
-    return Device.from_mapping(head["device"])
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:

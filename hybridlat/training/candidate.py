@@ -32,6 +32,7 @@ from hybridlat.evaluation.cross_fitting import (
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise, score
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import save_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.training.promotion import Champion
@@ -159,7 +160,7 @@ class Candidate:
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "versions": _versions(),
         }
-        self.model.save(folder, card)
+        save_model(self.model, folder, card)
         served = replace(
             self.composition,
             wander_share=self.dataset.wander_share,

@@ -16,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from hybridlat.model import geometry
-from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import fit_model
+from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -41,8 +41,8 @@ def main() -> None:
     if folder is None:
         model = fit_model(cells[:3000], latencies_us(cells[:3000]), cells[:3000], FitConfig(DEVICE))
     else:
-        print(f"load: {best(lambda: CellModel.load(folder), 5):.1f} ms")
-        model = CellModel.load(folder)
+        print(f"load: {best(lambda: load_model(folder), 5):.1f} ms")
+        model = load_model(folder)
     few = cells[:300]
 
     def cold() -> None:

@@ -196,12 +196,6 @@ def test_student_quantiles_are_those_of_the_tables() -> None:
         assert student_quantile(level, degrees) == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_composition_of_the_first_format_is_still_read() -> None:
-    body = _fitted(12).to_json()
-    del body["levels"]
-    old = Composition.from_json({**body, "format": 1})
-    assert old.quantiles == _fitted(12).quantiles
-    posterior = old.start(make_network(99).cells)
-    widths = [old.at(c).interval(posterior).half_width_share for c in LEVELS]
-    assert widths == sorted(set(widths))
-    assert widths[2] == _fitted(12).interval(posterior).half_width_share
+def test_another_format_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"format 1 .* \(2\): train the target again"):
+        Composition.from_json({**_fitted(12).to_json(), "format": 1})

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hybridlat.errors import StoreError
+from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_model
-from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target
 from hybridlat.training import promotion
 from hybridlat.training.promotion import Champion, install
@@ -164,7 +164,7 @@ def test_a_damaged_prior_is_found_before_it_is_read(
     for depth in ("prior", "prior/prior"):
         _model(new / depth, "prior")
     folder = install(new, tmp_path / TARGET.folder)
-    monkeypatch.setattr(CellModel, "load", lambda _: pytest.fail("the damaged model was read"))
+    monkeypatch.setattr(models, "load_model", lambda _: pytest.fail("the damaged model was read"))
     (folder / place / "trees.ubj").write_text("damaged")
     with pytest.raises(StoreError, match="not those that were installed"):
         read_model(folder)

@@ -21,7 +21,7 @@ from hybridlat.estimate.lookup.models import (
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
-from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
@@ -51,7 +51,7 @@ def test_what_a_training_leaves(trained: train.Trained) -> None:
     assert len(card["held_out_networks"]) + len(card["trained_networks"]) == 14
     composition = json.loads((trained.folder / "composition.json").read_text())
     assert Composition.from_json(composition).networks == len(card["trained_networks"])
-    assert CellModel.load(trained.folder).card["data_hash"] == card["data_hash"]
+    assert load_model(trained.folder).card["data_hash"] == card["data_hash"]
     assert set(trained.scores) == {"unseen_cells", "unseen", "gated@5%", "measured"}
 
 
@@ -87,7 +87,7 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     trained: train.Trained, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert trained.folder is not None
-    good = CellModel.load(trained.folder)
+    good = load_model(trained.folder)
     worse = dataclasses.replace(good, floor_us=good.floor_us * 40)
     made = {"model": good}
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
@@ -125,7 +125,7 @@ def test_the_alias_moves_only_to_what_is_not_worse(
 def good_model(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings give the model of the first one, without fitting it again."""
     assert trained.folder is not None
-    good = CellModel.load(trained.folder)
+    good = load_model(trained.folder)
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
 
 
@@ -248,7 +248,7 @@ def test_networks_that_the_champion_was_trained_on_do_not_count(
     trained: train.Trained, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert trained.folder is not None
-    good = CellModel.load(trained.folder)
+    good = load_model(trained.folder)
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
     folder = tmp_path / TARGET.folder
     shutil.copytree(trained.folder, folder)

@@ -26,7 +26,6 @@ from hybridlat.errors import InputError
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, variance_of
 
 COMPOSITION_FORMAT = 2
-"""1 knew one confidence only; it is still read."""
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which held-out networks are asked how far the interval must reach."""
 _PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
@@ -215,18 +214,16 @@ class Composition:
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Composition:
-        """Read back ``to_json``, of this format or of 1; InputError for another or a lost value."""
-        if body.get("format") not in (1, COMPOSITION_FORMAT):
+        """Read back ``to_json``; InputError for another format or a lost value."""
+        if body.get("format") != COMPOSITION_FORMAT:
             raise InputError(
                 f"composition format {body.get('format')!r} is none that this version reads "
-                f"(1 to {COMPOSITION_FORMAT}): train the target again with this version"
+                f"({COMPOSITION_FORMAT}): train the target again with this version"
             )
         try:
             pairs: list[list[float]] = body["quantiles"]  # type: ignore[assignment]
             shared: dict[str, float] = body["correlation"]  # type: ignore[assignment]
-            levels: list[list[float]] = (
-                [] if body["format"] == 1 else body["levels"]  # type: ignore[assignment]
-            )
+            levels: list[list[float]] = body["levels"]  # type: ignore[assignment]
             return cls(
                 overhead_us=_number(body["overhead_us"]),
                 scale=_number(body["scale"]),
@@ -236,8 +233,8 @@ class Composition:
                 correlation=Correlation.from_json(shared),
                 quantiles=tuple((float(x), float(q)) for x, q in pairs),
                 levels=_rising(levels),
-                wander_share=_number(body.get("wander_share", 0.0)),
-                shown_ratio=_number(body.get("shown_ratio", 1.0)),
+                wander_share=_number(body["wander_share"]),
+                shown_ratio=_number(body["shown_ratio"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error

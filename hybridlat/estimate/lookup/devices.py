@@ -9,6 +9,7 @@ from functools import partial
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
 from hybridlat.estimate.lookup.models import model_folders
+from hybridlat.model.model_files import read_device
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
@@ -25,8 +26,6 @@ def known_device(target: Target, store: Store) -> Device | None:
         return device_sheets.load(target.device)
     except TargetError:
         for folder in model_folders(target):
-            from hybridlat.model.cell_model import read_device
-
             device = read_device(folder)
             if device is not None:
                 return device

@@ -21,22 +21,17 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from hybridlat.errors import HybridlatError, InputError, StoreError
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import CARD_FILE, MODEL_FILES, PRIOR_FOLDER, load_model
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 
-if TYPE_CHECKING:
-    from hybridlat.model.cell_model import CellModel
-
-CARD_FILE = "card.json"
 COMPOSITION_FILE = "composition.json"
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
-PRIOR_FOLDER = "prior"
-"""The folder within a model's that holds the model it started from, and so on."""
-_CELL_MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -75,11 +70,11 @@ def folder_in_use(parent: Path) -> Path | None:
 def model_hash(folder: Path) -> str:
     """Hash of all that predictions depend on, 16 hex digits; the card's date is not part of it."""
     digest = hashlib.sha256()
-    for name in (*_CELL_MODEL_FILES, COMPOSITION_FILE):
+    for name in (*MODEL_FILES, COMPOSITION_FILE):
         digest.update((folder / name).read_bytes())
     prior = folder / PRIOR_FOLDER
     while prior.is_dir():
-        for name in _CELL_MODEL_FILES:
+        for name in MODEL_FILES:
             digest.update((prior / name).read_bytes())
         prior /= PRIOR_FOLDER
     return digest.hexdigest()[:16]
@@ -108,14 +103,12 @@ def read_target(folder: Path) -> Target:
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
-    from hybridlat.model.cell_model import CellModel
-
     expected = folder.name.partition("-")[0] if folder.parent.name == VERSIONS_FOLDER else ""
     try:
         if expected and model_hash(folder) != expected:
             raise StoreError("its files are not those that were installed")
         read_card(folder)
-        return CellModel.load(folder)
+        return load_model(folder)
     except (StoreError, OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
         raise damaged(folder, error) from error
 
