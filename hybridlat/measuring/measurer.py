@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring import plans, replicas
+from hybridlat.measuring import replicas
 from hybridlat.measuring.differential import Differential, DifferentialConfig
 from hybridlat.measuring.pairs import parts_of, whole
-from hybridlat.measuring.plans import run
+from hybridlat.measuring.plans import PlanRequest, run
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.target_constants import dispatch_overhead_us, reference_latency_us
 from hybridlat.schema.measurement import Kind, Measurement
@@ -72,21 +72,20 @@ class Measurer(Protocol):
 
 def measurer_of(backend: Backend, options: Mapping[str, int | str]) -> Measurer:
     """The measurer for a backend; ``options`` start it anew in another process."""
-    if backend.method is Method.REPLICAS:
-        return ReplicaMeasurer(backend, options)
-    if backend.method is Method.DIFFERENTIAL:
-        return DifferentialMeasurer(backend)
-    return PlanMeasurer(backend)
+    return BackendMeasurer(backend, options)
 
 
 @dataclass(frozen=True)
-class ReplicaMeasurer:
-    """Cells by themselves, replicas in turn, in fresh measuring processes."""
+class BackendMeasurer:
+    """Measures on a backend of this machine by the protocol that suits its engine."""
 
     backend: Backend
     options: Mapping[str, int | str]
-    needs_network: bool = False
     devices: int = 1
+
+    @property
+    def needs_network(self) -> bool:
+        return self.backend.method is not Method.REPLICAS
 
     def measure(
         self,
@@ -96,45 +95,52 @@ class ReplicaMeasurer:
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
         """See Measurer."""
-        jobs: dict[str, Job] = {}
-        for request in requests:
-            labels = _labels(request)
-            for hash_, cell in request.cells.items():
-                job = Job(hash_, cell, "cell", labels)
-                jobs.setdefault(job.key, job)
-            if request.whole:
-                job = Job(sign(request.network).hash, request.network, "network", labels)
-                jobs.setdefault(job.key, job)
-        if not jobs:
-            return []
-        return replicas.measure(
-            self.backend, self.options, list(jobs.values()), store, settings, on_progress
-        )
-
-
-@dataclass(frozen=True)
-class DifferentialMeasurer:
-    """Cells with their predecessors, sessions of this process in turn."""
-
-    backend: Backend
-    needs_network: bool = True
-    devices: int = 1
-
-    def measure(
-        self,
-        requests: Sequence[MeasureRequest],
-        store: Store,
-        settings: MeasurementConfig,
-        on_progress: OnProgress | None = None,
-    ) -> list[Measurement]:
-        """See Measurer; one network after the other."""
+        backend = self.backend
+        if backend.method is Method.REPLICAS:
+            jobs = list(_jobs_of(requests))
+            if not jobs:
+                return []
+            return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
         rounds = max(settings.differential_rounds, LEAST_ROUNDS)
+        if backend.method is Method.PLAN:
+            here = run.run_here(backend.run_plan, on_progress)
+            plan = _plan_of(backend, requests, rounds)
+            return list(run.measure_networks(plan, store, here).records)
         config = DifferentialConfig(rounds, rounds + 2, network_visit_ms=settings.network_visit_ms)
         return [
             record
             for request in requests
-            for record in measure_pairs(self.backend, request, store, config, on_progress)
+            for record in measure_pairs(backend, request, store, config, on_progress)
         ]
+
+
+def _jobs_of(requests: Sequence[MeasureRequest]) -> Collection[Job]:
+    """Each cell and network once, with the labels of the first request that names it."""
+    jobs: dict[str, Job] = {}
+    for request in requests:
+        labels = {"network": request.name} if request.labels is None else request.labels
+        of_request = [Job(hash_, cell, "cell", labels) for hash_, cell in request.cells.items()]
+        if request.whole:
+            of_request.append(Job(sign(request.network).hash, request.network, "network", labels))
+        for job in of_request:
+            jobs.setdefault(job.key, job)
+    return jobs.values()
+
+
+def _plan_of(backend: Backend, requests: Sequence[MeasureRequest], rounds: int) -> PlanRequest:
+    """All requests in one plan."""
+    wanted: set[tuple[Kind, str]] = set()
+    for request in requests:
+        wanted |= {("cell", hash_) for hash_ in request.cells}
+        if request.whole:
+            wanted.add(("network", sign(request.network).hash))
+    return PlanRequest(
+        [(request.name, request.network) for request in requests],
+        backend.target,
+        lambda kind, hash_: (kind, hash_) in wanted,
+        backend.lower,
+        rounds,
+    )
 
 
 def measure_pairs(
@@ -152,53 +158,18 @@ def measure_pairs(
         parts += [part for part, _ in cells if part.signature.hash in request.cells]
     if not parts:
         return []
-    run = Differential(backend, parts, config)
+    protocol = Differential(backend, parts, config)
 
     def on_step(done: int, total: int) -> None:
         if on_progress is not None:
             on_progress(Progress(done, total, request.name, None))
 
-    run.visit(on_step)
+    protocol.visit(on_step)
     store.add_signatures({part.signature.hash: part.signature.text for part in parts})
-    records = run.records(
-        reference_latency_us(store, backend, run.usual_us(), run.load),
-        dispatch_overhead_us(store, backend, run.overhead_us, run.load),
+    load = protocol.load
+    records = protocol.records(
+        reference_latency_us(store, backend, protocol.usual_us(), load),
+        dispatch_overhead_us(store, backend, protocol.overhead_us, load),
     )
     store.add(records)
     return records
-
-
-@dataclass(frozen=True)
-class PlanMeasurer:
-    """Cells with their predecessors, by a plan that the backend runs."""
-
-    backend: Backend
-    needs_network: bool = True
-    devices: int = 1
-
-    def measure(
-        self,
-        requests: Sequence[MeasureRequest],
-        store: Store,
-        settings: MeasurementConfig,
-        on_progress: OnProgress | None = None,
-    ) -> list[Measurement]:
-        """See Measurer; all networks in one plan."""
-        wanted: set[tuple[Kind, str]] = set()
-        for request in requests:
-            wanted |= {("cell", hash_) for hash_ in request.cells}
-            if request.whole:
-                wanted.add(("network", sign(request.network).hash))
-        plan = plans.PlanRequest(
-            [(request.name, request.network) for request in requests],
-            self.backend.target,
-            lambda kind, hash_: (kind, hash_) in wanted,
-            self.backend.lower,
-            max(settings.differential_rounds, LEAST_ROUNDS),
-        )
-        here = run.run_here(self.backend.run_plan, on_progress)
-        return list(run.measure_networks(plan, store, here).records)
-
-
-def _labels(request: MeasureRequest) -> Mapping[str, str]:
-    return {"network": request.name} if request.labels is None else request.labels
