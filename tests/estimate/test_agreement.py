@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.report.doubt import why_untrusted
-from hybridlat.schema.machine_load import load_of
+from hybridlat.schema.machine_load import MachineLoad, load_of
+from hybridlat.schema.measurement import KINDS, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
+from hybridlat.store import LatencyStats, Store, packs
 from tests.estimate.test_whole_networks import FAKE, NETS, QUICK, TARGET, network_of
 
 FITTED = Composition(scale=1.0, residual_share=0.02, networks=60)
@@ -192,6 +194,38 @@ def test_a_busy_machine_is_named_and_what_it_measured_is_outweighed(
         assert not any("busy" in warning for warning in estimate.warnings)
     with Store(url) as opened:
         assert pace_drift(TargetData(TARGET, opened)).processes > 0
+
+
+class Shipped:
+    """A pack that knows everything, measured on the quiet machine."""
+
+    target = TARGET
+
+    def latencies(
+        self, target: Target, hashes: Sequence[str], kind: Kind = "cell"
+    ) -> dict[str, LatencyStats]:
+        return {hash_: LatencyStats(100.0, 0.01, 3) for hash_ in hashes}
+
+
+def test_a_pack_outweighs_what_a_busy_machine_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "packs_for", lambda target: [Shipped()])
+    busy = MachineLoad(9.7, 0.0, 2).environment()
+    known = {"busy": "0" * 32, "quiet": "1" * 32}
+    with Store("sqlite://") as store:
+        for kind in KINDS[:2]:
+            store.add([
+                Measurement(TARGET, known["busy"], kind, 190.0, 0.5, environment=busy),
+                Measurement(TARGET, known["quiet"], kind, 101.0, 0.02),
+            ])  # fmt: skip
+        data = TargetData(TARGET, store)
+        cells = data.known(known.values())
+        wholes = {name: data.whole(hash_) for name, hash_ in known.items()}
+    assert {hash_: stats.latency_us for hash_, stats in cells.items()} == {
+        known["busy"]: 100.0, known["quiet"]: 101.0,
+    }  # fmt: skip
+    assert wholes["busy"] is not None and wholes["quiet"] is not None
+    assert (wholes["busy"].latency_us, wholes["quiet"].latency_us) == (100.0, 101.0)
+    assert wholes["busy"].is_exact and wholes["busy"].load is None
 
 
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad, busiest
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 if TYPE_CHECKING:
     from hybridlat.estimate.compose.posterior import ErrorPosterior
-    from hybridlat.estimate.lookup.target_data import TargetData
     from hybridlat.estimate.lookup.whole_networks import WholeLatency
 
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
@@ -59,8 +60,21 @@ def disagreement(
     return Disagreement(whole.latency_us / expected_us - 1, cells.measured_share >= _MOSTLY)
 
 
+class Recorded(Protocol):
+    """The records of a target, and of the targets that share its cells."""
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def kin(self) -> Sequence[Target]: ...
+
+    @property
+    def store(self) -> Store: ...
+
+
 def load_while_measured(
-    data: TargetData, signatures: Sequence[str], cells: ErrorPosterior, whole: WholeLatency | None
+    data: Recorded, signatures: Sequence[str], cells: ErrorPosterior, whole: WholeLatency | None
 ) -> MachineLoad | None:
     """How busy the machine was while what an answer rests on was measured; None if it was quiet.
 

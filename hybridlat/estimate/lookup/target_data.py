@@ -22,6 +22,7 @@ from hybridlat.estimate.lookup.whole_networks import (
 )
 from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema import wire
+from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class TargetData:
             packs = [pack for pack in self._packs if pack.target == target]
             shipped = [pack.latencies(target, missing) for pack in packs]
             for new in (stored.get(target, {}), *shipped):
-                stats.update((h, found) for h, found in new.items() if h not in stats)
+                better = {h: s for h, s in new.items() if _outweighs(s, stats.get(h))}
+                stats.update(better)
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
         if len(view.unknown) > MAX_REMEMBERED:
@@ -242,6 +244,13 @@ class TargetData:
         with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
             self.store.cache_put(key, json.dumps(asdict(cast(Any, made))))
         return made
+
+
+def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:
+    """Whether a later source answers: nothing is known, or only what a busy machine measured."""
+    if known is None or found.latency_us is None:
+        return known is None
+    return found.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
 
 
 @cache

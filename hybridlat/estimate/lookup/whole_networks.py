@@ -58,8 +58,9 @@ def whole_latency(
     do not count; those older than three years, or of a busy machine, are evidence only.
     """
     records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
-    if records:
-        return from_records(records)
+    own = from_records(records)
+    if own is not None and own.load is None:
+        return own
     for pack in packs:
         found = pack.latencies(target, [signature], "network").get(signature)
         if found is not None and found.latency_us is not None:
@@ -67,7 +68,7 @@ def whole_latency(
             noise = max(found.spread_share, LEAST_NOISE_SHARE)
             basis = f"{times}, in the shipped pack"
             return WholeLatency(found.latency_us, noise, True, basis, found.records)
-    return None
+    return own
 
 
 def outline(network: Network) -> frozenset[tuple[tuple[str, ...], int]]:
