@@ -51,7 +51,7 @@ def compare(
     """
     from hybridlat.api import Predictor
     from hybridlat.report.compare import comparison, print_comparison
-    from hybridlat.report.doubt import why_untrusted
+    from hybridlat.report.units import why_untrusted
 
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")

@@ -12,6 +12,8 @@ import click
 
 from hybridlat.cli.output import aside, console
 from hybridlat.cli.progress import ProgressShown
+from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.units import latency_text
 
 if TYPE_CHECKING:
     from hybridlat.measuring.fleet import DeviceReport, Fleet
@@ -44,17 +46,13 @@ def devices_json(devices: Sequence[DeviceReport]) -> list[dict[str, object]]:
 
 def print_devices(devices: Sequence[DeviceReport]) -> None:
     """What each device did, for people."""
-    from rich.table import Table
-
-    from hybridlat.report.units import latency_text
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("device", "cells", "networks", "failures", "busy", "away", ""):
-        table.add_column(title, justify="right" if title not in ("device", "") else "left")
-    for device in devices:
-        lost = f"{device.lost} ×" if device.lost else ""
-        table.add_row(
-            device.name, str(device.cells), str(device.networks), str(device.failures),
-            latency_text(device.busy_s * 1e6 or None), lost, device.problem or "there",
-        )  # fmt: skip
-    console().print(table)
+    rows = [
+        [device.name, str(device.cells), str(device.networks), str(device.failures),
+         latency_text(device.busy_s * 1e6 or None), f"{device.lost} ×" if device.lost else "",
+         device.problem or "there"]
+        for device in devices
+    ]  # fmt: skip
+    figures = titled("cells", "networks", "failures", "busy", "away", right=True)
+    console().print(
+        Table([Column("device", wraps=True), *figures, Column(wraps=True)], rows).terminal()
+    )

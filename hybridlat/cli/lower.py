@@ -9,6 +9,9 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
+from hybridlat.report.cell_texts import first_and_more
+from hybridlat.report.table import Column, Table
+from hybridlat.report.units import count_text, percent_text
 
 if TYPE_CHECKING:
     from hybridlat.graph.network import Lowered, Network
@@ -90,12 +93,9 @@ def _print(
     cells: tuple[tuple[int, ...], ...],
     differing: set[int] | None,
 ) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from hybridlat.graph.cells import label
-    from hybridlat.report.labels import first_and_more
-    from hybridlat.report.units import count_text, percent_text
 
     out = console()
     out.print(Text.assemble(
@@ -103,21 +103,19 @@ def _print(
          f"{count_text(len(lowered.network.nodes), 'kernel')} in {count_text(len(cells), 'cell')}",
          "bold"), f", by {lowered.by}"
     ))  # fmt: skip
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("cell", justify="right")
-    table.add_column("kernel", overflow="fold")
-    table.add_column("operators", overflow="ellipsis", no_wrap=True, style="dim")
+    rows = []
     for number, positions in enumerate(cells):
         for index, p in enumerate(positions):
             origins = lowered.origins[p]
             differs = bool(differing and differing & set(origins))
-            table.add_row(
+            rows.append([
                 str(number) if index == 0 else "",
                 Text(label(lowered.network.nodes[p], origins, read)
                      + ("  ← the engine differs" if differs else ""), "red" if differs else ""),
                 first_and_more([read.nodes[i].name for i in origins]) or "made by the engine",
-            )  # fmt: skip
-    out.print(table)
+            ])  # fmt: skip
+    columns = [Column("cell", right=True), Column("kernel", wraps=True)]
+    out.print(Table([*columns, Column("operators", style="dim")], rows).terminal())
     if lowered.removed:
         names = first_and_more([read.nodes[i].name for i in lowered.removed])
         out.print(Text(f"{len(lowered.removed)} removed: {names}", "dim"))

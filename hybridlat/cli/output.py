@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -26,9 +27,15 @@ def aside(sentence: str) -> None:
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
-    from hybridlat.report.json import document
+    click.echo(json_text(value))
 
-    click.echo(document(value))
+
+def json_text(value: object) -> str:
+    """Any JSON value as it is printed, in ASCII so that no terminal can spoil it.
+
+    NaN and infinities are no JSON: ValueError.
+    """
+    return json.dumps(value, allow_nan=False, indent=2)
 
 
 def on_message(as_json: bool) -> OnMessage:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import aside, console
+from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
@@ -209,9 +209,8 @@ def _write(
     table = run.table()
     estimates = table.estimates()
     if as_json and (estimates or not run.is_single):
-        from hybridlat.report.json import estimates_document
-
-        click.echo(estimates_document(estimates, as_list=not run.is_single))
+        objects = [estimate.to_json() for estimate in estimates]
+        print_json(objects[0] if run.is_single else objects)
     if html is not None and estimates:
         from hybridlat.report.html import page
 
@@ -232,8 +231,7 @@ def worst(codes: set[int]) -> int:
 
 def _verdict(estimate: Estimate, label: str, limit_us: float | None, tolerance: float) -> int:
     """The exit code of one estimate, told of ``label`` on standard error where it is not 0."""
-    from hybridlat.report.doubt import why_untrusted
-    from hybridlat.report.units import latency_text, percent_text
+    from hybridlat.report.units import latency_text, percent_text, why_untrusted
 
     if not estimate.trusted:
         aside(f"{label}: {why_untrusted(estimate, tolerance)}")

@@ -17,6 +17,8 @@ from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT
 from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import StoreError
+from hybridlat.report.cell_texts import lines_at_slashes
+from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.store import importers
 
@@ -57,24 +59,19 @@ def stats(store: str | None, as_json: bool) -> None:
         targets = [{**asdict(row), "target": str(row.target)} for row in rows]
         print_json({"store": url, "targets": targets})
         return
-    from rich.table import Table
     from rich.text import Text
-
-    from hybridlat.report.labels import lines_at_slashes
 
     out = console()
     if rows:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("target", no_wrap=True)
-        for title in ("cells", "networks", "layers", "records", "failures", "MB"):
-            table.add_column(title, justify="right", no_wrap=True)
-        table.add_column("last")
-        for row in rows:
-            counts = (row.cells, row.networks, row.layers, row.records, row.failures)
-            megabytes = f"{row.bytes / 1e6:,.1f}"
-            name = lines_at_slashes(str(row.target), out.width - _COUNTS_WIDTH)
-            table.add_row(name, *map("{:,}".format, counts), megabytes, row.last[:10])
-        out.print(table)
+        counts = titled("cells", "networks", "layers", "records", "failures", "MB", right=True)
+        lines = [
+            [lines_at_slashes(str(row.target), out.width - _COUNTS_WIDTH),
+             *(f"{n:,}" for n in (row.cells, row.networks, row.layers, row.records, row.failures)),
+             f"{row.bytes / 1e6:,.1f}", row.last[:10]]
+            for row in rows
+        ]  # fmt: skip
+        columns = [Column("target"), *counts, Column("last", wraps=True)]
+        out.print(Table(columns, lines).terminal())
     else:
         out.print(Text("The store is empty: predict or measure a network, or import records."))
     out.print(Text(url, "dim"))

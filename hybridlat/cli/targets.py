@@ -10,10 +10,12 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
+from hybridlat.estimate.lookup.target_list import FAMILY
+from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.units import count_text, plus_minus_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from hybridlat.api import FamilyInfo, TargetInfo
 
@@ -41,42 +43,33 @@ def targets(store: str | None, as_json: bool, every_device: bool) -> None:
         print_json([asdict(info) for info in known])
         return
     out = console()
-    out.print(_table(known))
+    out.print(_table(known).terminal())
     for family in list_families():
         out.print()
         _print_family(out, family, every_device)
 
 
 def _table(known: Sequence[TargetInfo]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    from hybridlat.estimate.lookup.target_list import FAMILY
-    from hybridlat.report.units import plus_minus_text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("target", no_wrap=True)  # to be copied
-    for title in ("cells", "networks", "noise", "90 % sure"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("known from")
+    rows = []
     for info in known:
         here = "this machine" in info.source
-        table.add_row(
+        rows.append([
             Text(info.target, "bold" if here else ""),
             f"{info.cells:,}",
             f"{info.networks:,}",
             plus_minus_text(None if info.noise_floor is None else info.noise_floor / 100),
             plus_minus_text(info.half_width_share),
             Text(info.source.replace(FAMILY, "family"), "green" if here else ""),
-        )
-    return table
+        ])  # fmt: skip
+    figures = titled("cells", "networks", "noise", "90 % sure", right=True)
+    return Table([Column("target"), *figures, Column("known from", wraps=True)], rows)
 
 
 def _print_family(out: Console, family: FamilyInfo, every_device: bool) -> None:
     """One line of a family, and the names of its devices where they are asked for."""
     from rich.text import Text
-
-    from hybridlat.report.units import count_text, plus_minus_text
 
     width = family.half_width_share
     typically = "" if width is None else f", typically {plus_minus_text(width)} (90 % sure)"

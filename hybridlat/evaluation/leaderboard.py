@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from hybridlat.evaluation.methods import PERFECT
 from hybridlat.evaluation.metrics import OWN, ResultRow
+from hybridlat.report.table import GAP, Column, Table, titled
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HEADINGS = (
-    "regime", "method", "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width",
-    "measured", "device s", "predict ms", "answered",
+_FIGURES = (
+    "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width", "measured", "device s",
+    "predict ms", "answered",
 )  # fmt: skip
-
-_BOUND = "perfect"  # chooses by the truth: what no method can beat
+_COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
+_BY_WORTH = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
+"""Positions of columns: what a narrow terminal keeps longest comes first."""
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
@@ -97,7 +100,7 @@ def best(rows: Sequence[ResultRow]) -> list[ResultRow]:
     for row in ordered(rows):
         key = (row.target, row.regime)
         fair = _answers(row, enough) and row.score.rmspe is not None
-        if fair and row.method != _BOUND:
+        if fair and row.method != PERFECT:
             best_of.setdefault(key, row)
     return list(best_of.values())
 
@@ -114,22 +117,17 @@ def markdown(rows: Sequence[ResultRow]) -> str:
             continue
         floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
         noise = "" if floor is None else f" (noise floor: RMSPE {floor:.2f} %)"
-        text += [f"### {target}{noise}", "", f"| {' | '.join(_HEADINGS)} |"]
-        text += ["|" + "|".join(["---", "---", *["---:"] * (len(_HEADINGS) - 2)]) + "|"]
         marked = best(own)
+        lines = []
         for row in own:
-            cells = list(_cells(row))
-            if row in marked:
-                cells[2] = f"**{cells[2]}**"
-            text.append(f"| {' | '.join(cells)} |")
-        text.append("")
+            regime, method, error, *others = _cells(row)
+            lines.append([regime, method, f"**{error}**" if row in marked else error, *others])
+        text += [f"### {target}{noise}", "", Table(_COLUMNS, lines).markdown(), ""]
     return "\n".join(text)
 
 
 def show(rows: Sequence[ResultRow], console: Console) -> None:
     """One table per target, for people; what does not fit the terminal's width is named below."""
-    from rich.table import Table
-
     for row in rows:
         if row.reason:
             console.print(f"{row.target} · not judged: {row.reason}\n")
@@ -140,22 +138,15 @@ def show(rows: Sequence[ResultRow], console: Console) -> None:
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
         lines = [_cells(row) for row in own]
         shown = _fitting(lines, console.width)
-        table = Table(
-            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False,
-            padding=(0, 2, 0, 0), header_style="dim",
-        )  # fmt: skip
-        for i in shown:
-            table.add_column(_HEADINGS[i], justify="left" if i < 2 else "right", no_wrap=True)
+        table = Table([_COLUMNS[i] for i in shown], [], title).terminal()
         before = ""
         for row, cells in zip(own, lines, strict=True):
-            if before and row.regime != before:
-                table.add_section()
             regime = "" if row.regime == before else row.regime
             style = "bold" if row.method == OWN else ""
             table.add_row(*(regime if i == 0 else cells[i] for i in shown), style=style)
             before = row.regime
         console.print(table)
-        hidden = [_HEADINGS[i] for i in range(len(_HEADINGS)) if i not in shown]
+        hidden = [column.title for i, column in enumerate(_COLUMNS) if i not in shown]
         if hidden:
             console.print(f"(a wider terminal or --json also has: {', '.join(hidden)})")
         console.print()
@@ -163,43 +154,32 @@ def show(rows: Sequence[ResultRow], console: Console) -> None:
 
 def show_calibration(rows: Sequence[ResultRow], console: Console) -> None:
     """Per target: how often our intervals hold the truth, and how wide they are, by confidence."""
-    from rich.table import Table
-
     for target in dict.fromkeys(r.target for r in rows if r.calibration):
         own = [r for r in rows if r.target == target and r.calibration]
-        table = Table(
-            title=f"{target} · truths inside the interval, and its mean width, by the confidence "
-            "asked for",
-            title_justify="left", title_style="bold", box=None, pad_edge=False,
-            padding=(0, 2, 0, 0), header_style="dim",
-        )  # fmt: skip
-        table.add_column("regime", no_wrap=True)
-        asked = list(dict.fromkeys(level.confidence for r in own for level in r.calibration))
-        for confidence in asked:
-            table.add_column(f"{100 * confidence:g} %", justify="right", no_wrap=True)
+        confidences = list(dict.fromkeys(level.confidence for r in own for level in r.calibration))
+        lines = []
         for row in own:
-            by_confidence = {level.confidence: level for level in row.calibration}
-            cells = [
-                f"{100 * by_confidence[c].coverage:.0f} / {100 * by_confidence[c].width:.0f}"
-                if c in by_confidence
-                else "–"
-                for c in asked
-            ]
-            table.add_row(row.regime, *cells)
-        console.print(table)
+            found = {level.confidence: level for level in row.calibration}
+            lines.append([row.regime] + [
+                f"{100 * found[c].coverage:.0f} / {100 * found[c].width:.0f}" if c in found else "–"
+                for c in confidences
+            ])  # fmt: skip
+        columns = titled(*(f"{100 * c:g} %" for c in confidences), right=True)
+        title = (
+            f"{target} · truths inside the interval, and its mean width, by the confidence asked "
+            "for"
+        )
+        console.print(Table([Column("regime"), *columns], lines, title).terminal())
         console.print()
-
-
-_KEPT_LONGEST = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
-"""Positions of headings, what matters most first."""
 
 
 def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
     """Positions of the columns that fit, in their order."""
-    sizes = [max(map(len, column)) + 2 for column in zip(_HEADINGS, *lines, strict=True)]
+    titles = [column.title for column in _COLUMNS]
+    sizes = [max(map(len, column)) + GAP for column in zip(titles, *lines, strict=True)]
     shown: list[int] = []
-    for position in _KEPT_LONGEST:
-        if sum(sizes[i] for i in shown) + sizes[position] - 2 > width and len(shown) > 2:
+    for position in _BY_WORTH:
+        if sum(sizes[i] for i in shown) + sizes[position] - GAP > width and len(shown) > 2:
             break
         shown.append(position)
     return sorted(shown)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from hybridlat.report.prediction_table import DOUBT, NOTHING, escaped
+from hybridlat.report.prediction_table import DOUBT, NOTHING
+from hybridlat.report.table import Table, titled
 from hybridlat.report.units import (
     count_text,
     half_width_share,
@@ -28,50 +25,44 @@ COLUMNS = (
 """Of the CSV: a row for each block at each position, and one for what they leave out."""
 CONSTANT = "constant"
 """Position of what every network takes once, beside its blocks."""
-_HEADER = ("position", "block", "latency", "±", "interval", "measured", "networks")
+_SHOWN = (
+    *titled("position", "block", wraps=True),
+    *titled("latency", "±", "interval", "measured", "networks", right=True),
+)
 
 
 def comma_separated(table: BlockTable) -> str:
     """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
     asked = (table.target, table.batch)
-    constant = table.constant_us
-    writer.writerow(
-        [CONSTANT, "", "", *asked, constant, "", "", table.confidence, "", "", table.networks, ""]
-    )
-    for row in table.rows:
-        low_us, high_us = row.interval_us or ("", "")
-        latency = "" if row.latency_us is None else row.latency_us
-        writer.writerow([
-            row.position, row.block, row.key, *asked, latency, low_us, high_us, table.confidence,
-            row.measured_share, str(row.trusted).lower(), row.networks, row.reason,
-        ])  # fmt: skip
-    return out.getvalue()
+    rows: list[list[object]] = [
+        [CONSTANT, None, None, *asked, table.constant_us, None, None, table.confidence, None, None,
+         table.networks, None]
+    ]  # fmt: skip
+    rows += [
+        [row.position, row.block, row.key, *asked, row.latency_us,
+         *(row.interval_us or (None, None)), table.confidence, row.measured_share, row.trusted,
+         row.networks, row.reason]
+        for row in table.rows
+    ]  # fmt: skip
+    return Table(titled(*COLUMNS), rows).csv()
 
 
 def markdown(table: BlockTable) -> str:
     """A table of GitHub's Markdown, and what to know of it."""
-    rows = [_HEADER, ("---", "---", *["---:"] * (len(_HEADER) - 2)), *map(_texts, table.rows)]
-    lines = ["| " + " | ".join(map(escaped, row)) + " |" for row in rows]
-    return "\n".join([*lines, "", *_notes(table)]) + "\n"
+    rows = Table(_SHOWN, [_texts(row) for row in table.rows])
+    return "\n".join([rows.markdown(), "", *_notes(table)]) + "\n"
 
 
 def print_blocks(console: Console, table: BlockTable) -> None:
     """The same on a terminal."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place, title in enumerate(_HEADER):
-        shown.add_column(
-            title, justify="left" if place < 2 else "right", overflow="fold", no_wrap=place >= 2
-        )
+    rows = []
     before = ""
     for row in table.rows:
         position, *rest = _texts(row)
         style = "" if row.trusted else "yellow"
-        shown.add_row("" if position == before else position, *(Text(t, style) for t in rest))
+        rows.append(["" if position == before else position, *(Text(t, style) for t in rest)])
         before = position
-    console.print(shown)
+    console.print(Table(_SHOWN, rows).terminal())
     for note in _notes(table):
         console.print(Text(note, "dim"))
 

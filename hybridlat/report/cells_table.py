@@ -1,25 +1,151 @@
-"""The table of cells in a terminal: as many columns as its width has room for."""
+"""The table of cells: its rows, and as many columns as a terminal has room for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
+from rich import table
 from rich.text import Text
 
-from hybridlat.report.cell_texts import where_text
-from hybridlat.report.labels import first_and_more, short_chain
-from hybridlat.report.rows import Row, share_of
-from hybridlat.report.units import each_text, percent_text, plus_minus_text, scale_for
+from hybridlat.report.cell_texts import (
+    chain,
+    first_and_more,
+    limit_text,
+    short_chain,
+    what_text,
+    where_text,
+)
+from hybridlat.report.table import GAP, Column, Table
+from hybridlat.report.units import (
+    cell_half_width_share,
+    each_text,
+    percent_text,
+    plus_minus_text,
+    scale_for,
+)
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
+from hybridlat.schema.structure import CellStructure
 
+ALIKE = 1.25
+"""Cells whose latencies are further apart than this factor are not folded into one row."""
 SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_GAP = 2
 _LEAST_WHERE, _MOST_WHERE = 13, 28
 _LEAST_CELL = 16  # a chain of kernels in less tells nothing
 _SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
 _AT_LEAST = 12  # for the last column of a narrow terminal
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a table says of one cell, or of several that read the same.
+
+    ``latency_us`` is of one use, their mean where there are several cells; ``half_width_share`` the
+    widest interval among them.
+    """
+
+    cells: tuple[CellEstimate, ...]
+    ops: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    what: str = ""
+    limit: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(name for cell in self.cells for name in cell.nodes)
+
+    @property
+    def source(self) -> LatencySource:
+        return self.cells[0].source
+
+    @property
+    def count(self) -> int:
+        return sum(cell.count for cell in self.cells)
+
+    @property
+    def share(self) -> float:
+        return sum(cell.share for cell in self.cells)
+
+    @property
+    def latency_us(self) -> float | None:
+        total_us = 0.0
+        for cell in self.cells:
+            if cell.latency_us is None:
+                return None
+            total_us += cell.count * cell.latency_us
+        return total_us / max(self.count, 1)
+
+    @property
+    def half_width_share(self) -> float | None:
+        widths = [cell_half_width_share(cell.latency_us, cell.interval_us) for cell in self.cells]
+        known = [width for width in widths if width is not None]
+        return max(known) if known else None
+
+
+def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
+    """The rows of an estimate: what has no latency first, then the slowest.
+
+    ``fold`` makes one row of cells that would read the same but for where they stand.
+    """
+    structure = estimate.structure
+    rows = []
+    for position, cell in enumerate(estimate.cells):
+        if structure is None:
+            rows.append(Row((cell,), cell.ops))
+            continue
+        made_of = structure.cells[position]
+        ops = running_ops(cell, made_of)
+        limit = limit_text(made_of.limit(cell.latency_us))
+        rows.append(Row((cell,), ops, structure.paths(position), what_text(made_of), limit))
+    rows.sort(key=lambda row: (row.latency_us is not None, -row.share))
+    if fold:
+        rows = _folded(rows)
+        rows.sort(key=lambda row: (row.latency_us is not None, -row.share))
+    return rows
+
+
+def running_ops(cell: CellEstimate, made_of: CellStructure) -> tuple[str, ...]:
+    """The labels of a cell's kernels without what only makes constants.
+
+    In the order of the file, which the cell's own labels have, where those say the same.
+    """
+    ops = tuple(made_of.kernels[i].op for i in made_of.running)
+    return cell.ops if sorted(ops) == sorted(cell.ops) else ops
+
+
+def share_of(rows: Iterable[Row]) -> float:
+    """The share of all these rows together."""
+    return sum(row.share for row in rows)
+
+
+def _folded(rows: Sequence[Row]) -> list[Row]:
+    folded: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
+        for index, other in enumerate(alike):
+            if _close(row, other):
+                alike[index] = Row(
+                    other.cells + row.cells, other.ops, other.paths + row.paths, row.what,
+                    other.limit if other.limit == row.limit else _kind(other.limit, row.limit),
+                )  # fmt: skip
+                break
+        else:
+            alike.append(row)
+    return [row for alike in folded.values() for row in alike]
+
+
+def _close(row: Row, other: Row) -> bool:
+    if not row.what or row.latency_us is None or other.latency_us is None:
+        return False
+    low, high = sorted((row.latency_us, other.latency_us))
+    return high <= ALIKE * low
+
+
+def _kind(one: str, other: str) -> str:
+    """The limit that two share where they reach it to different degrees; else none."""
+    kind = one.partition(" ")[0]
+    return kind if kind and kind == other.partition(" ")[0] else ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +168,7 @@ class _Texts:
     style: str = ""
 
 
-def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table:
+def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table.Table:
     """Where the time goes: ``rows`` in their order, and one line for ``others``."""
     every = [*rows, *others]
     top_share = max((row.share for row in every), default=0.0)
@@ -51,23 +177,24 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     if width < _SOURCE_FROM:
         columns = [_marked(c) if c.title.startswith("each") else c for c in columns]
     columns = [c for c in columns if c.title != "limit" or any(row.limit for row in rows)]
-    fixed = sum(_widest(column, rows, bar_width) + _GAP for column in columns)
+    fixed = sum(_widest(column, rows, bar_width) + GAP for column in columns)
     words = _words(rows, max(width - fixed, _AT_LEAST))
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(Text(column.title), justify="right" if column.right else "left",
-                         no_wrap=True)  # fmt: skip
-    for text in words:
-        table.add_column(text.title, no_wrap=True, overflow="ellipsis", max_width=text.width,
-                         style=text.style)  # fmt: skip
-    for i, row in enumerate(rows):
-        table.add_row(*(column.show(row) for column in columns), *(Text(w.texts[i]) for w in words))
+    lines: list[list[str | Text]] = [
+        [*(column.show(row) for column in columns), *(Text(w.texts[i]) for w in words)]
+        for i, row in enumerate(rows)
+    ]
     if others:
         length = bar(share_of(others), top_share, bar_width)
-        table.add_row(*_others_row(others, columns, words, length))
-    if width < _SOURCE_FROM and any(row.source == "predicted" for row in rows):
-        table.caption, table.caption_justify = Text("≈ predicted, not measured", "dim"), "left"
-    return table
+        lines.append([*_others_row(others, columns, words, length)])
+    marked = width < _SOURCE_FROM and any(row.source == "predicted" for row in rows)
+    return Table(
+        [
+            *(Column(column.title, column.right) for column in columns),
+            *(Column(text.title, most=text.width, style=text.style) for text in words),
+        ],
+        lines,
+        caption=Text("≈ predicted, not measured", "dim") if marked else "",
+    ).terminal()
 
 
 def bar(share: float, top_share: float, width: int) -> str:
@@ -119,16 +246,16 @@ def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
     what_width = max(map(len, ["what", *whats])) if any(whats) else 0
     where_width = min(max(map(len, ["where", *places])), _MOST_WHERE)
     if not what_width:  # nobody says what the cells are made of
-        where_width = 0 if room < _LEAST_WHERE + chains + _GAP else min(
-            where_width, room - min(chains, 2 * room // 3) - _GAP
+        where_width = 0 if room < _LEAST_WHERE + chains + GAP else min(
+            where_width, room - min(chains, 2 * room // 3) - GAP
         )  # fmt: skip
-        cell_width = room - (where_width + _GAP if where_width else 0)
+        cell_width = room - (where_width + GAP if where_width else 0)
     else:
         least = min(where_width, _LEAST_WHERE)
-        what_width = min(what_width, max(room - least - _GAP, _AT_LEAST))
-        left = room - what_width - _GAP
+        what_width = min(what_width, max(room - least - GAP, _AT_LEAST))
+        left = room - what_width - GAP
         where_width = min(where_width, left) if left >= least else 0
-        left -= where_width + _GAP
+        left -= where_width + GAP
         cell_width = left if left >= _LEAST_CELL else 0
     table_texts = []
     if where_width:

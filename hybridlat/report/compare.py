@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from hybridlat.report.cell_texts import what_text
+from hybridlat.report.cell_texts import short_chain, what_text
 from hybridlat.report.cells_table import SOURCE_STYLE
-from hybridlat.report.labels import short_chain
+from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
     RESOLUTION_US,
@@ -166,11 +165,11 @@ def print_comparison(
     console: Console, estimates: Sequence[Estimate], *, every_cell: bool = False
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
-    console.print(_networks_table(estimates))
+    console.print(_networks_table(estimates).terminal())
     rows = cell_differences(estimates) if every_cell else shown_differences(estimates)
     if rows:
         console.print()
-        console.print(_cells_table(estimates, rows, console.width, every_cell))
+        console.print(_cells_table(estimates, rows, console.width, every_cell).terminal())
     for letter, estimate in _lettered(estimates):
         for note in notes(estimate, everything=every_cell):
             console.print(Text(f"{letter}: ", "bold") + note)
@@ -187,24 +186,20 @@ def _lettered(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
 
 def _networks_table(estimates: Sequence[Estimate]) -> Table:
     first = estimates[0]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
-    table.add_column("network", overflow="fold")
-    for title in ("latency", "±", "against A", "measured"):
-        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for letter, estimate in _lettered(estimates):
         width = half_width_share(estimate.latency_us, estimate.interval_us)
-        table.add_row(
+        rows.append([
             Text(letter, "bold"),
             Text(estimate.network, "bold" if estimate.trusted else "bold red"),
             Text(latency_text(estimate.latency_us), "bold cyan"),
             plus_minus_text(width).removeprefix("±"),
             "" if estimate is first else _against(first, estimate),
             part_text(estimate.measured_share),
-        )
-    table.caption = None if len({e.target for e in estimates}) > 1 else f"on {first.target}"
-    table.caption_justify = "left"
-    return table
+        ])  # fmt: skip
+    figures = titled("latency", "±", "against A", "measured", right=True)
+    caption = "" if len({e.target for e in estimates}) > 1 else f"on {first.target}"
+    return Table([Column(), Column("network", wraps=True), *figures], rows, caption=caption)
 
 
 def against_text(first: Estimate, other: Estimate) -> tuple[str, str]:
@@ -230,15 +225,13 @@ def _cells_table(
     limit = len(rows) if every_cell or len(rows) == ROWS + 1 else ROWS
     shown = rows[:limit]
     scale = scale_for(total for row in rows for total in row.total_us)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for letter, _ in _lettered(estimates):
-        table.add_column(f"{letter} [{scale.name}]", justify="right", no_wrap=True)
+    titles = [f"{letter} [{scale.name}]" for letter, _ in _lettered(estimates)]
     pair = len(estimates) == 2
     if pair:
-        table.add_column("B − A", justify="right", no_wrap=True)
+        titles.append("B − A")
     column_width = 19 if width >= 100 else 15
     cell_width = max(12, width - column_width * len(estimates) - (12 if pair else 0))
-    table.add_column("cells that make the difference", no_wrap=True, overflow="ellipsis")
+    table_rows: list[list[Text]] = []
     for row in shown:
         cells = [
             Text("–", "dim") if count == 0
@@ -251,11 +244,12 @@ def _cells_table(
         named = row.what.startswith(short_chain(row.ops, cell_width))
         what = f"{row.what}  " if row.what and len(row.what) + _AT_LEAST <= cell_width else ""
         chain = "" if named else short_chain(row.ops, cell_width - len(what))
-        table.add_row(*cells, Text.assemble(what, (chain, "dim" if what else "")))
+        table_rows.append([*cells, Text.assemble(what, (chain, "dim" if what else ""))])
     if limit < len(rows):
         left = [Text("")] * (len(estimates) + pair)
-        table.add_row(*left, Text(f"{len(rows) - limit} more (--all shows them)", "dim"))
-    return table
+        table_rows.append([*left, Text(f"{len(rows) - limit} more (--all shows them)", "dim")])
+    columns = [*titled(*titles, right=True), Column("cells that make the difference")]
+    return Table(columns, table_rows)
 
 
 def _signed(row: CellDifference, unit_us: float) -> Text:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from hybridlat.report.basis import basis_text, measured_now_text
-from hybridlat.report.cell_texts import where_text
-from hybridlat.report.doubt import why_untrusted
-from hybridlat.report.labels import chain, first_and_more
-from hybridlat.report.rows import Row, rows_of
-from hybridlat.report.timeline import timeline
+from hybridlat.report.cell_texts import chain, first_and_more, where_text
+from hybridlat.report.cells_table import Row, rows_of
+from hybridlat.report.page_data import timeline
 from hybridlat.report.units import (
+    basis_text,
     confidence_text,
     count_text,
     each_text,
@@ -18,9 +16,11 @@ from hybridlat.report.units import (
     half_width_share,
     interval_text,
     latency_text,
+    measured_now_text,
     percent_text,
     plus_minus_text,
     scale_for,
+    why_untrusted,
 )
 from hybridlat.schema.estimate import Estimate
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from hybridlat.report.batch_curve import throughput_text
 from hybridlat.report.cells_table import bar
+from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import (
     half_width_share,
     interval_text,
     latency_text,
     part_text,
     plus_minus_text,
+    throughput_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -66,18 +64,19 @@ class PredictionTable:
 
 def print_table(console: Console, table: PredictionTable) -> None:
     """Networks × targets; what is doubtful carries a question mark."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    header, rows = _by_target(table)
-    leading = len(header) - len(table.targets)
-    for position, title in enumerate(header):
-        # A target's parts stand below each other: its name is wider than what is said of it.
-        shown.add_column(title.replace("/", "/\n") if position >= leading else title,
-                         justify="left" if position == 0 else "right", overflow="fold",
-                         no_wrap=0 < position < leading)  # fmt: skip
-    for row in rows:
-        texts = [Text(cell, _style(cell) if i >= leading else "") for i, cell in enumerate(row)]
-        shown.add_row(*texts)
-    console.print(shown)
+    shown = _by_target(table)
+    leading = len(shown.columns) - len(table.targets)
+    # A target's parts stand below each other: its name is wider than what is said of it.
+    columns = [
+        replace(column, title=column.title.replace("/", "/\n"), wraps=True)
+        if i >= leading else replace(column, wraps=i == 0)
+        for i, column in enumerate(shown.columns)
+    ]  # fmt: skip
+    rows = [
+        [Text(str(cell), _style(str(cell)) if i >= leading else "") for i, cell in enumerate(row)]
+        for row in shown.rows
+    ]
+    console.print(Table(columns, rows).terminal())
     if note := _note(table):
         console.print(Text(note, "dim"))
 
@@ -86,84 +85,75 @@ def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
     """One network on one target over batches: latency and throughput, with their intervals."""
     first = estimates[0]
     console.print(Text.assemble((first.network, "bold"), f"  on {first.target}"))
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     wide = console.width >= _WIDE
-    for title in ("batch", "latency", "±", *(["interval"] if wide else []), "throughput",
-                  "from – to", *(["measured"] if wide else [])):  # fmt: skip
-        shown.add_column(title, justify="right", no_wrap=True)
-    shown.add_column("", no_wrap=True)
+    titles = ["batch", "latency", "±", *(["interval"] if wide else []), "throughput",
+              "from – to", *(["measured"] if wide else [])]  # fmt: skip
     top = max((e.throughput_per_s or 0.0 for e in estimates), default=0.0)
+    rows = []
     for estimate in estimates:
         width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
-        wider = [[interval_text(estimate.interval_us)],
-                 [part_text(estimate.measured_share)]] if wide else [[], []]  # fmt: skip
-        shown.add_row(
+        doubt, style = ("", "") if estimate.trusted else (f" {DOUBT}", "yellow")
+        length = bar(estimate.throughput_per_s or 0.0, top, _BAR_WIDTH if wide else 6)
+        rows.append([
             f"{estimate.batch:,}",
             Text(latency_text(estimate.latency_us), "bold cyan"),
-            Text(f"{width.removeprefix('±')}{'' if estimate.trusted else f' {DOUBT}'}",
-                 "" if estimate.trusted else "yellow"),
-            *wider[0],
+            Text(f"{width.removeprefix('±')}{doubt}", style),
+            *([interval_text(estimate.interval_us)] if wide else []),
             Text(throughput_text(estimate.throughput_per_s), "bold"),
             _range_text(estimate.throughput_interval_per_s),
-            *wider[1],
-            Text(bar(estimate.throughput_per_s or 0.0, top, _BAR_WIDTH if wide else 6), "cyan"),
-        )  # fmt: skip
-    console.print(shown)
+            *([part_text(estimate.measured_share)] if wide else []),
+            Text(length, "cyan"),
+        ])  # fmt: skip
+    console.print(Table([*titled(*titles, right=True), Column()], rows).terminal())
     if any(not estimate.trusted for estimate in estimates):
         console.print(Text(_DOUBTFUL, "dim"))
 
 
 def markdown(table: PredictionTable) -> str:
     """A table of GitHub's Markdown: networks × targets, or of one target what is known of each."""
-    header, rows = _by_target(table) if len(table.targets) > 1 else _of_one_target(table)
-    cells = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    lines = ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in cells]
-    if note := _note(table):
-        lines += ["", note]
-    return "\n".join(lines) + "\n"
+    shown = _by_target(table) if len(table.targets) > 1 else _of_one_target(table)
+    note = _note(table)
+    return shown.markdown() + "\n" + (f"\n{note}\n" if note else "")
 
 
 def comma_separated(table: PredictionTable) -> str:
     """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[list[object]] = []
     for i, network in enumerate(table.networks):
         for j, batch in enumerate(table.batches):
             for k, target in enumerate(table.targets):
                 estimate = table.answers.get((i, j, k))
                 if estimate is None:
                     reason = table.reasons.get((i, j, k), "")
-                    nothing = [""] * (len(COLUMNS) - 4)
-                    writer.writerow([network, target, batch or "", *nothing, reason])
+                    nothing = [None] * (len(COLUMNS) - 4)
+                    rows.append([network, target, batch or None, *nothing, reason])
                 else:
-                    writer.writerow([network, target, *_fields(estimate), ""])
-    return out.getvalue()
+                    rows.append([network, target, *_fields(estimate), None])
+    return Table(titled(*COLUMNS), rows).csv()
 
 
 def _fields(estimate: Estimate) -> list[object]:
-    low_us, high_us = estimate.interval_us or ("", "")
-    low, high = estimate.throughput_interval_per_s or ("", "")
-    latency: object = "" if estimate.latency_us is None else estimate.latency_us
-    throughput: object = "" if estimate.throughput_per_s is None else estimate.throughput_per_s
     return [
-        estimate.batch, latency, low_us, high_us, estimate.confidence, throughput, low, high,
-        estimate.measured_share, str(estimate.trusted).lower(),
+        estimate.batch, estimate.latency_us, *(estimate.interval_us or (None, None)),
+        estimate.confidence, estimate.throughput_per_s,
+        *(estimate.throughput_interval_per_s or (None, None)),
+        estimate.measured_share, estimate.trusted,
     ]  # fmt: skip
 
 
-def _by_target(table: PredictionTable) -> tuple[list[str], list[list[str]]]:
+def _by_target(table: PredictionTable) -> Table:
     several = len(table.batches) > 1
     rows = [
         [network, *([table.batch_text(i, j)] if several else []), *map(_short, table.of(i, j))]
         for i, network in enumerate(table.networks)
         for j in range(len(table.batches))
     ]
-    return ["network", *(["batch"] if several else []), *table.targets], rows
+    titles = [*(["batch"] if several else []), *table.targets]
+    return Table([Column("network"), *titled(*titles, right=True)], rows)
 
 
-def _of_one_target(table: PredictionTable) -> tuple[list[str], list[list[str]]]:
-    header = ["network", "batch", table.targets[0], "interval", "throughput", "measured"]
+def _of_one_target(table: PredictionTable) -> Table:
+    titles = ("batch", table.targets[0], "interval", "throughput", "measured")
     rows = []
     for i, network in enumerate(table.networks):
         for j in range(len(table.batches)):
@@ -174,7 +164,7 @@ def _of_one_target(table: PredictionTable) -> tuple[list[str], list[list[str]]]:
                 part_text(estimate.measured_share),
             ]  # fmt: skip
             rows.append([network, table.batch_text(i, j), _short(estimate), *said])
-    return header, rows
+    return Table([Column("network"), *titled(*titles, right=True)], rows)
 
 
 def _short(estimate: Estimate | None) -> str:
@@ -205,8 +195,3 @@ def _range_text(interval_per_s: tuple[float, float] | None) -> str:
         return NOTHING
     low, high = (throughput_text(end).removesuffix(" a second") for end in interval_per_s)
     return f"{low} – {high}"
-
-
-def escaped(cell: str) -> str:
-    """A text that breaks no row of a Markdown table."""
-    return cell.replace("|", "\\|").replace("\n", " ")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from hybridlat.report.basis import basis_text, measured_now_text
-from hybridlat.report.cells_table import cells_table
-from hybridlat.report.doubt import why_untrusted
-from hybridlat.report.rows import Row, rows_of
+from hybridlat.report.cells_table import Row, cells_table, rows_of
 from hybridlat.report.units import (
+    basis_text,
     confidence_text,
     count_text,
     first_upper,
     half_width_share,
     interval_text,
     latency_text,
+    measured_now_text,
     plus_minus_text,
+    why_untrusted,
 )
 from hybridlat.schema.estimate import Estimate
 

@@ -1,9 +1,14 @@
-"""How quantities are written for people: latencies in the unit that fits, shares in percent."""
+"""How quantities and estimates are worded, the same wherever they are shown.
+
+Latencies stand in the unit that fits, shares in percent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from hybridlat.schema.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +132,60 @@ def _decimals(value: float) -> int:
     if abs(value) >= 99.95:
         return 0
     return 1 if abs(value) >= 9.995 else 2
+
+
+def throughput_text(per_s: float | None) -> str:
+    """``123 a second``; a dash where there is none."""
+    if per_s is None:
+        return "–"
+    return f"{per_s:,.{0 if per_s >= 100 else 1 if per_s >= 10 else 2}f} a second"
+
+
+def basis_text(estimate: Estimate) -> str:
+    """``82 % of the time measured``, or when the whole network was."""
+    if estimate.source == "measured":
+        return estimate.reason
+    return f"{part_text(estimate.measured_share)} of the time measured"
+
+
+def measured_now_text(estimate: Estimate) -> str:
+    """``3 cells and the network``; empty where nothing was measured to answer."""
+    found = [count_text(estimate.measured_now, "cell")] if estimate.measured_now else []
+    if estimate.network_measured_now:
+        found.append("the network")
+    return " and ".join(found)
+
+
+def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
+    """One sentence without its full stop; empty for an estimate that keeps its tolerance.
+
+    ``tolerance`` (0..1) is what was asked for, the estimate's own unless given. An interval can be
+    narrow enough and the estimate doubtful all the same: a cell unlike all that the model was
+    trained on has an interval that means little.
+    """
+    missing = sum(cell.source == "unsupported" for cell in estimate.cells)
+    if missing or estimate.latency_us is None:
+        return f"{count_text(missing, 'cell')} without a latency on {estimate.target}"
+    if estimate.contradicted:
+        return "the whole network and its cells were measured, and cannot both be right"
+    if estimate.busy:
+        return "the machine was busy while measuring"
+    if estimate.within_tolerance:
+        return ""
+    if tolerance is None:
+        tolerance = estimate.tolerance
+    width = half_width_share(estimate.latency_us, estimate.interval_us)
+    strange = [cell for cell in estimate.cells if cell.source == "predicted" and not cell.trusted]
+    too_wide = width is None or tolerance is None or width > tolerance
+    if strange and (tolerance is None or not too_wide):
+        are = "is" if len(strange) == 1 else "are"
+        return (
+            f"{count_text(len(strange), 'cell')} {are} predicted outside what the model was "
+            f"trained on ({strange[0].reason})"
+        )
+    if tolerance is None:
+        return "the interval is wider than the tolerance"
+    return (
+        f"the interval {plus_minus_text(width)} is wider than the tolerance "
+        f"{percent_text(tolerance)}"
+    )

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hybridlat.cli.output import json_text
 from hybridlat.report import compare
-from hybridlat.report.batch_curve import curves_of, throughput_text
 from hybridlat.report.compare import (
     CellDifference,
     cell_differences,
@@ -20,9 +20,9 @@ from hybridlat.report.compare import (
     shown_differences,
     speed_up,
 )
-from hybridlat.report.html import page
-from hybridlat.report.json import document, estimates_document
+from hybridlat.report.html import curves_of, page
 from hybridlat.report.page_data import headings
+from hybridlat.report.units import throughput_text
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
@@ -63,18 +63,14 @@ class Page(HTMLParser):
         self.pieces.append((self.open[-1] if self.open else "", data))
 
 
-def test_one_network_is_an_object_and_several_are_a_list() -> None:
-    one = estimates_document([residual()], as_list=False)
-    hold_against("residual.json", one + "\n")
-    several = json.loads(estimates_document([residual(), untrusted()], as_list=True))
-    assert [item["network"] for item in several] == ["resnet.onnx", "odd <b>&.onnx"]
-    assert several[0] == json.loads(one)
+def test_an_estimate_as_json() -> None:
+    hold_against("residual.json", json_text(residual().to_json()) + "\n")
 
 
 def test_json_is_ascii_and_has_no_nan() -> None:
-    assert document({"µ": "→"}).isascii()
+    assert json_text({"µ": "→"}).isascii()
     with pytest.raises(ValueError, match="JSON"):
-        document({"latency_us": math.nan})
+        json_text({"latency_us": math.nan})
 
 
 def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
@@ -200,7 +196,7 @@ def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
     assert text["format"] == 1
     assert text["speed_up"] == [1.0, pytest.approx(8123.4 / 61.0), 1.0]
     assert text["distinguishable"] == [False, True, False]
-    json.loads(document(text))
+    json.loads(json_text(text))
     assert speed_up(untrusted(), residual()) == pytest.approx(61.0 / 8123.4)
     assert not distinguishable(residual(), residual())
 

@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hybridlat.report import cells_table, compare, terminal
-from hybridlat.report.doubt import why_untrusted
 from hybridlat.report.html_section import network_section
+from hybridlat.report.units import why_untrusted
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import described, long_tail, residual, untrusted
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.report import cell_texts, labels, units
+from hybridlat.report import cell_texts, units
 from hybridlat.schema.structure import CellStructure, Work
 from tests.report.estimates import kernel
 
@@ -74,7 +74,7 @@ def test_a_confidence_has_the_digits_that_were_asked_for(confidence: float, text
     ],
 )
 def test_repetitions_are_counted(ops: tuple[str, ...], text: str) -> None:
-    assert labels.chain(ops) == text
+    assert cell_texts.chain(ops) == text
 
 
 names = st.sampled_from(["Conv", "Conv+Relu", "MaxPool", "Concat", "BatchNormalization+Relu"])
@@ -82,21 +82,21 @@ names = st.sampled_from(["Conv", "Conv+Relu", "MaxPool", "Concat", "BatchNormali
 
 @given(st.lists(names, max_size=40), st.integers(1, 90))
 def test_a_short_name_fits_and_is_the_whole_one_where_that_fits(ops: list[str], width: int) -> None:
-    short = labels.short_chain(ops, width)
+    short = cell_texts.short_chain(ops, width)
     assert len(short) <= width
-    if len(labels.chain(ops)) <= width:
-        assert short == labels.chain(ops)
+    if len(cell_texts.chain(ops)) <= width:
+        assert short == cell_texts.chain(ops)
 
 
 def test_the_middle_gives_way_and_says_how_much() -> None:
     ops = ("Conv", "MaxPool", "Concat", "Split", "Gemm", "Softmax")
-    assert labels.short_chain(ops, 36) == "Conv → MaxPool → … 3 more → Softmax"
+    assert cell_texts.short_chain(ops, 36) == "Conv → MaxPool → … 3 more → Softmax"
 
 
 def test_a_place_is_the_first_operator() -> None:
-    assert labels.first_and_more(["conv1"]) == "conv1"
-    assert labels.first_and_more(["", "conv1", "relu"]) == "conv1 +1"
-    assert labels.first_and_more([]) == ""
+    assert cell_texts.first_and_more(["conv1"]) == "conv1"
+    assert cell_texts.first_and_more(["", "conv1", "relu"]) == "conv1 +1"
+    assert cell_texts.first_and_more([]) == ""
 
 
 @pytest.mark.parametrize(
