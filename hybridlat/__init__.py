@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hybridlat.schema.estimate import CellEstimate, Estimate
     from hybridlat.schema.target import Target
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
