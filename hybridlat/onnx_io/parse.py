@@ -10,7 +10,7 @@ from functools import cached_property
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, NodeProto, TensorProto, inliner
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, inliner
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.order import topological_order
@@ -29,13 +29,12 @@ from hybridlat.onnx_io.nodes import (
     unique_names,
 )
 from hybridlat.onnx_io.precision import precision_of
-from hybridlat.onnx_io.splitting import graph_field, split_graph
 from hybridlat.onnx_io.structure import structure_digest
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
-_LIGHT_ELEMENTS = 65_536
+_LIGHT_ELEMENTS = 4096
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
@@ -155,9 +154,21 @@ def parse_model(model: ModelProto) -> Parsed:
     check_text(model.graph.name, *[opset.domain for opset in model.opset_import])
     for info in (*model.graph.input, *model.graph.output):
         check_text(info.name, *[size.dim_param for size in info.type.tensor_type.shape.dim])
-    parsed = _split(model) or _strip(model)
-    _validate(model, parsed.nodes)
-    return parsed
+    if model.functions:
+        model = _inlined(model)
+    graph = model.graph
+    nodes = tuple([file_node(_lean(node)) for node in graph.node])
+    _validate(model, nodes)
+    tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
+    frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    frame.graph.name = graph.name or "network"
+    frame.graph.input.extend(graph.input)
+    frame.graph.output.extend(graph.output)
+    known = {opset.domain for opset in model.opset_import} & _STANDARD
+    foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
+    if foreign:
+        frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
+    return Parsed(frame.SerializeToString(), tuple(map(_tensor, tensors)), nodes)
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
@@ -184,65 +195,6 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             )
 
 
-def _split(model: ModelProto) -> Parsed | None:
-    """The parts of a light and usual model, as they stand in its protobuf; None for any other."""
-    graph, elements = model.graph, 0
-    if model.functions or not graph.name:
-        return None
-    for tensor in graph.initializer:
-        elements += math.prod(tensor.dims)
-        if elements > _LIGHT_ELEMENTS:  # weights would be written, only to be thrown away
-            return None
-    fields = split_graph(graph.SerializeToString())
-    if fields is None:
-        return None
-    nodes = tuple([
-        file_node(_lean_constant(data)) if node.op == "Constant" else node
-        for data, node in zip(fields.nodes, map(file_node, fields.nodes), strict=True)
-    ])  # fmt: skip
-    if any(node.domain not in _STANDARD for node in nodes):
-        return None
-    before, behind = ModelProto(ir_version=model.ir_version), ModelProto()
-    behind.opset_import.extend(model.opset_import)
-    around = before.SerializeToString(), behind.SerializeToString()
-    frame = graph_field(fields.rest).join(around)  # in the order in which protobuf writes them
-    return Parsed(frame, tuple(map(file_tensor, fields.tensors)), nodes)
-
-
-def _strip(model: ModelProto) -> Parsed:
-    """The parts of any model, by way of a copy without weights."""
-    lean = ModelProto()
-    lean.ir_version = model.ir_version
-    lean.opset_import.extend(model.opset_import)
-    graph = lean.graph
-    graph.name = model.graph.name or "network"
-    graph.input.extend(model.graph.input)
-    graph.output.extend(model.graph.output)
-    for tensor in model.graph.initializer:
-        graph.initializer.append(lean_tensor(tensor))
-    for sparse in model.graph.sparse_initializer:
-        graph.initializer.append(
-            TensorProto(
-                name=sparse.values.name, dims=sparse.dims, data_type=sparse.values.data_type
-            )
-        )
-    written = [_lean(node) for node in model.graph.node]
-    nodes = tuple([file_node(data) for data in written])
-    if model.functions:
-        graph.node.extend([node.proto() for node in nodes])
-        lean.functions.extend(model.functions)
-        lean = _inlined(lean)
-        nodes = tuple([file_node(_lean(node)) for node in lean.graph.node])
-        del lean.graph.node[:]
-    known = {opset.domain for opset in lean.opset_import} & _STANDARD
-    foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
-    if foreign:
-        lean.graph.value_info.extend(v for v in model.graph.value_info if v.name in foreign)
-    tensors = tuple([lean_file_tensor(tensor) for tensor in lean.graph.initializer])
-    del lean.graph.initializer[:]
-    return Parsed(lean.SerializeToString(), tensors, nodes)
-
-
 def _lean(node: NodeProto) -> bytes:
     data: bytes = node.SerializeToString()
     return _lean_constant(data) if node.op_type == "Constant" else data
@@ -255,6 +207,18 @@ def _lean_constant(data: bytes) -> bytes:
             attribute.t.CopyFrom(lean_tensor(attribute.t))
     written: bytes = lean.SerializeToString()
     return written
+
+
+def _tensor(tensor: TensorProto) -> FileTensor:
+    if math.prod(tensor.dims) > _LIGHT_ELEMENTS:  # its weights would be written for nothing
+        return lean_file_tensor(tensor)
+    return file_tensor(tensor.SerializeToString())
+
+
+def _dense(sparse: SparseTensorProto) -> TensorProto:
+    """What stands for a sparse tensor: its type."""
+    values = sparse.values
+    return TensorProto(name=values.name, dims=sparse.dims, data_type=values.data_type)
 
 
 def _inlined(model: ModelProto) -> ModelProto:
@@ -273,8 +237,14 @@ def _inlined(model: ModelProto) -> ModelProto:
             f"the file has functions that stand for {operators:.3g} operators: "
             f"at most {MAX_INLINED_OPERATORS} can be read"
         )
+    lean = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    lean.functions.extend(model.functions)
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(lean.graph, field).extend(getattr(model.graph, field))
+    lean.graph.name = model.graph.name or "network"
+    lean.graph.initializer.extend(map(lean_tensor, model.graph.initializer))
     try:
-        return inliner.inline_local_functions(model)
+        return inliner.inline_local_functions(lean)
     except INFERENCE_ERRORS as error:
         raise NetworkError(
             f"the file has functions that cannot be inlined: {last_line(error)}"

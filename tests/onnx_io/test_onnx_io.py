@@ -176,6 +176,8 @@ def test_unknown_domains_keep_the_shape_the_file_states() -> None:
 BROKEN = {
     "channel mismatch": ("g (float[1,5,8,8] x) => (float[1,4,8,8] y) "
         "{ y = Conv<pads=[1,1,1,1]>(x, w) }", "expects 3 input channels"),
+    "two kernels": ("g (float[1,3,8,8] x) => (float[1,4,8,8] y) "
+        "{ y = Conv<kernel_shape=[1,1]>(x, w) }", "kernel_shape must be that of the weight"),
     "dangling": ("g (float[1,3,8,8] x) => (float[1,3,8,8] y) { y = Add(x, nowhere) }",
         "which nothing makes"),
     "cycle": ("g (float[1,3,8,8] x) => (float[1,3,8,8] y) { a = Add(x, b)  b = Relu(a) "
