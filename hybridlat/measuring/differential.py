@@ -202,10 +202,9 @@ class Differential:
         records: list[Measurement] = []
         for part in self._parts:
             made = visits_of[id(part)]
-            load = load_of_visits(made)
             subject = Subject(
-                self._backend.target, part.signature.hash, part.kind, PROTOCOL,
-                {**environment, **(load.environment() if load else {})}, part.labels, measured_at,
+                self._backend.target, part.signature.hash, part.kind, PROTOCOL, environment,
+                part.labels, measured_at, load_of_visits(made),
             )  # fmt: skip
             hashes = [sign(network).hash for network in part.networks]
             reasons = [v["failures"][h] for v in made for h in hashes if h in v["failures"]]

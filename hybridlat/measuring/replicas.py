@@ -193,8 +193,8 @@ class _Run:
         for key, job in self._jobs.items():
             load = mean_load(result.load for _, result in self._visits[key])
             subject = Subject(
-                self._backend.target, job.signature, job.kind, PROTOCOL,
-                {**environment, **(load.environment() if load else {})}, job.labels,
+                self._backend.target, job.signature, job.kind, PROTOCOL, environment, job.labels,
+                load=load,
             )  # fmt: skip
             if key in self._failures:
                 records.append(failure_of(subject, self._failures[key]))

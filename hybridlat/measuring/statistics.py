@@ -17,8 +17,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, was_busy
+from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad
 from hybridlat.schema.measurement import Kind, Measurement, Visit
 from hybridlat.schema.target import Target
 
@@ -160,6 +161,21 @@ class Subject:
     environment: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     measured_at: str = ""
+    load: MachineLoad | None = None
+
+    def record(
+        self, latency_us: float | None, labels: Mapping[str, str] | None = None, **result: Any
+    ) -> Measurement:
+        """The record with this result; the load stands in its environment."""
+        load = {} if self.load is None else self.load.environment()
+        return Measurement(
+            self.target, self.signature, self.kind, latency_us,
+            protocol=self.protocol,
+            environment={**self.environment, **load},
+            measured_at=self.measured_at or now(),
+            labels={**self.labels, **(labels or {})},
+            **result,
+        )  # fmt: skip
 
 
 def record_of(
@@ -170,41 +186,24 @@ def record_of(
 ) -> Measurement:
     """The record that visits make; ValueError without samples.
 
-    Its latency is that of the visits ``without_outliers``; it keeps all of them. Where the
-    environment says that the machine was busy, the visits may be slow all alike: the spread is
-    then at least ``BUSY_SPREAD_SHARE``.
+    Its latency is that of the visits ``without_outliers``; it keeps all of them. On a busy
+    machine the visits may be slow all alike: the spread is then at least ``BUSY_SPREAD_SHARE``.
     """
     sound = without_outliers([visit for visit in visits if visit.samples_us])
     result = combine(sound, overhead_us, single_visit_spread)
-    least = BUSY_SPREAD_SHARE if was_busy(subject.environment) else 0.0
-    return Measurement(
-        target=subject.target,
-        signature=subject.signature,
-        kind=subject.kind,
-        latency_us=result.latency_us,
-        spread_share=max(result.spread_share, least),
+    is_busy = subject.load is not None and subject.load.is_busy
+    return subject.record(
+        result.latency_us,
+        {"below_noise": "yes"} if result.below_noise else {},
+        spread_share=max(result.spread_share, BUSY_SPREAD_SHARE if is_busy else 0.0),
         visits=tuple(visits),
         overhead_us=overhead_us,
-        protocol=subject.protocol,
-        environment=dict(subject.environment),
-        measured_at=subject.measured_at or now(),
-        labels={**subject.labels, **({"below_noise": "yes"} if result.below_noise else {})},
     )
 
 
 def failure_of(subject: Subject, reason: str) -> Measurement:
     """The record of a thing that could not be measured."""
-    return Measurement(
-        target=subject.target,
-        signature=subject.signature,
-        kind=subject.kind,
-        latency_us=None,
-        protocol=subject.protocol,
-        environment=dict(subject.environment),
-        measured_at=subject.measured_at or now(),
-        failure=reason,
-        labels=dict(subject.labels),
-    )
+    return subject.record(None, failure=reason)
 
 
 def now() -> str:

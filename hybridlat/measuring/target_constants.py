@@ -80,9 +80,8 @@ def _constant_us(
     if busy_us is not None and ((load is not None and load.is_busy) or value_us <= 0):
         return busy_us
     if value_us > 0:
-        environment = {**backend.environment(), **(load.environment() if load else {})}
         subject = Subject(backend.target, signature.hash, "cell", PROTOCOL,
-                          environment, {"role": role})  # fmt: skip
+                          backend.environment(), {"role": role}, load=load)  # fmt: skip
         store.add_signatures({signature.hash: signature.text})
         store.add([record_of(subject, [Visit((value_us,))])])
     return value_us
