@@ -54,11 +54,6 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The last message to the process."""
-
-
 class MeasuringProcess:
     """One measuring process with one backend, named ``module:Class``, and its ``options``.
 
@@ -135,8 +130,7 @@ class MeasuringProcess:
 
     def stop(self) -> None:
         """Let it end by itself, within two seconds."""
-        with contextlib.suppress(OSError):
-            self._connection.send(Stop())
+        self._connection.close()  # which ends the process
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
         self.kill()

@@ -27,7 +27,7 @@ _ORPHANED_CHECK_S = 1.0
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the parent until it says Stop, closes the socket or dies."""
+    """Serve the parent until it closes the socket or dies."""
     # Ctrl-C is the parent's to answer: it ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor, parent = map(int, arguments)
