@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.calibration import HeldOutNetwork, cells_at, measure_greedily
+from hybridlat.estimate.calibration import HeldOutNetwork, cells_at, measure_greedily
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.evaluation.metrics import MethodResult, Prediction, mean_score, rmspe, score
 from hybridlat.model import baselines

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.calibration import cells_at, fit_composition, measure_greedily
+from hybridlat.estimate.calibration import cells_at, fit_composition, measure_greedily
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, normal_quantile
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.predict import priors

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.calibration import HeldOutNetwork, fit_composition
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import COMPOSITION_FILE
 from hybridlat.evaluation import cross_fitting

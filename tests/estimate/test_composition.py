@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.calibration import (
+from hybridlat.estimate.calibration import (
     cells_at,
     fit_composition,
     measure_greedily,

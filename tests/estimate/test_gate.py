@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.compose.calibration import (
+from hybridlat.estimate.calibration import (
     HeldOutNetwork,
     cells_at,
     fit_composition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hybridlat.estimate.compose.calibration import HeldOutNetwork
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 
 KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")

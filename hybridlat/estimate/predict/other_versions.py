@@ -179,11 +179,11 @@ def whole_network(data: TargetData, partition: Partition) -> WholeLatency | None
 
     The network is not signed where no record can be of it.
     """
-    versions = versions_of(data)
-    if not versions and not data.may_be_measured(partition):
-        return None
-    latencies = (one.whole(partition.whole) for one in versions)
-    return data.whole(partition.whole) or next((one for one in latencies if one is not None), None)
+    own = data.whole(partition.whole) if data.may_be_measured(partition) else None
+    if own is not None:
+        return own
+    latencies = (version.whole(partition.whole) for version in versions_of(data))
+    return next((one for one in latencies if one is not None), None)
 
 
 def spread_between(here: Target, there: Target) -> float:
