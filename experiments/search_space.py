@@ -18,7 +18,7 @@ from onnx import ModelProto
 
 from experiments.block_spaces import MOBILE_STAGES, NONE, SLOTS, mobilenet_blocks
 from hybridlat.api import Predictor
-from hybridlat.cli.progress import ProgressShown
+from hybridlat.cli.output import ProgressShown
 from hybridlat.estimate.block_space import BlockSpace
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior

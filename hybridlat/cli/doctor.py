@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hybridlat import __version__
+from hybridlat.api.doctor import Checkup, check_up
 from hybridlat.cli import options
-from hybridlat.cli.output import console, on_message, print_json
-from hybridlat.cli.progress import ProgressShown
+from hybridlat.cli.output import ProgressShown, console, on_message, print_json
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import latency_text, percent_text, plus_minus_text
+from hybridlat.schema.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-
-    from hybridlat.api.doctor import Checkup
 
 CANNOT = 3
 
@@ -37,10 +37,6 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
 
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
-    from hybridlat import __version__
-    from hybridlat.api.doctor import check_up
-    from hybridlat.schema.progress import Progress
-
     with ProgressShown() as shown:
 
         def left(seconds_left: float) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import TOLERANCE, OutputFile
-
-if TYPE_CHECKING:
-    from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.cli.param_types import TOLERANCE, OutputFile, complete_target
+from hybridlat.evaluation import evaluate as evaluation
+from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
 @click.command()
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     "targets",
     multiple=True,
     metavar="TARGET",
-    shell_complete=options.complete_target,
+    shell_complete=complete_target,
     help="Evaluate this target; may be repeated. Every target with records unless given.",
 )
 @click.option(
@@ -100,8 +99,6 @@ def evaluate(
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
     hybridlat evaluate --regime unseen --baseline no --json
     """
-    from hybridlat.evaluation import evaluate as evaluation
-
     if as_json and markdown == "-":
         raise click.UsageError("Only one of --json and --markdown - can be on standard output.")
     chosen = evaluation.EvaluationOptions(
@@ -128,24 +125,15 @@ def evaluate(
     finally:
         # What was judged before an interruption or a failure is not lost.
         if rows and markdown == "-":
-            click.echo(_markdown(rows))
+            click.echo(leaderboard.markdown(rows))
         elif rows and markdown is not None:
-            Path(markdown).write_text(_markdown(rows) + "\n", encoding="utf-8")
+            Path(markdown).write_text(leaderboard.markdown(rows) + "\n", encoding="utf-8")
         if rows and as_json:
             print_json([row.to_json() for row in rows])
 
 
-def _markdown(rows: Sequence[ResultRow]) -> str:
-    """The leaderboard as Markdown."""
-    from hybridlat.evaluation import leaderboard
-
-    return leaderboard.markdown(rows)
-
-
 def _show(rows: Sequence[ResultRow], report: TargetReport | None) -> None:
     """One target's figures, for people."""
-    from hybridlat.evaluation import leaderboard
-
     out = console()
     leaderboard.show(rows, out)
     leaderboard.show_calibration(rows, out)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hybridlat.cli.output import aside, console
-from hybridlat.cli.progress import ProgressShown
+from hybridlat.cli.output import ProgressShown, aside, console
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import latency_text
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
+from hybridlat.cli.param_types import complete_target
+from hybridlat.engines import registry
+from hybridlat.engines.fusion.groups import Groups
+from hybridlat.engines.fusion.groups import differing as differing_operators
+from hybridlat.engines.tensorrt_rtx import lowering as compiler
+from hybridlat.errors import MeasurementError
+from hybridlat.graph.cells import cut_positions, label
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import read_network
 from hybridlat.report.cell_texts import first_and_more
 from hybridlat.report.table import Column, Table
 from hybridlat.report.units import count_text, percent_text
-
-if TYPE_CHECKING:
-    from hybridlat.graph.network import Lowered, Network
-    from hybridlat.schema.target import Target
+from hybridlat.schema.target import Target
 
 
 @click.command()
 @click.argument("network", metavar="NET.onnx", type=click.Path())
-@click.option("--target", required=True, metavar="TARGET", shell_complete=options.complete_target,
+@click.option("--target", required=True, metavar="TARGET", shell_complete=complete_target,
               help="device/runtime/precision: the runtime is the engine that lowers.")  # fmt: skip
 @options.device
 @options.sizes
@@ -29,7 +32,7 @@ def lower(
     network: str,
     target: str,
     batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: options.Shapes,
     as_json: bool,
 ) -> None:
     """Show the kernels an engine makes of a network, the operators of each, and the cells.
@@ -38,11 +41,6 @@ def lower(
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device mine.toml --json
     """
-    from hybridlat.engines import registry
-    from hybridlat.graph.cells import cut_positions, label
-    from hybridlat.onnx_io import read_network
-    from hybridlat.schema.target import Target
-
     wanted = Target.parse(target)
     read = read_network(network, batch, shapes)
     lowered = registry.lower(read, wanted)
@@ -73,18 +71,13 @@ def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | No
 
     None: it is not here, or refuses the network.
     """
-    from hybridlat.engines.tensorrt_rtx import lowering as compiler
-    from hybridlat.errors import MeasurementError
-
     if target.engine != "tensorrt" or not compiler.installed():
         return None
-    from hybridlat.engines.fusion.groups import Groups, differing
-
     try:
         truth, _ = compiler.groups_of(read, target.precision)
     except MeasurementError:
         return None
-    return set(differing(Groups(lowered.origins, lowered.removed), truth))
+    return set(differing_operators(Groups(lowered.origins, lowered.removed), truth))
 
 
 def _print(
@@ -94,8 +87,6 @@ def _print(
     differing: set[int] | None,
 ) -> None:
     from rich.text import Text
-
-    from hybridlat.graph.cells import label
 
     out = console()
     out.print(Text.assemble(

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
-from hybridlat.cli.diagnostics import Diagnostics
+from hybridlat import __version__
+from hybridlat.cli.param_types import known_targets
 from hybridlat.errors import HybridlatError, TargetError
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
+DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
+_LOGGER = logging.getLogger("hybridlat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,8 @@ COMMANDS: Mapping[str, Entry] = {
     "predict": Entry("predict", "predict", "Predict latencies, and where the time goes."),
     "measure": Entry("measure", "measure", "Measure networks and their cells, here or on a board."),
     "compare": Entry("compare", "compare", "Compare networks, cell by cell."),
-    "table": Entry("table", "table", "Tabulate the blocks of a search space."),
-    "onboard": Entry("onboard", "onboard", "Measure a new device within a budget, then train."),
+    "table": Entry("compare", "table", "Tabulate the blocks of a search space."),
+    "onboard": Entry("train", "onboard", "Measure a new device within a budget, then train."),
     "train": Entry("train", "train", "Train a model; it is promoted only if it is not worse."),
     "evaluate": Entry("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
     "targets": Entry("targets", "targets", "List the targets, and what is known of each."),
@@ -47,9 +52,9 @@ COMMANDS: Mapping[str, Entry] = {
     "import": Entry("plan", "import_", "Import what a plan measured."),
     "lower": Entry("lower", "lower", "Show the kernels that an engine makes of a network."),
     "examples": Entry(
-        "examples", "examples", "Write networks that come along, to try things with."
+        "starting", "examples", "Write networks that come along, to try things with."
     ),
-    "completion": Entry("completion", "completion", "Print a shell's completion script."),
+    "completion": Entry("starting", "completion", "Print a shell's completion script."),
 }
 
 
@@ -84,10 +89,46 @@ class Commands(click.Group):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
 
+@dataclass
+class Diagnostics:
+    """One run of the command line: with ``debug``, errors show where they arose.
+
+    Nothing outlives the run: a program that runs commands in its own process has its logging back
+    as it was, and the environment is never written to.
+    """
+
+    debug: bool = field(default_factory=lambda: os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"))
+    _handler: logging.Handler | None = None
+    _level_before: int = logging.NOTSET
+
+    def show(self, *, debug: bool, verbose: bool) -> None:
+        """Log messages from here on: warnings, what is done (``verbose``) or all (``debug``)."""
+        self.debug = self.debug or debug
+        if self._handler is not None:
+            return
+        self._handler = logging.StreamHandler(sys.stderr)
+        form = "%(name)s: %(message)s" if self.debug or verbose else "hybridlat: %(message)s"
+        self._handler.setFormatter(logging.Formatter(form))
+        self._level_before = _LOGGER.level
+        quiet = logging.INFO if verbose else logging.WARNING
+        _LOGGER.setLevel(logging.DEBUG if self.debug else quiet)
+        _LOGGER.addHandler(self._handler)
+
+    def traceback(self) -> None:
+        """Where the error being handled arose, if that is wanted."""
+        if self.debug:
+            traceback.print_exc()
+
+    def end(self) -> None:
+        """Logging as it was before."""
+        if self._handler is not None:
+            _LOGGER.removeHandler(self._handler)
+            _LOGGER.setLevel(self._level_before)
+            self._handler = None
+
+
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from hybridlat import __version__
-
         click.echo(f"hybridlat {__version__}")
         ctx.exit()
 
@@ -157,15 +198,12 @@ def _end(sentence: str, code: int) -> int:
 
 
 def _near_target(error: HybridlatError, words: list[str]) -> str:
-    """A question with the known targets that look like the one asked for."""
+    """A question with the known targets that look like the one on the command line."""
     if not isinstance(error, TargetError) or "--target" not in words[:-1]:
         return ""
-    from hybridlat.cli.options import known_targets
-
-    asked = words[words.index("--target") + 1]
-    known = known_targets()
-    # A target that is known was not misspelt: something else is wrong with it.
-    near = [] if asked in known else difflib.get_close_matches(asked, known, n=2, cutoff=0.6)
+    name, known = words[words.index("--target") + 1], known_targets()
+    # A known target was not misspelt: something else is wrong with it.
+    near = [] if name in known else difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     return f". Did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hybridlat import onnx_io
+from hybridlat.api import Predictor
+from hybridlat.api.fleet import FleetRequest, measure_on_fleet
 from hybridlat.cli import fleets, options
-from hybridlat.cli.output import aside, console, print_json
+from hybridlat.cli.options import Sizes
+from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
-from hybridlat.cli.progress import ProgressShown
 from hybridlat.errors import HybridlatError
-
-if TYPE_CHECKING:
-    from hybridlat.api.fleet import FleetRequest
-    from hybridlat.measuring.remote import Host
-    from hybridlat.measuring.report import MeasureReport, What
+from hybridlat.measuring.remote import Host, measure_on_host
+from hybridlat.measuring.report import MeasureReport, What
+from hybridlat.report.units import count_text, latency_text
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 FAILED = 3
 
@@ -34,11 +36,13 @@ FAILED = 3
 @options.where
 @options.sizes
 @options.as_json
+@options.gathered(Sizes, "sizes")
 @click.pass_context
 def measure(
     ctx: click.Context,
+    sizes: Sizes,
     networks: Sequence[str],
-    what: str | None,
+    what: What | None,
     remeasure: bool,
     host: str | None,
     runner: str,
@@ -47,8 +51,6 @@ def measure(
     target: str | None,
     threads: int | None,
     store: str | None,
-    batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
     """Measure networks as a whole and by their cells, and keep the records.
@@ -62,54 +64,55 @@ def measure(
     hybridlat measure a.onnx --host user@board --target orin-nano/tensorrt/fp16
     hybridlat measure a.onnx b.onnx --fleet fleet.toml
     """
-    from hybridlat.api import Predictor
-
-    chosen: What = "cells" if what == "cells" else "network" if what == "network" else "both"
+    chosen: What = what or "both"
     if fleet is not None:
-        from hybridlat.api.fleet import FleetRequest
-
         fleets.refuse_beside(ctx, ("host", host), ("target", target), ("threads", threads))
-        request = FleetRequest(networks, chosen, batch, shapes, remeasure)
+        request = FleetRequest(networks, chosen, sizes.batch, sizes.shapes, remeasure)
         ctx.exit(_measure_fleet(request, fleet, store, as_json))
-    if host is not None:
-        from hybridlat.measuring.remote import Host
-
-        reports = _measure_far(networks, Host(host, runner, limit), target, store, batch, shapes,
-                               chosen, remeasure)  # fmt: skip
-        codes = {_tell(report, as_json) for report in reports}
-        _print_json(reports, as_json, len(networks) > 1)
-        ctx.exit(worst(codes))
     reports = []
     codes = {0}
-    with (
-        ProgressShown() as shown,
-        Predictor(target, store=store, threads=threads, progress=shown) as predictor,
-    ):
-        for path in networks:
-            try:
-                report = predictor.measure(path, what=chosen, batch=batch, shapes=shapes,
-                                           remeasure=remeasure)  # fmt: skip
-            except HybridlatError as error:
-                if len(networks) == 1:
-                    raise
-                aside(str(error))
-                codes.add(error.exit_code)
-                continue
-            shown.close()
-            reports.append(report)
-            codes.add(_tell(report, as_json))
-    _print_json(reports, as_json, len(networks) > 1)
+    if host is not None:
+        files = [onnx_io.load(path) for path in networks]
+        read = [(file.label, file.network(sizes.batch, sizes.shapes)) for file in files]
+        with Store(store) as opened:
+            far = measure_on_host(
+                read, Target.parse(target) if target else None, opened,
+                Host(host, runner, limit), what=chosen, remeasure=remeasure, on_message=say,
+            )  # fmt: skip
+        reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
+        codes |= {_print(report, as_json) for report in reports}
+    else:
+        with (
+            ProgressShown() as shown,
+            Predictor(target, store=store, threads=threads, progress=shown) as predictor,
+        ):
+            for path in networks:
+                try:
+                    report = predictor.measure(
+                        path, what=chosen, batch=sizes.batch, shapes=sizes.shapes,
+                        remeasure=remeasure,
+                    )  # fmt: skip
+                except HybridlatError as error:
+                    if len(networks) == 1:
+                        raise
+                    aside(str(error))
+                    codes.add(error.exit_code)
+                    continue
+                shown.close()
+                reports.append(report)
+                codes.add(_print(report, as_json))
+    several = len(networks) > 1
+    if as_json and (reports or several):
+        objects = [as_object(report) for report in reports]
+        print_json(objects if several else objects[0])
     ctx.exit(worst(codes))
 
 
 def _measure_fleet(request: FleetRequest, file: Path, store: str | None, as_json: bool) -> int:
     """Measure on the devices of a fleet, and print the reports; the exit code."""
-    from hybridlat.api.fleet import measure_on_fleet
-    from hybridlat.store import Store
-
     with fleets.opened(file) as fleet, Store(store) as opened:
         report = measure_on_fleet(request, fleet, opened)
-    codes = {_tell(one, as_json) for one in report.reports}
+    codes = {_print(one, as_json) for one in report.reports}
     for problem, code in report.problems:
         aside(problem)
         codes.add(code)
@@ -124,41 +127,6 @@ def _measure_fleet(request: FleetRequest, file: Path, store: str | None, as_json
     else:
         fleets.print_devices(report.devices)
     return worst(codes | {0})
-
-
-def _measure_far(
-    networks: Sequence[str], host: Host, target: str | None, store: str | None, batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]], what: What, remeasure: bool,
-) -> list[MeasureReport]:  # fmt: skip
-    """Measure on a board over ssh, all networks in one plan; a report on each."""
-    from hybridlat import onnx_io
-    from hybridlat.measuring.remote import measure_on_host
-    from hybridlat.schema.target import Target
-    from hybridlat.store import Store
-
-    files = [onnx_io.load(path) for path in networks]
-    read = [(file.label, file.network(batch, shapes)) for file in files]
-    with Store(store) as opened:
-        reports = measure_on_host(
-            read, Target.parse(target) if target else None, opened, host, what=what,
-            remeasure=remeasure, on_message=lambda sentence: click.echo(sentence, err=True),
-        )  # fmt: skip
-    return [replace(report, network=file.name) for report, file in zip(reports, files, strict=True)]
-
-
-def _tell(report: MeasureReport, as_json: bool) -> int:
-    """Print a report, its failures on standard error; the exit code that it asks for."""
-    for signature, reason in report.failures.items():
-        aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
-    if not as_json:
-        _print(report)
-    return FAILED if report.failures else 0
-
-
-def _print_json(reports: Sequence[MeasureReport], as_json: bool, several: bool) -> None:
-    if as_json and (reports or several):
-        objects = [as_object(report) for report in reports]
-        print_json(objects if several else objects[0])
 
 
 def as_object(report: MeasureReport) -> dict[str, object]:
@@ -188,10 +156,17 @@ def as_object(report: MeasureReport) -> dict[str, object]:
     }
 
 
-def _print(report: MeasureReport) -> None:
-    from rich.text import Text
+def _print(report: MeasureReport, as_json: bool) -> int:
+    """Print a report, its failures on standard error; the exit code that it calls for."""
+    for signature, reason in report.failures.items():
+        aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
+    if not as_json:
+        _print_latencies(report)
+    return FAILED if report.failures else 0
 
-    from hybridlat.report.units import count_text, latency_text
+
+def _print_latencies(report: MeasureReport) -> None:
+    from rich.text import Text
 
     out = console()
     out.print(Text.assemble((report.network, "bold"), f"  on {report.target}"))

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import click
-from click.shell_completion import CompletionItem
 
-from hybridlat.cli.param_types import BATCHES, DURATION, SHAPE, SHARE, TOLERANCE, OutputFile
-from hybridlat.errors import HybridlatError, TargetError
+from hybridlat.cli.param_types import (
+    BATCHES,
+    DURATION,
+    SHAPE,
+    SHARE,
+    TOLERANCE,
+    OutputFile,
+    complete_target,
+)
+from hybridlat.engines import device_sheets
+from hybridlat.errors import TargetError
+from hybridlat.schema.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def known_targets() -> list[str]:
-    """Targets to complete or suggest; none where even the store cannot be read."""
-    from hybridlat.api import list_targets
-
-    try:
-        return [info.target for info in list_targets()]
-    except HybridlatError:
-        return []
-
-
-def complete_target(
-    _context: click.Context, _parameter: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    """The known targets that begin as typed, for the shell."""
-    return [CompletionItem(name) for name in known_targets() if name.startswith(typed)]
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 def _shapes(
     _context: click.Context, _parameter: click.Parameter, pairs: Sequence[tuple[str, Any]]
-) -> Mapping[str, tuple[int, ...]]:
+) -> Shapes:
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in pairs:
         if shapes.setdefault(name, shape) != shape:
@@ -60,21 +54,41 @@ def at_once(count: int) -> AbstractContextManager[object]:
     return configured
 
 
-def one_on_standard_output(as_json: bool, markdown: str | None, csv: str | None) -> None:
-    """Standard output holds one document: UsageError where more are asked for there."""
-    if [markdown, csv].count("-") + as_json > 1:
-        raise click.UsageError(
-            "Only one of --json, --markdown - and --csv - can be on standard output."
-        )
+@dataclass(frozen=True)
+class Documents:
+    """The documents that a command writes; UsageError for two on standard output."""
+
+    as_json: bool
+    html: str | None = None
+    markdown: str | None = None
+    csv: str | None = None
+
+    def __post_init__(self) -> None:
+        if [self.markdown, self.csv].count("-") + self.as_json > 1:
+            raise click.UsageError(
+                "Only one of --json, --markdown - and --csv - can be on standard output."
+            )
+
+    @property
+    def fill_standard_output(self) -> bool:
+        """Whether nothing else belongs on standard output."""
+        return self.as_json or "-" in (self.markdown, self.csv)
+
+    def write_tables(self, markdown: Callable[[], str], csv: Callable[[], str]) -> None:
+        """Write the Markdown and the CSV that were asked for; ``-`` is standard output."""
+        for file, text in ((self.markdown, markdown), (self.csv, csv)):
+            if file == "-":
+                click.echo(text(), nl=False)
+            elif file is not None:
+                Path(file).write_text(text(), encoding="utf-8")
 
 
-def write_texts(*texts: tuple[str | None, Callable[[], str]]) -> None:
-    """Each text to its file, or to standard output where that is named ``-``."""
-    for file, make in texts:
-        if file == "-":
-            click.echo(make(), nl=False)
-        elif file is not None:
-            Path(file).write_text(make(), encoding="utf-8")
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a network's inputs, as the command line gives them."""
+
+    batch: int | None
+    shapes: Shapes
 
 
 def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -86,14 +100,25 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def gathered(kind: type, name: str) -> Callable[[F], F]:
+    """Passes the options that are fields of the dataclass ``kind`` as one value ``name``."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def command(*arguments: Any, **options: Any) -> Any:
+            own = {f.name: options.pop(f.name) for f in fields(kind) if f.name in options}
+            return function(*arguments, **{name: kind(**own)}, **options)
+
+        return cast(F, command)
+
+    return decorate
+
+
 def _stand_for(ctx: click.Context, sheet: str, targets: Iterable[str] | None) -> None:
     """Let a data sheet stand for the device of the targets until the command ends.
 
     ``targets`` None: the command has none, and the device is called as the file.
     """
-    from hybridlat.engines import device_sheets
-    from hybridlat.schema.target import Target
-
     name = None
     if targets is not None:
         devices = sorted({Target.parse(target).device for target in targets})

@@ -1,16 +1,22 @@
-"""Standard output for results, standard error for what is said beside them."""
+"""What a command writes: results to standard output, progress and asides to standard error."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridlat.schema.progress import OnMessage, silent
+from hybridlat.schema.progress import OnMessage, Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_SILENT_S = 1.0  # what is done by then needs no progress
+_LINE_EVERY_S = 5.0
 
 
 def console() -> Console:
@@ -23,6 +29,11 @@ def console() -> Console:
 def aside(sentence: str) -> None:
     """A sentence on standard error."""
     click.echo(f"hybridlat: {sentence}", err=True)
+
+
+def say(sentence: str) -> None:
+    """Progress in words, on standard error."""
+    click.echo(sentence, err=True)
 
 
 def print_json(value: object) -> None:
@@ -41,3 +52,84 @@ def json_text(value: object) -> str:
 def on_message(as_json: bool) -> OnMessage:
     """Progress as sentences on standard error; none beside JSON."""
     return silent if as_json else aside
+
+
+class ProgressShown:
+    """A callback for ``Predictor(progress=...)``; a context manager that clears up after itself."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._told = 0.0
+        self._line = ""
+        self._live: Any = None
+        self._task: Any = None
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._began < _SILENT_S:
+            return
+        if sys.stderr.isatty():
+            self._draw(progress)
+        elif now - self._told >= _LINE_EVERY_S or progress.done >= progress.total:
+            text = line(progress)
+            if text != self._line:
+                click.echo(text, err=True)
+            self._told, self._line = now, text
+
+    def _draw(self, progress: Progress) -> None:
+        if self._live is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as RichProgress
+
+            self._live = RichProgress(
+                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+                BarColumn(30),
+                TextColumn("{task.fields[left]}"),
+                TextColumn("{task.description}", style="dim", markup=False),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._live.start()
+            self._task = self._live.add_task("", total=1, left="")
+        self._live.update(
+            self._task,
+            completed=progress.done,
+            total=progress.total,
+            description=progress.label,
+            left=_left(progress),
+        )
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._began, self._line = time.monotonic(), ""
+
+    def __enter__(self) -> ProgressShown:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def line(progress: Progress) -> str:
+    """``12/40, 35 s left: Conv+Relu``."""
+    left = _left(progress)
+    return f"{progress.done}/{progress.total}{', ' if left else ''}{left}: {progress.label}"
+
+
+def _left(progress: Progress) -> str:
+    seconds = progress.seconds_left
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{max(seconds, 0):.0f} s left"
+    minutes = round(seconds / 60)
+    return f"{minutes} min left" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min left"

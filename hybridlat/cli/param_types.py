@@ -1,4 +1,4 @@
-"""How values are written on the command line: shares, durations, latencies, shapes."""
+"""How values are written on the command line: shares, durations, latencies, shapes, targets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import re
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
+
+from hybridlat import api
+from hybridlat.errors import HybridlatError
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _DURATIONS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -178,3 +182,18 @@ def _sum_of_times(text: str, units: dict[str, float]) -> float:
     if not 0 < total < _LONGEST:
         raise ValueError(text)
     return total
+
+
+def known_targets() -> list[str]:
+    """Targets to complete or suggest; none where even the store cannot be read."""
+    try:
+        return [info.target for info in api.list_targets()]
+    except HybridlatError:
+        return []
+
+
+def complete_target(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """The known targets that begin as typed, for the shell."""
+    return [CompletionItem(name) for name in known_targets() if name.startswith(typed)]

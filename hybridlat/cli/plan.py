@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import print_json
-
-if TYPE_CHECKING:
-    from hybridlat.measuring.plans.run import PlanImport
-    from hybridlat.measuring.report import What
+from hybridlat.cli.options import Sizes
+from hybridlat.cli.output import print_json, say
+from hybridlat.cli.param_types import complete_target
+from hybridlat.measuring import plans
+from hybridlat.measuring.plans.run import PlanImport, import_results
+from hybridlat.measuring.remote import unknown_to
+from hybridlat.measuring.report import What
+from hybridlat.measuring.ssh import check_target, run_on
+from hybridlat.onnx_io import load
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 
 @click.command()
 @options.networks
 @click.option("-o", "--output", "folder", required=True, metavar="DIR",
               type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
-@click.option("--target", required=True, metavar="TARGET", shell_complete=options.complete_target,
+@click.option("--target", required=True, metavar="TARGET", shell_complete=complete_target,
               help="What the other device is: device/runtime/precision.")  # fmt: skip
 @click.option("--cells", "what", flag_value="cells", help="Measure only the cells.")
 @click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
@@ -31,18 +36,18 @@ if TYPE_CHECKING:
 @options.store
 @options.sizes
 @options.as_json
+@options.gathered(Sizes, "sizes")
 def plan(
+    sizes: Sizes,
     networks: Sequence[str],
     folder: str,
     target: str,
-    what: str | None,
+    what: What | None,
     remeasure: bool,
     host: str | None,
     runner: str,
     limit: float,
     store: str | None,
-    batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
     """Write a folder that measures networks on another device: there, sh DIR/run.sh.
@@ -53,28 +58,17 @@ def plan(
     hybridlat plan a.onnx b.onnx --target orin-nano/tensorrt/fp16 -o a-plan
     hybridlat import a-plan
     """
-    from hybridlat.measuring import plans
-    from hybridlat.measuring.remote import unknown_to
-    from hybridlat.onnx_io import load
-    from hybridlat.schema.target import Target
-    from hybridlat.store import Store
-
     wanted = Target.parse(target)
     if host is not None:
-        from hybridlat.measuring.ssh import check_target
-
         check_target(wanted)
     files = [load(path) for path in networks]
-    read = [(file.label, file.network(batch, shapes)) for file in files]
-    chosen: What = "cells" if what == "cells" else "network" if what == "network" else "both"
+    read = [(file.label, file.network(sizes.batch, sizes.shapes)) for file in files]
     with Store(store) as opened:
-        request = plans.PlanRequest(read, wanted, unknown_to(opened, wanted, chosen, remeasure))
+        unknown = unknown_to(opened, wanted, what or "both", remeasure)
+        request = plans.PlanRequest(read, wanted, unknown)
         draft = plans.write(request, folder)
         if host is not None:
-            from hybridlat.measuring.plans.run import import_results
-            from hybridlat.measuring.ssh import run_on
-
-            run_on(host, runner, limit, _say)(Path(folder))
+            run_on(host, runner, limit, say)(Path(folder))
             _print_imported(import_results(Path(folder), opened), as_json)
             return
     tasks = len(draft.manifest()["tasks"])
@@ -84,10 +78,6 @@ def plan(
     click.echo(f"{tasks} measurements planned in {folder} for {target}")
     click.echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
     click.echo(f"Back here:      hybridlat import {folder}")
-
-
-def _say(sentence: str) -> None:
-    click.echo(sentence, err=True)
 
 
 @click.command(name="import")
@@ -102,15 +92,12 @@ def import_(folder: str, board_id: str | None, store: str | None, as_json: bool)
     hybridlat import a-plan
     hybridlat import a-plan --store team.db
     """
-    from hybridlat.measuring.plans.run import import_results
-    from hybridlat.store import Store
-
     with Store(store) as opened:
         _print_imported(import_results(Path(folder), opened, board_id), as_json)
 
 
 def _print_imported(imported: PlanImport, as_json: bool) -> None:
-    """What came of a plan."""
+    """The number of records of a plan, and of those that are new."""
     failures = sum(record.failure is not None for record in imported.records)
     targets = [str(target) for target in imported.targets]
     if as_json:

@@ -7,24 +7,24 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from hybridlat.cli import options
-from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.param_types import DURATION, MOMENT
-from hybridlat.cli.progress import ProgressShown
+from hybridlat.cli import options, store_tables
+from hybridlat.cli.output import ProgressShown, aside, console, print_json
+from hybridlat.cli.param_types import DURATION, MOMENT, complete_target
 from hybridlat.errors import StoreError
+from hybridlat.estimate.partition.partitioner import is_outdated
 from hybridlat.report.cell_texts import lines_at_slashes
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
-from hybridlat.store import importers
-
-if TYPE_CHECKING:
-    from hybridlat.store import Store
-    from hybridlat.store.changes import Removal
+from hybridlat.schema.progress import Progress
+from hybridlat.schema.target import Target
+from hybridlat.store import Store, importers
+from hybridlat.store.changes import Removal
+from hybridlat.store.exchange import batches
+from hybridlat.store.integrity import check_pack
 
 DAMAGED = 2
 _COUNTS_WIDTH = 64  # of the other columns of `store stats`
@@ -50,8 +50,6 @@ def stats(store: str | None, as_json: bool) -> None:
     \b
     hybridlat store stats --store team.db
     """
-    from hybridlat.store import Store
-
     with Store(store) as opened:
         rows = opened.stats()
         url = opened.address
@@ -79,7 +77,7 @@ def stats(store: str | None, as_json: bool) -> None:
 
 @store.command()
 @click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--target", metavar="TARGET", shell_complete=options.complete_target,
+@click.option("--target", metavar="TARGET", shell_complete=complete_target,
               help="Only this target; all of the store unless given.")  # fmt: skip
 @click.option("--parquet", is_flag=True, help="Parquet instead of JSON Lines (needs pyarrow).")
 @click.option("--source", default="", help="Where the records come from, in words.")
@@ -101,9 +99,6 @@ def export(
     hybridlat store export packs
     hybridlat store export packs --target v100/tensorrt/fp16 --parquet
     """
-    from hybridlat.schema.target import Target
-    from hybridlat.store import Store
-
     chosen = None if target is None else Target.parse(target)
     with Store(store) as opened:
         packs = opened.export(
@@ -158,9 +153,6 @@ def import_(
     hybridlat store import a-pack
     hybridlat store import latencies.csv --from networks --nets DIR --target t4/tensorrt/fp16
     """
-    from hybridlat.cli import store_tables
-    from hybridlat.store import Store
-
     given = [name for name, value in table.items() if value is not None]
     if given and data_set not in importers.TABLES:
         raise click.UsageError(
@@ -199,8 +191,6 @@ def _import_by_plugin(
     opened: Store, data_set: str, path: Path
 ) -> tuple[dict[str, int], dict[str, int], list[str]]:
     """Counts of what was new, of what was left out by reason, and the targets met."""
-    from hybridlat.store.exchange import batches
-
     with ProgressShown() as shown:
         imported = importers.load(data_set).read(path, Pace(shown, "reading"))
         counts = {"read": len(imported.measurements), "measurements": 0, "breakdowns": 0}
@@ -224,7 +214,6 @@ class Pace:
         self.done = 0
 
     def __call__(self, done: int, total: int) -> None:
-        from hybridlat.schema.progress import Progress
 
         self.done = done
         spent = time.monotonic() - self._began
@@ -246,11 +235,7 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
     hybridlat store check
     hybridlat store check a-pack
     """
-    from hybridlat.store import Store
-
     if packs:
-        from hybridlat.store.integrity import check_pack
-
         problems = [problem for pack in packs for problem in check_pack(pack)]
         checked = count_text(len(packs), "pack")
     else:
@@ -269,7 +254,7 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
 
 
 @store.command()
-@click.option("--target", metavar="TARGET", shell_complete=options.complete_target,
+@click.option("--target", metavar="TARGET", shell_complete=complete_target,
               help="Records of this target; of all unless given.")  # fmt: skip
 @click.option("--since", type=MOMENT, help="Records measured at this time (UTC) or later.")
 @click.option("--until", type=MOMENT, help="Records measured before this time (UTC).")
@@ -292,9 +277,6 @@ def forget(
     hybridlat store forget --target v100/tensorrt/fp16
     hybridlat store forget --since 2026-11-21T14:00 --until 2026-11-21T15:00 --yes
     """
-    from hybridlat.schema.target import Target
-    from hybridlat.store import Store
-
     if target is None and since is None and until is None:
         raise click.UsageError("say which records: give --target, --since or --until")
     if as_json and not yes:
@@ -343,9 +325,6 @@ def gc(
     \b
     hybridlat store gc --older-than 30d --dry-run
     """
-    from hybridlat.estimate.partition.partitioner import is_outdated
-    from hybridlat.store import Store
-
     with Store(store) as opened:
         swept = opened.cache_sweep(
             older_than_s=older_than,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hybridlat.cli.output import aside, print_json
 from hybridlat.errors import InputError
+from hybridlat.measuring import tables
+from hybridlat.measuring.network_files import NetworkFiles
 from hybridlat.report.units import count_text
-
-if TYPE_CHECKING:
-    from hybridlat.store import Store
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from hybridlat.store.importers.table import grouped
 
 _SHOWN = 5  # values named for each reason
 
@@ -30,11 +32,6 @@ def run(
 
     ``given`` has nets, columns and target. Raises InputError where nothing could be imported.
     """
-    from hybridlat.measuring import tables
-    from hybridlat.measuring.network_files import NetworkFiles
-    from hybridlat.schema.target import Target
-    from hybridlat.store.importers.table import grouped
-
     columns, nets, target = given["columns"], given["nets"], given["target"]
     read = tables.read_rows(
         form,

@@ -10,14 +10,18 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
-from hybridlat.estimate.lookup.target_list import FAMILY
+from hybridlat.estimate.lookup.target_list import (
+    FAMILY,
+    FamilyInfo,
+    TargetInfo,
+    list_families,
+    list_targets,
+)
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, plus_minus_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from hybridlat.api import FamilyInfo, TargetInfo
 
 
 @click.command()
@@ -33,8 +37,6 @@ def targets(store: str | None, as_json: bool, every_device: bool) -> None:
     hybridlat targets
     hybridlat targets --all --json
     """
-    from hybridlat.api import list_families, list_targets
-
     known = list_targets(store)
     if as_json:
         named = {info.target for info in known}

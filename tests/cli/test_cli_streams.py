@@ -13,7 +13,7 @@ import pytest
 
 from hybridlat.api import Predictor, Progress
 from hybridlat.cli import main as cli
-from hybridlat.cli.progress import ProgressShown, line
+from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
 from tests.cli.shell import FAKE, ROOT, process
 

@@ -23,5 +23,5 @@ def test_all_of_them_or_those_named(tmp_path: Path) -> None:
 def test_an_unknown_name_writes_nothing_and_is_told_the_choices(tmp_path: Path) -> None:
     done = process("examples", "-o", "nets", "resnet18", "resnet-18", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no network 'resnet-18' comes along: choose of" in done.stderr
+    assert "unknown example 'resnet-18'; choose from" in done.stderr
     assert not (tmp_path / "nets").exists()
