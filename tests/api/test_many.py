@@ -95,7 +95,7 @@ def test_two_workers_answer_as_one_does(store: str, measure: Any, everything_kno
             one = list(predictor.predict_many(SOURCES, errors="return"))
         assert plain(two) == plain(one)
     assert [getattr(a, "network", "") for a in two][::4] == ["network 0", "network 4"]
-    assert isinstance(two[1], NetworkError) and "network 1 is not an ONNX model" in str(two[1])
+    assert isinstance(two[1], NetworkError) and "network 1: this is not an ONNX model" in str(two[1])
 
 
 def test_what_is_measured_by_one_is_seen_behind_it(store: str) -> None:
@@ -118,7 +118,7 @@ def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> 
         for jobs in (1, 2):
             answers = predictor.predict_many(SOURCES, jobs=jobs)
             assert next(answers).network == "network 0"
-            with pytest.raises(NetworkError, match="network 1 is not an ONNX model"):
+            with pytest.raises(NetworkError, match="network 1: this is not an ONNX model"):
                 next(answers)
         with pytest.raises(InputError, match="choose raise or return"):
             predictor.predict_many([], errors="ignore")  # type: ignore[call-overload]

@@ -60,7 +60,7 @@ def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path
         "--measure", "never", "--tolerance", "900%", "--markdown", str(table), "--csv", str(rows),
         code=2,
     )  # fmt: skip
-    assert done.stderr.count("bad.onnx is not an ONNX model") == 1
+    assert done.stderr.count("bad.onnx: this is not an ONNX model") == 1
     assert done.stderr.count("nobody has said how 'nobody' fuses operators") == 1
     header, _, first, second = table.read_text().splitlines()[:4]
     assert header == f"| network | {FAKE} | {L4} | x/nobody/fp16 |"
@@ -96,7 +96,7 @@ def test_several_processes_print_what_one_prints(nets: Path) -> None:
     def body(*more: str) -> list[Any]:
         done = predict(nets, "b.onnx", "bad.onnx", "a.onnx", "--target", FAKE, "--measure", "never",
                        "--json", *more, code=2)  # fmt: skip
-        assert "bad.onnx is not an ONNX model" in done.stderr
+        assert "bad.onnx: this is not an ONNX model" in done.stderr
         return [{k: v for k, v in e.items() if k != "elapsed_s"} for e in json.loads(done.stdout)]
 
     assert body() == body("--jobs", "2")
