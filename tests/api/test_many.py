@@ -95,7 +95,8 @@ def test_two_workers_answer_as_one_does(store: str, measure: Any, everything_kno
             one = list(predictor.predict_many(SOURCES, errors="return"))
         assert plain(two) == plain(one)
     assert [getattr(a, "network", "") for a in two][::4] == ["network 0", "network 4"]
-    assert isinstance(two[1], NetworkError) and "network 1: this is not an ONNX model" in str(two[1])
+    assert isinstance(two[1], NetworkError)
+    assert "network 1: this is not an ONNX model" in str(two[1])
 
 
 def test_what_is_measured_by_one_is_seen_behind_it(store: str) -> None:
