@@ -2,6 +2,7 @@
 # make test    the same with the development tools: style, types, import layers, tests
 #              (HYBRIDLAT_SLOW_TESTS=1 also those that take the better part of a minute)
 # make fuzz    predicts mutated files (SEED=7 COUNT=10000) and shows what ends in an exception
+# make size    counts lines and modules by room, import circles, and words of the pages
 # make docs    writes the site of the pages to build/site, without a network
 # make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
 # make matrix  the tests on every Python 3.11 to 3.13 there is (TESTS=tests/graph: only those)
@@ -25,7 +26,7 @@ TESTS ?= tests
 SEED ?= 0
 COUNT ?= 10000
 
-.PHONY: demo test install check style tests fuzz docs wheel-check matrix clean
+.PHONY: demo test install check style tests fuzz size docs wheel-check matrix clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -50,6 +51,9 @@ tests:
 
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.onnx_io.fuzz $(SEED) $(COUNT)
+
+size: | $(BIN)/python
+	@$(BIN)/python tests/size.py
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
