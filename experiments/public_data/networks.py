@@ -17,10 +17,13 @@ from experiments.public_data.frames import latency_columns, need_columns, rows, 
 from hybridlat.graph.builder import NetworkBuilder, Shape, conv_attributes
 from hybridlat.graph.network import AttributeValue, Network
 from hybridlat.graph.signature import Signature, sign
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 
 Attributes = tuple[tuple[str, AttributeValue], ...]
+Drawn = tuple[Signature, list[tuple[Signature, int]]]
+"""A network, and each of its kernels with its count."""
 
 
 def read_choices(
@@ -28,13 +31,13 @@ def read_choices(
     choices: Sequence[str],
     known: Container[object],
     unknown: str,
-    draw: Callable[[tuple[Any, ...], int], tuple[str, list[tuple[Signature, int]]]],
+    draw: Callable[[tuple[Any, ...], int], Drawn],
 ) -> ImportedRecords:
     """Networks of ``networks.parquet``: one row a network, a latency column per device and batch.
 
     The columns ``choices`` say what each network consists of; a row with one that is not ``known``
     is left out and counted as ``unknown``. ``draw`` gives of the choices and a batch size the
-    network's signature hash and its kernels.
+    network's signature and its kernels.
     """
     result = ImportedRecords()
     for file, frame in tables(path, "networks.parquet"):
@@ -52,7 +55,16 @@ def read_choices(
                 network, kernels = drawn[batch]
                 target = Target(device, "pytorch-1.8", "fp32")
                 name = f"{row[0]} batch {batch}"
-                result.add_network(target, network, kernels, name, latency, protocol="help")
+                labels = {"network": name}
+                if result.add(
+                    target, network, latency, protocol="help", kind="network", labels=labels
+                ):
+                    # The breakdown says all that is needed of a network; ten thousands of their
+                    # texts would fill a store.
+                    del result.signatures[network.hash]
+                    cells = tuple((s.hash, count) for s, count in kernels)
+                    parts = {s.hash: s.text for s, _ in kernels}
+                    result.describe(Breakdown(target, name, network.hash, cells), parts)
     return result
 
 
@@ -127,7 +139,7 @@ def fbnet(path: Path) -> ImportedRecords:
     return read_choices(Path(path), choices, {*_BLOCKS, _SKIP}, "block unknown", _draw_fbnet)
 
 
-def _draw_fbnet(blocks: tuple[int, ...], batch: int) -> tuple[str, list[tuple[Signature, int]]]:
+def _draw_fbnet(blocks: tuple[int, ...], batch: int) -> Drawn:
     net = Drawing()
     act = "Conv+BatchNormalization+Relu"
     tensor = net.conv(act, net.input((batch, 3, 224, 224)), 16, 3, stride=2)
@@ -138,7 +150,7 @@ def _draw_fbnet(blocks: tuple[int, ...], batch: int) -> tuple[str, list[tuple[Si
     tensor = net.conv(act, tensor, _HEAD, 1)
     tensor = net.add("GlobalAveragePool", [tensor], (batch, _HEAD, 1, 1))
     net.add("Flatten+Gemm", [tensor], (batch, _CLASSES), ((_HEAD, _CLASSES), (_CLASSES,)))
-    return sign(net.network("fbnet")).hash, net.kernels()
+    return sign(net.network("fbnet")), net.kernels()
 
 
 def _block(net: Drawing, tensor: str, choice: int, channels: int, stride: int) -> str:
@@ -172,7 +184,7 @@ def nasbench201(path: Path) -> ImportedRecords:
     return read_choices(Path(path), _EDGES, _OPERATORS, "operator unknown", _draw_nas)
 
 
-def _draw_nas(edges: tuple[str, ...], batch: int) -> tuple[str, list[tuple[Signature, int]]]:
+def _draw_nas(edges: tuple[str, ...], batch: int) -> Drawn:
     net = Drawing()
     tensor = net.conv("Conv+BatchNormalization", net.input((batch, 3, 32, 32)), 16, 3)
     for stage, channels in enumerate((16, 32, 64)):
@@ -184,7 +196,7 @@ def _draw_nas(edges: tuple[str, ...], batch: int) -> tuple[str, list[tuple[Signa
     tensor = net.add("BatchNormalization+Relu", [tensor], shape, ((shape[1],),) * 4)
     tensor = net.add("GlobalAveragePool", [tensor], (batch, shape[1], 1, 1))
     net.add("Flatten+Gemm", [tensor], (batch, 10), ((shape[1], 10), (10,)))
-    return sign(net.network("nasbench201")).hash, net.kernels()
+    return sign(net.network("nasbench201")), net.kernels()
 
 
 def _cell(net: Drawing, tensor: str, edges: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ class Device:
     unit, shared last). ``launch_us`` is what one small kernel of many enqueued ones takes, a
     typical figure and None where nothing is known of it (a CPU launches nothing).
     ``sustained_flops`` is what large matrix products were seen to reach, by precision, where
-    somebody measured it: less than the peak where the power limit lowers the clock.
+    it was measured: less than the peak where the power limit lowers the clock.
 
     ``source`` says in one line where the numbers come from, ``sources`` of each number by the key
     that it has in a data sheet (``units``, ``peak_tflops.fp16``).
@@ -59,8 +59,8 @@ class Device:
         return self.peak_flops[self._unit(precision)]
 
     def sustained_share(self, precision: str) -> float:
-        """What is left of :meth:`peak` in long large matrix products (0..1); 1 where nobody
-        knows."""
+        """What is left of :meth:`peak` in long large matrix products (0..1); 1 where it is
+        unknown."""
         unit = self._unit(precision)
         peak = self.peak_flops[unit]
         return min(1.0, self.sustained_flops.get(unit, peak) / peak)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plugins:
-    """Named objects, each ``module:attribute`` (or a whole ``module``), loaded when asked for.
+    """Named objects, each ``module:attribute`` (or a whole ``module``), loaded when they are used.
 
     ``group`` is the entry point group in which other packages offer more of them; a name of the
     package's own is never replaced by theirs.
@@ -41,11 +41,11 @@ class Plugins:
         return tuple(sorted({*self.own, *self._offered}))
 
     def __contains__(self, name: str) -> bool:
-        """Whether somebody offers that name; other packages are looked through for others' only."""
+        """Whether there is an object of that name; other packages are searched only if needed."""
         return name in self.own or name in self._offered
 
     def load(self, name: str) -> object:
-        """The object of that name; KeyError for a name that nobody offers."""
+        """The object of that name; KeyError for an unknown name."""
         if name in self.own:
             module, _, attribute = self.own[name].partition(":")
             loaded = importlib.import_module(module)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a long call is; ``seconds_left`` None while that cannot be said."""
+    """How far a long call is; ``seconds_left`` None while it is unknown."""
 
     done: int
     total: int
@@ -43,4 +43,4 @@ OnMessage = Callable[[str], None]
 
 
 def silent(_: str) -> None:
-    """Messages that nobody asked for."""
+    """A receiver that drops messages."""

@@ -19,7 +19,7 @@ _SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def decode(text: bytes, form: type[T]) -> T:
-    """A JSON document as ``form``; ValueError says in a phrase what is wrong."""
+    """A JSON document as ``form``; ValueError names what is wrong."""
     try:
         return msgspec.json.decode(text, type=form)
     except msgspec.DecodeError as error:

@@ -49,13 +49,13 @@ def scope_of(key: str) -> str:
 
 
 def get(database: Database, key: str) -> str | None:
-    """The document kept under a key; None where there is none."""
+    """The document under a key; None where there is none."""
     rows = database.rows(_GET, {"key": codec.digest(key)})
     return str(rows[0][0]) if rows else None
 
 
 def put(database: Database, key: str, text: str) -> None:
-    """Keep a document, dated now; what is there already stays."""
+    """Store a document, dated now; one that is there already stays."""
     digest = codec.digest(key)
     row = {
         "key": digest, "text": text, "scope": scope_of(key), "made_at_s": int(time.time()),
@@ -104,8 +104,7 @@ def sweep(
     is_outdated: Callable[[str], bool] = lambda _: False,
     dry_run: bool = False,
 ) -> CacheSweep:
-    """Drop what is damaged, what is older, what ``is_outdated`` says of its scope, and the oldest
-    over a size."""
+    """Drop entries that are damaged, old or of an outdated scope, and the oldest over a size."""
     before_s = -1 if older_than_s is None else int(time.time() - older_than_s)
     broken = {key for key, _, _ in damaged(database)}
     verdicts: dict[str, bool] = {}

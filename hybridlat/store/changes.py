@@ -110,7 +110,7 @@ def add_breakdowns(database: Database, breakdowns: Iterable[Breakdown]) -> int:
 def _target_ids(
     connection: Connection, items: Iterable[Measurement | Breakdown]
 ) -> dict[Target, int]:
-    """The number of each target, given now where it has none."""
+    """The number of each target; a new target gets one."""
     return {
         target: _target_id(connection, target)
         for target in sorted({item.target for item in items}, key=str)
@@ -130,7 +130,7 @@ def _target_id(connection: Connection, target: Target) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """How many records and cached texts were taken back, or would be."""
+    """How many records and cached entries were removed, or would be."""
 
     cells: int = 0
     networks: int = 0
@@ -175,7 +175,7 @@ def _remove_of(
     until: datetime.datetime | None,
     dry_run: bool,
 ) -> tuple[dict[Kind, int], int]:
-    """The records by kind and the cached texts of one target."""
+    """Counts of the records by kind, and of the cached entries, of one target."""
     rows = connection.rows(_RECORDS, {"target": name})
     chosen = [
         {"target": number, "signature": signature, "kind": kind, "id": id_}

@@ -88,8 +88,8 @@ class Database:
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work`` in one transaction, tried again if others got in its way.
 
-        Also if the server went away, even as it was told to commit: ``work`` may find its rows
-        there, and must then add nothing.
+        Also if the server went away, even during the commit: ``work`` may find its rows there, and
+        must then add nothing.
         """
 
         def once(connection: Connection) -> T:

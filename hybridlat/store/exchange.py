@@ -28,7 +28,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class ImportCounts:
-    """How many were new to the store, and ``read`` how many records the source held."""
+    """How many items were new to the store; ``read`` counts the records of the source."""
 
     signatures: int = 0
     measurements: int = 0
@@ -70,7 +70,7 @@ def export(
 def _write_pack(
     database: Database, target: Target, folder: Path, form: Form, source: str, licence: str
 ) -> Path:
-    """Write all that the store holds of ``target`` as a pack; the folder.
+    """Write all records of ``target`` as a pack; the folder.
 
     ``pack.json`` is written last: a pack whose writing was cut off is not a pack, or names other
     files than it finds.
@@ -117,7 +117,7 @@ def _write_pack(
 
 
 class _Contents:
-    """What passes by while a pack is written, for its lookup and its facts."""
+    """Collects what the look-up file and ``pack.json`` say while a pack is written."""
 
     def __init__(self) -> None:
         self.hashes: set[str] = set()
@@ -247,7 +247,7 @@ def _add_texts(database: Database, texts: Iterable[tuple[str, str]], where: Path
 
 
 def _import_rows(database: Database, path: Path, rows: Iterator[Any]) -> ImportCounts:
-    """A loose file may mix signatures, records and breakdowns, told apart by their fields."""
+    """Import a loose file, whose signatures, records and breakdowns differ in their fields."""
     counts = ImportCounts()
     number = 0
     for part in batches(rows):

@@ -1,4 +1,4 @@
-"""What can be wrong with a store or a pack, found by reading all of it."""
+"""Damage in a store or a pack: a check reads all of it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Orphans:
     _missing: dict[str, list[str]] = field(default_factory=dict)
 
     def see(self, item: Measurement | Breakdown) -> None:
-        """Take note of what an item refers to; a whole network is described by its breakdown."""
+        """Note what an item refers to; a breakdown describes a whole network."""
         if isinstance(item, Measurement):
             if item.kind != "network":
                 self._need(f"{item.kind} records of {item.target}", [item.signature])

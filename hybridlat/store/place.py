@@ -42,7 +42,7 @@ class StorePlace:
 
     @property
     def address(self) -> str:
-        """The URL as it may be shown and kept: without a password."""
+        """The URL without its password, as it may be shown."""
         return without_password(self.url)
 
     @property
@@ -52,7 +52,7 @@ class StorePlace:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether no other process sees what is kept here."""
+        """Whether the store lives in memory, which no other process sees."""
         return not self.is_server and self._path is None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
@@ -17,18 +17,15 @@ from hybridlat.store.latencies import LatencyRow, TargetStats
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
 _WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
-_OF_TARGET = """
+OF_TARGET = """
 FROM measurement JOIN target ON target.id = measurement.target_id
 WHERE target.name = :target"""
 _LOOK_UP = """
 SELECT target.name, signature, latency_us, spread_share, measured_at, failure
 FROM measurement JOIN target ON target.id = measurement.target_id
 WHERE target.name IN :targets AND kind = :kind AND signature IN :keys"""
-_COUNT = f"SELECT count(*) {_OF_TARGET} AND kind = :kind"
-_SIGNATURES = f"SELECT DISTINCT signature {_OF_TARGET} AND kind = :kind"
-_REVISION = f"SELECT count(*), max(measured_at) {_OF_TARGET}"
 _RECENT = f"""
-SELECT measured_at, measurement.id {_OF_TARGET} AND latency_us IS NOT NULL
+SELECT measured_at, measurement.id {OF_TARGET} AND latency_us IS NOT NULL
 ORDER BY measured_at DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END, measurement.id LIMIT :most"""
 _RECORDS = "SELECT id FROM measurement WHERE target_id = :target"
 _BREAKDOWNS = "SELECT id FROM breakdown WHERE target_id = :target ORDER BY id"
@@ -87,7 +84,7 @@ def measurements(
 def recent(database: Database, target: Target, runs: int, each: int) -> list[Measurement]:
     """Good records of the newest ``runs`` minutes, ``each`` of a minute.
 
-    Whole networks come first: they are few, and tell more of how the machine ran than cells do.
+    Whole networks come first: they are few, and say more about how the machine ran than cells do.
     """
     values = {"target": str(target), "kind": KIND_CODES["network"], "most": _MOST_RECENT}
     chosen: dict[str, list[bytes]] = {}
@@ -99,24 +96,6 @@ def recent(database: Database, target: Target, runs: int, each: int) -> list[Mea
             minute.append(bytes(key))
     keys = [(key,) for minute in chosen.values() for key in minute]
     return list(_records(database, sorted(keys)))
-
-
-def count(database: Database, target: Target, kind: Kind) -> int:
-    """How many records of this kind there are of a target."""
-    rows = database.rows(_COUNT, {"target": str(target), "kind": KIND_CODES[kind]})
-    return int(rows[0][0]) if rows else 0
-
-
-def signatures(database: Database, target: Target, kind: Kind) -> list[str]:
-    """What there are records of this kind of, of a target."""
-    found = database.rows(_SIGNATURES, {"target": str(target), "kind": KIND_CODES[kind]})
-    return [bytes(key).hex() for (key,) in found]
-
-
-def revision(database: Database, target: Target) -> tuple[int, str]:
-    """How many records a target has, and the time of the newest: what changes with every add."""
-    rows = database.rows(_REVISION, {"target": str(target)})
-    return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
 
 
 def breakdowns(database: Database, target: Target | None = None) -> Iterator[Breakdown]:
@@ -161,8 +140,8 @@ def paged(database: Database, ids: list[Row], items_of: str) -> Iterator[tuple[b
 
 def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
     """Text of each hash (hex) that has one."""
-    found = [row for part in chunks(keys) for row in database.rows(_TEXTS, {"keys": part})]
-    return {bytes(key).hex(): text for key, text in found}
+    rows = [row for part in chunks(keys) for row in database.rows(_TEXTS, {"keys": part})]
+    return {bytes(key).hex(): text for key, text in rows}
 
 
 def targets(database: Database) -> list[Target]:
@@ -187,52 +166,29 @@ def _target_ids(database: Database, target: Target | None) -> list[int]:
 
 def stats(database: Database) -> list[TargetStats]:
     """One row per target, sorted by name."""
-    found: dict[int, list[_KindStats]] = {}
-    many = {(number, kind): n for number, kind, n in database.rows(_THINGS)}
-    for number, kind, records, good, first, last in database.rows(_KIND_STATS):
-        size = _bytes(database, number, kind, records)
-        row = _KindStats(
-            kind, many.get((number, kind), 0), records, good, first or "", last or "", size
-        )
-        found.setdefault(number, []).append(row)
-    return [
-        _target_stats(target, found.get(number, []))
-        for number, target in _numbered_targets(database).items()
-    ]
-
-
-class _KindStats(NamedTuple):
-    """What there is of one kind of a target."""
-
-    kind: int
-    things: int
-    records: int
-    good: int
-    first: str
-    last: str
-    bytes: int
-
-
-def _target_stats(target: Target, rows: list[_KindStats]) -> TargetStats:
-    cells, networks, layers = (
-        sum(row.things for row in rows if row.kind == KIND_CODES[kind]) for kind in KINDS
-    )
-    records = sum(row.records for row in rows)
-    return TargetStats(
-        target,
-        cells,
-        networks,
-        layers,
-        records,
-        failures=records - sum(row.good for row in rows),
-        first=min((row.first for row in rows if row.first), default=""),
-        last=max((row.last for row in rows), default=""),
-        bytes=sum(row.bytes for row in rows),
-    )
+    things = {(number, kind): n for number, kind, n in database.rows(_THINGS)}
+    rows_of: dict[int, list[Row]] = {}
+    for row in database.rows(_KIND_STATS):
+        rows_of.setdefault(row[0], []).append(row)
+    result = []
+    for number, target in _numbered_targets(database).items():
+        rows = rows_of.get(number, [])
+        cells, networks, layers = (things.get((number, KIND_CODES[kind]), 0) for kind in KINDS)
+        result.append(
+            TargetStats(
+                target, cells, networks, layers,
+                records=sum(records for _, _, records, _, _, _ in rows),
+                failures=sum(records - good for _, _, records, good, _, _ in rows),
+                first=min((first for *_, first, _ in rows if first), default=""),
+                last=max((last or "" for *_, last in rows), default=""),
+                bytes=sum(_bytes(database, *row[:3]) for row in rows),
+            )
+        )  # fmt: skip
+    return result
 
 
 def _bytes(database: Database, target_id: int, kind: int, records: int) -> int:
-    """The size of so many records, from some of them: those with the first hashes, a fair draw.
+    """The size of so many records, estimated from those with the first hashes, a fair sample.
 
     Reading all of a million takes a disk many seconds.
     """

@@ -119,7 +119,7 @@ class Store:
     def latencies_by_target(
         self, targets: Sequence[Target], hashes: Iterable[str], kind: Kind = "cell"
     ) -> dict[Target, dict[str, LatencyStats]]:
-        """The same for several targets, asked for at once."""
+        """The same for several targets at once."""
         keys = {codec.key(h): h for h in hashes}
         rows = queries.look_up(self._database, targets, kind, list(keys))
         return {
@@ -142,33 +142,39 @@ class Store:
 
     def count(self, target: Target, kind: Kind) -> int:
         """How many records of this kind there are of a target."""
-        return queries.count(self._database, target, kind)
+        values = {"target": str(target), "kind": codec.KIND_CODES[kind]}
+        rows = self._database.rows(f"SELECT count(*) {queries.OF_TARGET} AND kind = :kind", values)
+        return int(rows[0][0]) if rows else 0
 
     def signatures(self, target: Target, kind: Kind) -> list[str]:
         """The hashes that there are records of this kind of."""
-        return queries.signatures(self._database, target, kind)
+        values = {"target": str(target), "kind": codec.KIND_CODES[kind]}
+        sql = f"SELECT DISTINCT signature {queries.OF_TARGET} AND kind = :kind"
+        return [bytes(key).hex() for (key,) in self._database.rows(sql, values)]
 
     def revision(self, target: Target) -> tuple[int, str]:
         """How many records there are of a target, and the time of the newest."""
-        return queries.revision(self._database, target)
+        sql = f"SELECT count(*), max(measured_at) {queries.OF_TARGET}"
+        rows = self._database.rows(sql, {"target": str(target)})
+        return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, in an order that depends on nothing but themselves."""
         return queries.breakdowns(self._database, target)
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
-        """The texts of those hashes whose text is kept."""
+        """The texts of those hashes that have one."""
         return queries.signature_texts(self._database, [codec.key(h) for h in hashes])
 
     def cache_get(self, key: str) -> str | None:
-        """The document kept under ``key`` by ``cache_put``, else None.
+        """The document that ``cache_put`` stored under ``key``, else None.
 
         It may be damaged: ``wire.decode_or_none`` reads it.
         """
         return cache.get(self._database, key)
 
     def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
-        """What ``read`` makes of the text kept under ``key``; None where there is none.
+        """What ``read`` makes of the document under ``key``; None where there is none.
 
         One of which it makes None is damaged, and is removed so that it can be made again.
         """
@@ -230,12 +236,12 @@ class Store:
 
     @property
     def address(self) -> str:
-        """The URL as it may be shown and kept: without a password."""
+        """The URL without its password, as it may be shown."""
         return self._place.address
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether no other process sees what is kept here."""
+        """Whether the store lives in memory, which no other process sees."""
         return self._place.is_in_memory
 
     @property

@@ -237,7 +237,7 @@ def _row(
     for column, wanted in columns.where.items():
         if row[column] not in wanted:
             raise RowRejected(
-                f"{column} is not among those asked for", row[column], "change [where]"
+                f"{column} is not among the values of [where]", row[column], "change [where]"
             )
     fields = dict(_fields(row, layout, columns))
     names = _names(fields)

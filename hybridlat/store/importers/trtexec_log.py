@@ -1,7 +1,7 @@
-"""What trtexec printed or exported of a run: the latency, and what it was measured on.
+"""Logs and exported times of trtexec: the latency of a run, and its target.
 
-A log tells device, version, precision and sizes; the times that ``--exportTimes`` writes tell
-nothing but themselves, so the log that names such a file speaks for it.
+A log states device, version, precision and sizes; the times that ``--exportTimes`` writes state
+nothing else, so the fields come from the log that names such a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOWEST = ("int8", "fp16", "bf16", "fp32")
 
 @dataclass(frozen=True)
 class TrtexecLog:
-    """What a log tells. ``times`` is the file its run exported times to, by name."""
+    """The fields of a log. ``times`` is the name of the file that its run exported times to."""
 
     fields: Mapping[str, str]
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class TrtexecLog:
 
 
 def read_log(text: str) -> TrtexecLog:
-    """What a log of trtexec tells; a field that it does not state is left out."""
+    """The fields of a log; one that it does not state is left out."""
     command = next((line for line in text.splitlines() if "trtexec" in line and "--" in line), "")
     options = {name: value or "" for name, value in _OPTION.findall(command)}
     fields = {"engine": "tensorrt"}
@@ -107,7 +107,7 @@ def row_of_times(
 
 
 def _fields(log: TrtexecLog | None, default: Target | None) -> Mapping[str, str]:
-    """What the log tells; of the engine, what ``default`` says where the log has no version."""
+    """The log's fields; the engine is that of ``default`` where the log has no version."""
     fields = dict(log.fields) if log is not None else {}
     if "version" not in fields:
         fields["engine"] = default.runtime if default is not None else "tensorrt"
@@ -130,7 +130,7 @@ def _version_of(tag: str) -> str:
 
 
 def _precision(text: str, options: Mapping[str, str]) -> str:
-    """The lowest precision that was allowed; a loaded engine has its own, which no log tells."""
+    """The lowest precision that was allowed; a loaded engine has its own, which no log states."""
     allowed = [p for p in _LOWEST if p in {name.lower() for name in options}]
     if not allowed and "loadEngine" in options:
         return ""
