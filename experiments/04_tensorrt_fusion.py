@@ -36,8 +36,8 @@ from experiments.tensorrt_page import (
     page,
 )
 from experiments.tensorrt_verdicts import Verdict, verdict
+from hybridlat.engines import tensorrt_rtx
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 

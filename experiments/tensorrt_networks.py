@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tensorrt_verdicts import Verdict, verdict
+from hybridlat.engines import tensorrt_rtx
 from hybridlat.engines.fusion.precision import in_half_precision
-from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
-from hybridlat.engines.tensorrt_rtx.lowering import EngineLayer, groups_of_layers
+from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network

@@ -8,9 +8,9 @@ from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
 from hybridlat.cli.param_types import complete_target
 from hybridlat.engines import registry
+from hybridlat.engines import tensorrt_rtx as compiler
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.groups import differing as differing_operators
-from hybridlat.engines.tensorrt_rtx import lowering as compiler
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network

@@ -5,7 +5,9 @@ from __future__ import annotations
 import abc
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
@@ -63,7 +65,7 @@ class Backend(abc.ABC):
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
         """Arguments that start this backend for ``target`` (None: its default); none by default.
 
-        ``threads`` is what the user asked for, None where nothing was said.
+        ``threads`` is the number that the user gave, None for none.
         """
         del target, threads
         return {}
@@ -113,12 +115,17 @@ class Backend(abc.ABC):
         An engine overrides this where replicas can share what the cells of a network share: the
         memory that activations live in.
         """
-        sessions: list[Session] = []
-        try:
-            for replica in range(count):
-                sessions.append(self.build(network, seed=seed + replica, lowered=lowered))
-        except BaseException:
-            for session in sessions:
-                session.close()
-            raise
-        return sessions
+        return build_all(
+            partial(self.build, network, seed=seed + replica, lowered=lowered)
+            for replica in range(count)
+        )
+
+
+def build_all(builds: Iterable[Callable[[], Session]]) -> list[Session]:
+    """The sessions of all these calls; where one fails, those before it are closed."""
+    sessions: list[Session] = []
+    with ExitStack() as built:
+        for build in builds:
+            sessions.append(built.enter_context(build()))
+        built.pop_all()
+    return sessions

@@ -1,15 +1,19 @@
-"""What this machine is: the device name of its CPU, and the environment a record keeps."""
+"""This machine and its CPU: its name, the environment a record keeps, its load, engines on it."""
 
 from __future__ import annotations
 
+import abc
 import functools
 import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+from hybridlat.engines.base import Backend
+from hybridlat.errors import BackendUnavailable
 from hybridlat.schema.machine_load import MachineLoad
 from hybridlat.schema.names import cpu_name
+from hybridlat.schema.target import Target
 
 PROC_VARIABLE = "HYBRIDLAT_PROC"
 """Names the folder that stands for /proc where the load of the machine is read."""
@@ -81,6 +85,44 @@ def pin(threads: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[-threads:])
+
+
+class CpuBackend(Backend):
+    """An engine on the CPU with ``threads`` threads; ``version`` is the engine's own.
+
+    ``precision`` is that of the files it is given: it computes in theirs.
+    """
+
+    version: str
+
+    def __init__(self, threads: int = 1, precision: str = "fp32") -> None:
+        if threads < 1:
+            raise BackendUnavailable(f"{threads} threads cannot run anything: give 1 or more")
+        self.threads = threads
+        self.version = self._version()
+        short = ".".join(self.version.split(".")[:2])
+        self._target = Target(cpu_device(), f"{self.name}-{short}", precision, threads)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _version() -> str:
+        """The engine's version; BackendUnavailable where it cannot be loaded."""
+
+    @classmethod
+    def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
+        options: dict[str, int | str] = {
+            "threads": threads or (target.threads if target else None) or 1
+        }
+        if target is not None and target.precision != "fp32":
+            options["precision"] = target.precision
+        return options
+
+    @property
+    def target(self) -> Target:
+        return self._target
+
+    def environment(self) -> Mapping[str, str]:
+        return {"engine": f"{self.name} {self.version}", **cpu_environment()}
 
 
 class LoadMeter:

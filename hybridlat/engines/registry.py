@@ -57,8 +57,8 @@ ONNXRUNTIME = EngineEntry(
     keeps_precision=True,
 )
 OPENVINO = EngineEntry(
-    f"{_ROOM}.openvino.lowering",
-    f"{_ROOM}.openvino.session:OpenVinoBackend",
+    f"{_ROOM}.openvino",
+    f"{_ROOM}.openvino:OpenVinoBackend",
     keeps_precision=True,
 )
 TENSORRT = EngineEntry(
@@ -66,10 +66,10 @@ TENSORRT = EngineEntry(
     f"{_ROOM}.tensorrt.session:TensorRtBackend",
     precisions=PLANNED,
 )
-TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx.lowering")
+TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx")
 TORCH = EngineEntry(f"{_ROOM}.torch.eager")
 TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch.compiled")
-PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.paddle_tensorrt.lowering")
+PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.paddle_tensorrt")
 
 ENGINES = Plugins(
     _ROOM,
@@ -86,7 +86,7 @@ ENGINES = Plugins(
 
 
 def entry(engine: str) -> EngineEntry | None:
-    """The engine of that name; None for one that nobody offers."""
+    """The engine of that name; None where there is none."""
     return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES else None
 
 
@@ -111,7 +111,7 @@ def same_cell_targets(target: Target) -> tuple[Target, ...]:
 
 
 def lowerings() -> tuple[str, ...]:
-    """Engines of which is known what they fuse, sorted."""
+    """Engines with fusion rules, or that can be asked, sorted."""
     return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.lowering)
 
 
@@ -144,8 +144,7 @@ def lower(network: Network, target: Target) -> Lowered:
     """The kernels that the target's engine runs for the network of a file.
 
     The one way from a network to kernels: the target's engine, version, precision and threads
-    decide. Raises TargetError for an engine that nobody has said how it fuses, MissingExtra and
-    MeasurementError as the engine's own lowering does.
+    decide. Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError as the engine's own lowering does.
     """
     lowered = _lowering(target).lower(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))
@@ -158,12 +157,12 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
     if quick is None or network.left_out:
         return lower(network, target)
     lowered: Lowered = quick(network, target)
-    told = about(network)
-    return replace(lowered, warnings=(*lowered.warnings, *told)) if told else lowered
+    warnings = about(network)
+    return replace(lowered, warnings=(*lowered.warnings, *warnings)) if warnings else lowered
 
 
 def about(network: Network) -> tuple[str, ...]:
-    """What people are told of a network whatever the engine: nothing of most."""
+    """Warnings about a network whatever the engine; none for most."""
     return (*_about_left_out(network), *_about_fed_weights(network))
 
 
@@ -193,10 +192,10 @@ def _about_left_out(network: Network) -> tuple[str, ...]:
     (name, op), *others = network.left_out
     behind = f" and the {len(others)} operators behind it are" if others else " is"
     counts = Counter(op for _, op in others).most_common(3)
-    told = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
+    listed = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
     return (
         f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the latency"
-        f"{told}",
+        f"{listed}",
     )
 
 
@@ -209,14 +208,13 @@ def _lowering(target: Target) -> LoweringModule:
     engine = entry(target.engine)
     if engine is None or engine.lowering is None:
         raise TargetError(
-            f"nobody has said how {target.engine!r} fuses operators, which {target} runs: choose "
-            f"one of {', '.join(lowerings())}"
+            f"unknown engine {target.engine!r} in {target}; engines: {', '.join(lowerings())}"
         )
     return cast(LoweringModule, importlib.import_module(engine.lowering))
 
 
 def load_backend(name: str) -> type[Backend]:
-    """The class of the backend ``name``; BackendUnavailable for a name that nobody offers."""
+    """The class of the backend ``name``; BackendUnavailable for an unknown name."""
     engine = entry(name)
     if engine is None or engine.backend is None:
         raise BackendUnavailable(

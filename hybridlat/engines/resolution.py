@@ -58,22 +58,22 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     return ResolvedEngine(wanted, why_not=why)
 
 
-def precision_notes(asked: Target, precision: str, told: str) -> list[str]:
-    """What a user should know of a file's precision beside that of the target asked for.
+def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:
+    """What a user should know of a file's precision beside that of the requested target.
 
-    ``precision`` is that of most of the file's convolutions and products, ``told`` all of it in
+    ``precision`` is that of most of the file's convolutions and products, ``stated`` all of it in
     words.
     """
-    found = [f"the network computes in {told}"] if told != precision else []
-    answered = registry.at_precision(asked, precision)
-    if answered != asked:
-        found.append(
-            f"{asked.engine} computes in the precision of the file, which is {precision}: "
-            f"this is {answered}, not {asked}"
+    notes = [f"the network computes in {stated}"] if stated != precision else []
+    answered = registry.at_precision(requested, precision)
+    if answered != requested:
+        notes.append(
+            f"{requested.engine} computes in the precision of the file, which is {precision}: "
+            f"this is {answered}, not {requested}"
         )
-    elif precision == "int8" and asked.precision != "int8":
-        found.append(
-            f"the file is quantised, and {asked} computes all of it in {asked.precision}: "
-            f"for int8 give --target {replace(asked, precision='int8')}"
+    elif precision == "int8" and requested.precision != "int8":
+        notes.append(
+            f"the file is quantised, and {requested} computes all of it in {requested.precision}: "
+            f"for int8 give --target {replace(requested, precision='int8')}"
         )
-    return found
+    return notes

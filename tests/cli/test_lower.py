@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hybridlat.cli.lower import lower
-from hybridlat.engines.tensorrt_rtx import lowering as tensorrt_rtx
+from hybridlat.engines import tensorrt_rtx
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 

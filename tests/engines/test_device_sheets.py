@@ -277,30 +277,13 @@ def test_a_given_sheet_that_is_none_changes_nothing(tmp_path: Path) -> None:
     assert "no" not in device_sheets.names()
 
 
-@pytest.mark.parametrize("name", ["h100", "t4", "jetson-nano", "i7-12700h"])
-def test_a_device_survives_its_own_sheet(name: str, tmp_path: Path) -> None:
-    device = device_sheets.load(name)
-    file = tmp_path / f"{name}.toml"
-    file.write_text(device_sheets.to_toml(device))
-    again = device_sheets.read(file)
-    assert again.peak_flops == pytest.approx(device.peak_flops)
-    assert again.sustained_flops == pytest.approx(device.sustained_flops)
-    rounded = {"peak_flops": 0, "sustained_flops": 0, "sources": 0}
-    assert asdict(again) | rounded == asdict(device) | rounded
-    assert {k: device.sources[k] for k in again.sources} == again.sources
-
-
-def test_a_probed_cpu_survives_its_own_sheet(tmp_path: Path) -> None:
+def test_this_machines_cpu_is_probed() -> None:
     probed = device_sheets.probe_cpu(1)
     assert probed.kind == "cpu"
     assert probed.units == 1
     assert 1e9 < probed.peak("fp32") < 1e13
     assert 1e8 < probed.bandwidth_bytes_per_s < 1e12
-    file = tmp_path / f"{probed.name}.toml"
-    file.write_text(device_sheets.to_toml(probed))
-    again = device_sheets.read(file)
-    assert again.peak("fp32") == pytest.approx(probed.peak("fp32"), rel=1e-4)
-    assert again.cache_bytes == probed.cache_bytes
+    assert probed.cache_bytes == tuple(sorted(probed.cache_bytes))
 
 
 def test_a_mapping_of_another_version_still_makes_a_device() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.engines.fusion.expand import unfuse
-from hybridlat.engines.fusion.groups import Groups, agreement, differing, is_partition, lowered_of
+from hybridlat.engines.fusion.groups import Groups, agreement, differing, lowered_of
 from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
@@ -185,8 +185,3 @@ def test_agreement_is_the_share_of_operators_in_identical_groups() -> None:
     assert agreement(truth, truth, 4) == 1.0
     assert agreement(Groups(((0, 1), (2, 3)), ()), truth, 4) == 0.5
     assert differing(Groups(((0, 1), (2, 3)), ()), truth) == (2, 3)
-    network = SMALL[0]()
-    everything = tuple(range(len(network.nodes)))
-    assert is_partition(network, Groups((everything,), ()))
-    assert not is_partition(network, Groups((everything,), (0,)))
-    assert not is_partition(network, Groups((everything[1:],), ()))

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from hybridlat.engines import registry
+from hybridlat.engines import openvino, registry
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.openvino import lowering as openvino
 from hybridlat.errors import BackendUnavailable, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target

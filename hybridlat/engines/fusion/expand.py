@@ -47,7 +47,7 @@ _VERSIONS = {
 def unfuse(network: Network) -> Network:
     """The network with every fused kernel written as the operators it holds.
 
-    Raises MeasurementError for a kernel whose wires cannot be told from its operators.
+    Raises MeasurementError for a kernel whose wires do not follow from its operators.
     """
     nodes: list[Node] = []
     types = dict(network.types)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wiring_of
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.order import topological_order
 
 _COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
 
@@ -25,12 +26,6 @@ class Groups:
 
     kernels: tuple[tuple[int, ...], ...]
     removed: tuple[int, ...]
-
-
-def is_partition(network: Network, groups: Groups) -> bool:
-    """Whether every node is in exactly one kernel or removed."""
-    held = sorted(i for kernel in (*groups.kernels, groups.removed) for i in kernel)
-    return held == list(range(len(network.nodes)))
 
 
 def agreement(answer: Groups, truth: Groups, nodes: int) -> float:
@@ -60,7 +55,7 @@ def lowered_of(
     attributes of its main operator under their own names, those of the others as
     ``<place>.<operator>.<name>``, the operators as ``fused``, and ``wires`` where those do not say
     how they hang together. Readers of a removed operator read what it read, its parts one by one:
-    nobody pays for a view. Its inputs are those of its main operator, in their places, then others.
+    a view costs nothing. Its inputs are those of its main operator, in their places, then others.
     """
     return _Writer(network, groups).lowered(by, warnings)
 
@@ -88,7 +83,8 @@ class _Writer:
         inputs = [self._inputs(k) for k in range(len(kernels))]
         outputs = tuple(dict.fromkeys(t for o in network.outputs for t in self._sources(o)))
         needed = {name for names in inputs for name in names} | set(outputs)
-        order = _topological(kernels, inputs, self.made_by)
+        needs = [{self.made_by[t] for t in names if t in self.made_by} for names in inputs]
+        order = topological_order(needs, key=lambda k: kernels[k][-1])
         nodes = [self._kernel(kernels[k], inputs[k], needed) for k in order]
         types: dict[str, TensorType] = {i: network.types[i] for i in network.inputs}
         for node in nodes:
@@ -142,7 +138,7 @@ class _Writer:
         ops = tuple(node.op for node in members)
         main = members[main_place(ops)]
         outputs = [out for node in members for out in node.outputs if out in needed]
-        if not outputs:  # nobody reads any: the last must still be made
+        if not outputs:  # none is read: the last must still be made
             outputs = [next(out for out in members[-1].outputs if out)]
         if len(members) == 1 and tuple(inputs) == main.inputs:
             keep = set(outputs)
@@ -220,47 +216,13 @@ def _on_a_loop(
     """
     producers = network.producers()
     makers: list[set[int]] = []  # kernels that make what each operator gives out
-    waits: dict[int, set[int]] = {k: set() for k in range(len(kernels))}
+    needs: list[set[int]] = [set() for _ in kernels]
     for i, node in enumerate(network.nodes):
         read = [makers[producers[name]] for name in node.inputs if name in producers]
         made_by = set().union(*read)
         if i in kernel_of:
-            waits[kernel_of[i]] |= made_by - {kernel_of[i]}
+            needs[kernel_of[i]] |= made_by - {kernel_of[i]}
         makers.append({kernel_of[i]} if i in kernel_of else made_by)
-    readers: dict[int, list[int]] = {k: [] for k in waits}
-    for k, needs in waits.items():
-        for maker in needs:
-            readers[maker].append(k)
-    free = [k for k, needs in waits.items() if not needs]
-    while free:
-        k = free.pop()
-        del waits[k]
-        for reader in readers[k]:
-            waits[reader].discard(k)
-            if not waits[reader]:
-                free.append(reader)
-    joined = [k for k in waits if len(kernels[k]) > 1]
+    free = set(topological_order(needs))
+    joined = [k for k in range(len(kernels)) if k not in free and len(kernels[k]) > 1]
     return max(joined, key=lambda k: len(kernels[k])) if joined else None
-
-
-def _topological(
-    kernels: tuple[tuple[int, ...], ...], inputs: list[list[str]], made_by: dict[str, int]
-) -> list[int]:
-    """Kernels in an order in which each comes after those it reads from, by file order else."""
-    waits = [{made_by[t] for t in names if t in made_by} for names in inputs]
-    state = [0] * len(kernels)
-    order: list[int] = []
-    for start in sorted(range(len(kernels)), key=lambda k: kernels[k][-1]):
-        stack = [start]
-        while stack:
-            k = stack[-1]
-            pending = [w for w in waits[k] if state[w] == 0] if state[k] < 2 else []
-            state[k] = max(state[k], 1)
-            if pending:
-                stack.append(min(pending, key=lambda w: kernels[w][-1]))
-            else:
-                stack.pop()
-                if state[k] != 2:
-                    state[k] = 2
-                    order.append(k)
-    return order

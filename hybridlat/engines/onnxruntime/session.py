@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import resource
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.engines.base import Method, Session
-from hybridlat.engines.cpu import CpuBackend
+from hybridlat.engines.base import Method, Session, build_all
+from hybridlat.engines.host import CpuBackend
 from hybridlat.engines.onnxruntime import lowering
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
@@ -55,15 +56,15 @@ class OnnxRuntimeBackend(CpuBackend):
         data = _encode(network, seed)
         ring = [Buffers(network, seed + index) for index in range(min(count, RING))]
         _register_shared_arena()
-        sessions: list[Session] = []
-        for replica in range(count):
-            buffers = ring[replica % len(ring)]
+
+        def build(replica: int) -> Session:
             options = self._options(lowered)
             options.add_session_config_entry("session.use_env_allocators", "1")
             key = "session.use_device_allocator_for_initializers"
             options.add_session_config_entry(key, "1")
-            sessions.append(OnnxRuntimeSession(network.name, data, buffers, options))
-        return sessions
+            return OnnxRuntimeSession(network.name, data, ring[replica % len(ring)], options)
+
+        return build_all(partial(build, replica) for replica in range(count))
 
     def _options(self, lowered: bool) -> Any:
         import onnxruntime

@@ -7,9 +7,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from hybridlat.engines.fusion import precision
 from hybridlat.engines.fusion.groups import lowered_of
 from hybridlat.engines.fusion.precision import in_half_precision, without_quantisation
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
+from hybridlat.engines.tensorrt import convolution_predicates, fusion_rules, predicates
 from hybridlat.engines.tensorrt.fusion_rules import RULES
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import is_quantised
@@ -58,9 +60,6 @@ def identity(target: Target) -> str:
 @cache
 def _rules_hash() -> str:
     """Of the rules' table and of the conditions' code: both decide."""
-    from hybridlat.engines.fusion import precision
-    from hybridlat.engines.tensorrt import convolution_predicates, fusion_rules, predicates
-
     modules = (fusion_rules, predicates, convolution_predicates, precision)
     files = [str(module.__file__) for module in modules]
     text = b"".join(Path(file).read_bytes() for file in files)

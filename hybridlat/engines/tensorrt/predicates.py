@@ -78,7 +78,7 @@ def by_constant(s: FusionState, producer: int, consumer: int) -> bool:
 
 
 def by_one_constant(s: FusionState, producer: int, consumer: int) -> bool:
-    """The consuming operator's other operand is a constant, whoever else reads the producer."""
+    """The consuming operator's other operand is a constant; others may read the producer too."""
     return sum(i in s.network.types for i in s.only(consumer).inputs) == 1
 
 

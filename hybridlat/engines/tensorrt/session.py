@@ -184,7 +184,7 @@ def _write_typed(path: Path) -> Path:
 
 
 def _start_worker() -> Worker:
-    find_driver()  # to be told by another process that there is none takes a tenth of a second
+    find_driver()  # without one a worker process would take a tenth of a second to say so
     launcher = Path(board.__file__).with_name("worker.py")
     return Worker(
         str(launcher), "tensorrt", {"timing_cache": str(_timing_cache())},

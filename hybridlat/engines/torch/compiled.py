@@ -12,14 +12,8 @@ from __future__ import annotations
 from hybridlat.engines.fusion.groups import lowered_of
 from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
 from hybridlat.engines.torch.autocast import in_precision, is_cpu
-from hybridlat.engines.torch.composites import COMPOSITES, views
-from hybridlat.engines.torch.inductor_rules import LIBRARY, RULES
-from hybridlat.engines.torch.module import (
-    Norms,
-    as_module,
-    rules_hash,
-    to_file,
-)
+from hybridlat.engines.torch.module import Norms, as_module, rules_hash, to_file
+from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, views
 from hybridlat.engines.torch.views import follow
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
@@ -35,7 +29,7 @@ def lower_with(
     version: str = "",
     precision: str = "fp32",
     *,
-    norms: Norms = "told",
+    norms: Norms = "by name",
     bias_apart: bool = True,
 ) -> Lowered:
     """The kernels that inductor makes of the module that ``network`` was exported from.
@@ -46,7 +40,7 @@ def lower_with(
     names stay kernels of their own, and the warnings name them.
     """
     module = as_module(network, norms, bias_apart)
-    table = (views(follow(module.network).copying), *COMPOSITES, *RULES)
+    table = (views(follow(module.network).copying), *COMPOSITES, *INDUCTOR)
     groups = apply(module.network, table, version)
     named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
     unknown = unknown_operators(module.network, named)
@@ -57,5 +51,5 @@ def lower_with(
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    held = in_force((*COMPOSITES, *RULES), target.version)
+    held = in_force((*COMPOSITES, *INDUCTOR), target.version)
     return f"rules-{rules_hash()}/{target.engine}/{held}/{target.precision}/{is_cpu(target)}"

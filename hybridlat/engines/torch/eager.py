@@ -10,7 +10,6 @@ from __future__ import annotations
 from hybridlat.engines.fusion.groups import lowered_of
 from hybridlat.engines.fusion.rewriter import Rule, apply, in_force
 from hybridlat.engines.torch.autocast import in_precision, is_cpu
-from hybridlat.engines.torch.composites import COMPOSITES, views
 from hybridlat.engines.torch.module import (
     Norms,
     as_module,
@@ -18,6 +17,7 @@ from hybridlat.engines.torch.module import (
     to_file,
     with_channels_last,
 )
+from hybridlat.engines.torch.rules import COMPOSITES, views
 from hybridlat.engines.torch.views import follow
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
@@ -33,7 +33,7 @@ def lower_with(
     version: str = "",
     precision: str = "fp32",
     *,
-    norms: Norms = "told",
+    norms: Norms = "by name",
     bias_apart: bool = True,
     channels_last: bool = False,
 ) -> Lowered:

@@ -3,7 +3,7 @@
 An exported file is not the module: the exporter folds a batch normalisation into the convolution
 in front of it, which eager PyTorch and ``torch.compile`` (without freezing) never do, and writes
 one ATen call as several operators. :func:`as_module` puts the normalisations and the separate bias
-additions back; :mod:`.composites` joins what was one call; :mod:`.views` says which views copy.
+additions back; :mod:`.rules` joins what was one call; :mod:`.views` says which views copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal
 
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 
-Norms = Literal["told", "none", "all"]
+Norms = Literal["by name", "none", "all"]
 MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
@@ -38,11 +38,11 @@ class Module:
     origins: tuple[int | None, ...]
 
 
-def as_module(network: Network, norms: Norms = "told", bias_apart: bool = True) -> Module:
+def as_module(network: Network, norms: Norms = "by name", bias_apart: bool = True) -> Module:
     """Put back what the exporter folded into convolutions.
 
     ``norms`` says behind which convolutions a ``BatchNormalization`` is put: behind those whose
-    bias was folded, as far as it can be told (:func:`folded_norms`), behind none, or behind all
+    bias was folded, as far as names show (:func:`folded_norms`), behind none, or behind all
     that have a bias. Any other bias becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds
     it in a call of its own (ATen's ``Convolution.cpp``), and so does the code that inductor makes
     for a GPU. On a CPU the convolution adds it.
@@ -108,7 +108,7 @@ def _of_file(module: Module, positions: Sequence[int]) -> tuple[int, ...]:
 
 
 def _normed(network: Network, norms: Norms) -> frozenset[int]:
-    if norms == "told":
+    if norms == "by name":
         return folded_norms(network)
     every = range(len(network.nodes)) if norms == "all" else ()
     return frozenset(i for i in every if _bias(network, network.nodes[i]))

@@ -2,7 +2,7 @@
 
 Strides are followed through the network.
 
-A view is free as long as its result can be told by strides over the bytes that are there. It copies
+A view is free as long as strides can describe its result over the bytes that are there. It copies
 where a reshape cannot be (a channel shuffle), and where its reader wants dense memory (a
 convolution reads a slice). Strides are followed as ATen does: convolutions and poolings keep the
 layout of what they read, element-wise operators that of their first operand.
@@ -145,7 +145,7 @@ def _densify(
     if plain or (node.op in _CHANNELS_LAST and is_channels_last(shape, current)):
         return
     maker = producers[name]
-    while network.nodes[maker].op not in _VIEWS:
+    if network.nodes[maker].op not in _VIEWS:
         return  # made in this order by an element-wise operator: the reader's own copy, not a view
     copies.add(maker)
     strides[name] = dense(shape)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.engines.fusion.precision import in_half_precision
 from hybridlat.errors import MeasurementError, MissingExtra
@@ -91,8 +92,6 @@ def groups_of(network: Network, precision: str = "fp32") -> tuple[Groups, str]:
 
 def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
     """Ask the compiler; auxiliary streams are off, so that branches run one after another."""
-    from hybridlat.onnx_io import to_onnx
-
     trt = _bindings()
     messages: list[str] = []
     errors: list[str] = []
@@ -111,7 +110,7 @@ def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
     builder = trt.Builder(log)
     definition = builder.create_network(0)
     parser = trt.OnnxParser(definition, log)
-    if not parser.parse(to_onnx(numbered(network), seed)):
+    if not parser.parse(onnx_io.to_onnx(numbered(network), seed)):
         complaints = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
         raise MeasurementError(f"TensorRT-RTX cannot read {network.name}: {complaints[:300]}")
     config = builder.create_builder_config()

@@ -1,1 +1,0 @@
-"""OpenVINO: asked for its runtime model; cells are timed behind their predecessors."""

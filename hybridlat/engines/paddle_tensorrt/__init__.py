@@ -1,1 +1,0 @@
-"""Paddle Inference with TensorRT."""

@@ -1,1 +1,0 @@
-"""TensorRT-RTX: its compiler, which runs without a GPU, is asked what it fuses."""
