@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.engines.fusion import rewriter
-from hybridlat.engines.fusion.groups import Groups, agreement, differing, is_partition
+from hybridlat.engines.fusion.groups import Groups, agreement, differing
 from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.graph.network import Network
 
@@ -52,6 +52,12 @@ class Verdict:
     kernels: float
     bytes: float
     kinds: tuple[Kind, ...]
+
+
+def is_partition(network: Network, groups: Groups) -> bool:
+    """Whether every operator is in exactly one kernel or removed."""
+    held = sorted(i for kernel in (*groups.kernels, groups.removed) for i in kernel)
+    return held == list(range(len(network.nodes)))
 
 
 def verdict(name: str, precision: str, part: str, network: Network, truth: Groups) -> Verdict:

@@ -144,7 +144,8 @@ def lower(network: Network, target: Target) -> Lowered:
     """The kernels that the target's engine runs for the network of a file.
 
     The one way from a network to kernels: the target's engine, version, precision and threads
-    decide. Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError as the engine's own lowering does.
+    decide. Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError
+    as the engine's own lowering does.
     """
     lowered = _lowering(target).lower(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))

@@ -45,7 +45,7 @@ def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(registry, "ENGINES", offered)
     assert "mine" in registry.backends() and "mine" not in registry.lowerings()
     assert isinstance(registry.open_backend("mine"), FakeBackend)
-    with pytest.raises(TargetError, match="nobody has said how 'mine' fuses"):
+    with pytest.raises(TargetError, match="unknown engine 'mine'"):
         registry.lower(conv_relu(), Target.parse("here/mine/fp32"))
 
 
