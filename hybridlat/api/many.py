@@ -226,6 +226,8 @@ def estimates_by_workers(
         answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
         size = min(2 * size, LARGEST_WINDOW * workers.count)
         following = source.take(size)  # while the workers are busy with this window
+        if first.may_measure:  # workers at work would disturb what is timed here
+            answers = itertools.chain(list(answers))
         for item in window:
             answer = next(answers) if item.travels else None
             changed = has_measured or (first.may_measure and is_calibrating(first.data))

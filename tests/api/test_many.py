@@ -19,6 +19,7 @@ from hybridlat.api import Predictor
 from hybridlat.api.many import LARGEST_WINDOW, LARGEST_WINDOW_BYTES, Workers, _Source
 from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
+from hybridlat.measuring import replicas
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
@@ -106,6 +107,29 @@ def test_what_is_measured_by_one_is_seen_behind_it(store: str) -> None:
     assert many[0].measured_now == len(many[0].cells) and many[1].measured_now == 0
     assert many[2].measured_now > 0
     assert plain(many)[1].latency_us == many[0].latency_us
+
+
+def test_no_worker_is_at_work_while_this_process_measures(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[object] = []
+    at_first: list[int] = []
+    answers, measure = Workers.answers, replicas.measure
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for answer in answers(*arguments):
+            answered.append(answer)
+            yield answer
+
+    def measured(*arguments: Any) -> Any:
+        at_first.append(len(answered))
+        return measure(*arguments)
+
+    monkeypatch.setattr(Workers, "answers", counted)
+    monkeypatch.setattr(replicas, "measure", measured)
+    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
+        list(predictor.predict_many([network(c) for c in (24, 32, 40)], jobs=2))
+    assert at_first and at_first[0] == 3
 
 
 def test_a_store_in_memory_serves_workers_too() -> None:
