@@ -25,6 +25,7 @@ from hybridlat.measuring.statistics import (
     level_us,
     record_of,
     usual_us,
+    without_outliers,
 )
 from hybridlat.measuring.target_constants import (
     PROBE_LENGTHS,
@@ -201,7 +202,8 @@ class _Run:
             elif self._visits[key]:
                 visits = _steady(self._visits[key], reference_us)
                 taken_off_us = 0.0 if job.kind == "network" else overhead_us
-                records.append(record_of(subject, visits, taken_off_us, single_spread))
+                counted = without_outliers(visits)
+                records.append(record_of(subject, visits, taken_off_us, single_spread, counted))
         return records
 
     def _fitted_overhead_us(self, reference_us: float) -> float:

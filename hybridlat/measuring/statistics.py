@@ -116,8 +116,10 @@ def _level(visit: Visit) -> float:
 def without_outliers(visits: Sequence[Visit]) -> list[Visit]:
     """The visits of processes within ``OUTLIER_SHARE`` of the median process, where most are.
 
-    All visits where there are fewer than three processes, or no majority that agrees.
+    All visits where there are fewer than three processes, or no majority that agrees. Not for
+    differences, which noise alone takes so far.
     """
+    visits = [visit for visit in visits if visit.samples_us]
     middles = {p: statistics.median(levels) for p, levels in _levels_by_process(visits).items()}
     if len(middles) < _LEAST_PROCESSES:
         return list(visits)
@@ -183,14 +185,15 @@ def record_of(
     visits: Sequence[Visit],
     overhead_us: float = 0.0,
     single_visit_spread: float = SINGLE_VISIT_SPREAD,
+    counted: Sequence[Visit] | None = None,
 ) -> Measurement:
     """The record that visits make; ValueError without samples.
 
-    Its latency is that of the visits ``without_outliers``; it keeps all of them. On a busy
-    machine the visits may be slow all alike: the spread is then at least ``BUSY_SPREAD_SHARE``.
+    The latency is that of the ``counted`` visits, of all by default; the record keeps all of them.
+    On a busy machine the visits may be slow all alike: the spread is then at least
+    ``BUSY_SPREAD_SHARE``.
     """
-    sound = without_outliers([visit for visit in visits if visit.samples_us])
-    result = combine(sound, overhead_us, single_visit_spread)
+    result = combine(visits if counted is None else counted, overhead_us, single_visit_spread)
     is_busy = subject.load is not None and subject.load.is_busy
     return subject.record(
         result.latency_us,
