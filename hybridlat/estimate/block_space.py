@@ -134,7 +134,7 @@ class BlockSpace:
         return replace(self, posterior=self.posterior.observe(measured))
 
     def unsure(self) -> list[str]:
-        """Cells that nobody measured, of blocks whose latency is not within the tolerance."""
+        """Cells without a record, of blocks whose latency is not within the tolerance."""
         doubtful = {(row.position, row.block) for row in self.table.rows if not row.trusted}
         wanted = dict.fromkeys(h for block in doubtful for h in self.blocks[block])
         return [h for h in wanted if not self.posterior.is_measured(self.cells[h])]

@@ -56,7 +56,7 @@ def first_belief(request: Request, data: TargetData) -> Belief:
 
 
 def cells_of(request: Request, data: TargetData) -> NetworkCells:
-    """The cells of a network, as the sources of latencies are asked about them."""
+    """The cells of a network, as the sources of latencies take them."""
     partition = request.partition
 
     def copied_bytes() -> float:
@@ -81,7 +81,7 @@ def composition_for(request: Request, data: TargetData, priors: CellPriors) -> C
 
 
 def next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
-    """What the gate asks for: nothing where the network itself is known well enough."""
+    """What the gate measures next: nothing where the network itself is known well enough."""
     exact, composition = belief.exact, belief.composition
     runs_left = belief.network_runs < MOST_NETWORK_RUNS
     if exact is not None:

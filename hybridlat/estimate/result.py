@@ -16,7 +16,7 @@ from hybridlat.estimate.belief import Belief, Request
 from hybridlat.estimate.compose.composition import NetworkInterval, normal_quantile
 from hybridlat.estimate.compose.conflict import load_while_measured
 from hybridlat.estimate.gate import gate
-from hybridlat.estimate.lookup.devices import known_device
+from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.structure import network_structure
 from hybridlat.estimate.warnings import Findings, warnings_of

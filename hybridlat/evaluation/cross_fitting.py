@@ -18,7 +18,7 @@ from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.gate import gate
-from hybridlat.estimate.lookup.devices import keep_device, known_device
+from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict import priors
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction

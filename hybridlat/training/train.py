@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.models import (
+    known_device,
     model_folders,
     model_hash,
     read_model,
@@ -148,7 +149,7 @@ def _dataset(target: Target, store: Store, packs_folder: Path | None) -> Dataset
     try:
         return load(target, sources_of(target, store, packs_folder))
     except OnlyNetworks:
-        if not family.has_family(target):
+        if not family.has_family(target, known_device(target, store)):
             raise
         count = len(family.measured_networks(store, target))
         if not count:

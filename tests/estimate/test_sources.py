@@ -98,13 +98,13 @@ def test_records_of_networks_in_the_store_are_what_corrects(tmp_path: Path) -> N
     texts, counts = cells_of("resnet34")
     total = math.fsum(law().network(texts, counts, 0.0, 0.9).cells_us)
     with Store(tmp_path / "s.db") as store:
-        before = family_of(L4, store, None, ())
+        before = family_of(L4, store, device_sheets.load("l4"))
         hashes = {sign_hash(text): text for text in texts}
         store.add_signatures(hashes)
         pairs = tuple((h, texts.count(t)) for h, t in hashes.items())
         store.add_breakdowns([Breakdown(L4, "resnet34", "0" * 32, pairs)])
         store.add([Measurement(L4, "0" * 32, "network", 4 * total, 0.01)])
-        after = family_of(L4, store, None, ())
+        after = family_of(L4, store, device_sheets.load("l4"))
     assert before is not None and not before.measured
     assert after is not None and after.measured == {"": 1} and after.adapted is not None
 

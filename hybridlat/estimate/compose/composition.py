@@ -27,7 +27,7 @@ from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPo
 
 COMPOSITION_FORMAT = 2
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
-"""Confidences at which held-out networks are asked how far the interval must reach."""
+"""Confidences at which the reach of intervals is calibrated on held-out networks."""
 _PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
 _PRIOR_NETWORKS = 4
 _PRIOR_SCALE_SPREAD = 0.1
@@ -65,7 +65,7 @@ class Composition:
     x, 0..1, is the cells' part of σ²; between the given x, q is interpolated. ``levels`` are
     (confidence, factor) with both rising: how far the interval must reach at one confidence against
     another, as ``at`` needs it. ``wander_share`` is how far the machine's own pace is from the one
-    that latencies are told at, as a standard error of ln(latency): everything that runs there
+    of the latencies, as a standard error of ln(latency): everything that runs there
     shares it, and no measuring makes it less. ``shown_ratio`` is what is shown in units of
     what is measured and composed: the median of runs at the machine's usual pace, against a low
     quantile at the pace of its records.
@@ -126,7 +126,7 @@ class Composition:
         Between two ``levels`` by linear interpolation over the quantile of the normal distribution.
         Beyond them, and where there are none (format 1, or too few networks), as the quantiles of
         Student's distribution with the degrees of freedom of the cells' errors: no network left out
-        has been asked about that. Rises strictly with the confidence.
+        was judged there. Rises strictly with the confidence.
         """
         degrees = self.correlation.degrees
         if not self.levels:
@@ -191,7 +191,7 @@ class Composition:
     def around(
         self, latency_us: float, half_width_share: float, sum_of_cells_us: float
     ) -> NetworkInterval:
-        """The interval around a latency that is told as records tell it."""
+        """The interval around a latency on the scale of records."""
         middle, reach = latency_us * self.shown_ratio, 1 + half_width_share
         return NetworkInterval(
             middle, (middle / reach, middle * reach), half_width_share, sum_of_cells_us

@@ -1,6 +1,6 @@
 """A machine's own composition, from the whole networks that were measured on it in use.
 
-A target that nobody trained composes its cells by what another machine lends: the plain sum and the
+A target without training composes its cells by what another machine lends: the plain sum and the
 cost of entering the engine, with the width of the same engine's interval elsewhere, widened by what
 borrowing costs. Every network measured whole with its cells then tells constants and width of this
 machine, and after a handful they are its own.
@@ -17,13 +17,13 @@ import numpy as np
 from hybridlat.estimate.compose.composition import Composition, student_quantile
 
 CALIBRATING = 5
-"""So many whole networks are measured beside their cells even where they are not asked for."""
+"""So many whole networks are measured beside their cells, whatever the tolerance."""
 BORROWING_SHARE = 0.05
 """What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
 shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
 machines say this, no more; experiments/16_new_machine.py plays one of them and tries others."""
 MOST_NOISE_SHARE = 0.1
-"""A network that was measured worse than this, as on a busy machine, tells of no constant."""
+"""A network that was measured worse than this, as on a busy machine, tells no constants."""
 MACHINES = 2.0
 """Degrees of freedom of what was lent: as many machines as say how machines differ."""
 SURE = 0.99
@@ -72,8 +72,8 @@ def machine_composition(
     weights = np.ones(len(ratios))
     for _ in range(_ROUNDS):
         pull = (scatter / BORROWING_SHARE) ** 2
-        found = float((weights * ratios).sum() / (weights.sum() + pull))
-        misses = ratios - found
+        center = float((weights * ratios).sum() / (weights.sum() + pull))
+        misses = ratios - center
         weights = np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(misses), 1e-12))
         # The constant was fitted to the same networks: that costs up to one degree of freedom.
         fitted = float(weights.sum() / (weights.sum() + pull))
@@ -82,9 +82,9 @@ def machine_composition(
         usual = 1.4826 * float(np.median(sizes)) if len(sizes) else 0.0
         squares = float((np.minimum(sizes, _FAR_OUT * max(usual, prior)) ** 2).sum())
         before, scatter = scatter, math.sqrt((squares + MACHINES * prior**2) / degrees)
-        if abs(found - constant) + abs(scatter - before) < 1e-9:
+        if abs(center - constant) + abs(scatter - before) < 1e-9:
             break
-        constant = found
+        constant = center
     unsure = scatter / math.sqrt(weights.sum() + (scatter / BORROWING_SHARE) ** 2)
     reach = student_quantile(confidence, max(degrees, _LEAST_DEGREES))
     return Composition(
@@ -107,7 +107,7 @@ def undisturbed(
     are.
     """
     before = machine_composition((), dispatch_overhead_us, lent)
-    found = []
+    quiet = []
     for position, network in enumerate(networks):
         if abs(_miss(network, before)) > math.log1p(MOST_EXCESS_SHARE):
             continue
@@ -115,8 +115,8 @@ def undisturbed(
             others = [*networks[:position], *networks[position + 1 :]]
             if _is_beyond(network, machine_composition(others, dispatch_overhead_us, lent)):
                 continue
-        found.append(network)
-    return found
+        quiet.append(network)
+    return quiet
 
 
 def _is_beyond(network: SummedNetwork, composition: Composition) -> bool:

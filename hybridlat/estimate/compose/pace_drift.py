@@ -1,10 +1,10 @@
-"""How much a machine's own pace wanders: from the reference network that runs around every visit.
+"""How much a machine's own pace drifts: from the reference network that runs around every visit.
 
-Records are told at one pace of the machine: that at which its reference network takes what it took
+Records are on the scale of one pace: that at which the reference network takes what it took
 when the machine was first measured, on the quick side of that run. Every visit's ``drift`` says how
-much slower or quicker the machine was then. Within a process drift is divided out; what somebody
-meets who runs the network at another time is one process among those seen. So what is shown is at
-the usual pace of those, and on the scale of the median of runs, where records tell a low quantile.
+much slower or quicker the machine was then. Within a process drift is divided out; a
+run at another time is one process among those on record. So a latency is shown at their usual pace,
+and on the scale of the median of runs, where records hold a low quantile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hybridlat.schema.machine_load import was_busy
 from hybridlat.schema.measurement import Measurement
 
 LARGE_SHARE = 0.03
-"""From here on an answer says that the machine wanders."""
+"""From here on an estimate says that the machine's pace varies."""
 LEAST_VISITS = 2
 """A process with fewer visits in a run says more of single visits than of the machine."""
 _USUAL_SHARE = 0.02  # what is taken for likely before a machine's processes say so
@@ -38,7 +38,7 @@ class PaceDrift:
     and ``quickest`` are the extremes (1.05: 5 % slower than usual) and ``latest`` the last. Without
     any process nothing is known, and ``share`` is 0. ``usual_pace`` is the middle of the processes'
     paces in that of the records; ``median_ratio`` how far the median of a visit's samples lies
-    above the level that records tell, 1 where no network was measured.
+    above the level of records, 1 where no network was measured.
     """
 
     share: float = 0.0
@@ -59,7 +59,7 @@ class PaceDrift:
         return self.share > LARGE_SHARE
 
     def sentence(self) -> str:
-        """What a reader must know of it."""
+        """The warning about it."""
         return (
             f"this machine's pace varies by ±{100 * self.share:.0f} % from run to run "
             f"({100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} % in "
@@ -78,7 +78,7 @@ def _slower(pace: float) -> str:
 class Paces:
     """Collects the paces of measuring processes from records, as they come.
 
-    Records of one run bear the time at which it ended, so a process is told by that time, to the
+    Records of one run bear the time at which it ended, so a process is named by that time, to the
     minute, and its number.
     """
 

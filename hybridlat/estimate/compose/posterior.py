@@ -38,7 +38,7 @@ _STILL = 1e-9
 class CellPrior:
     """One distinct cell of a network, as the gate sees it.
 
-    ``latency_us`` is of one use; None where nothing can be said of it. ``spread_share`` is the
+    ``latency_us`` is of one use; None where it is unknown. ``spread_share`` is the
     standard error of ln(latency): the measurement's noise, or the model's half-width divided by
     the quantile it was taken at. ``cost_s`` is the device time that measuring it takes. ``kinds``
     are the shares of its time by kind of operator, ``coordinates`` its shape in octaves (base-2
@@ -204,8 +204,8 @@ class ErrorPosterior:
             covariance[position, :] = 0.0
             covariance[:, position] = 0.0
             covariance[position, position] = noise**2
-        found = replace(self, measured=known, mean=mean, covariance=covariance, total=None)
-        return found if self.total is None else found.observe_total(*self.total)
+        posterior = replace(self, measured=known, mean=mean, covariance=covariance, total=None)
+        return posterior if self.total is None else posterior.observe_total(*self.total)
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
         """The posterior given that all uses of all cells sum to that, give or take ``noise``.

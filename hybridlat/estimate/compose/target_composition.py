@@ -39,8 +39,8 @@ def _composed(data: TargetData) -> Composition:
     of_precision = None
     if lent is not None and lent[0] in map(str, data.related):
         of_precision = lent[1]  # the same machine's: its constants hold too
-    found = own_composition(data) or of_precision or _machine_composition(data)
-    return on_this_machine(data, found)
+    composition = own_composition(data) or of_precision or _machine_composition(data)
+    return on_this_machine(data, composition)
 
 
 def own_composition(data: TargetData) -> Composition | None:
@@ -66,9 +66,9 @@ def _lent_composition(data: TargetData) -> tuple[str, Composition] | None:
     if own_composition(data) is not None:
         return None
     for target in data.related:
-        found = first_readable(read_composition, model_folders(target), data.models.warnings)
-        if found is not None and found.networks:
-            return str(target), found
+        related = first_readable(read_composition, model_folders(target), data.models.warnings)
+        if related is not None and related.networks:
+            return str(target), related
     for folder in model_folders(None):
         other = readable(read_target, folder)
         if other is not None and other.engine == data.target.engine:
@@ -156,6 +156,6 @@ def _machine_composition(data: TargetData) -> Composition:
         return machine.machine_composition(networks, overhead_us, lent)
 
     besides = None if lent is None else lent.to_json()
-    found = data.cached("composition", Composition, fitted, besides)
+    own = data.cached("composition", Composition, fitted, besides)
     trained = _trained_composition(data)
-    return found if trained is None else replace(found, correlation=trained.correlation)
+    return own if trained is None else replace(own, correlation=trained.correlation)

@@ -102,7 +102,7 @@ def would_measure(
     tolerance: float,
     refused: Collection[int] = (),
 ) -> bool:
-    """Whether ``plan`` holds any cell, which is told in a fraction of the time."""
+    """Whether ``plan`` holds any cell, found in a fraction of its time."""
     required, candidates = _choices(posterior, refused)
     if required or not candidates:
         return bool(required)
@@ -172,15 +172,14 @@ def next_step(
     if any(posterior.priors[i].latency_us is None for i in cells):
         unknown_s = math.fsum(posterior.priors[i].cost_s for i in cells)
         return Step(cells, network.anyway or unknown_s >= network.cost_s)
-    found = plan(posterior, composition, tolerance, refused)
-    asked = bool(cells) or found.half_width_share > tolerance
-    if not asked:
+    best = plan(posterior, composition, tolerance, refused)
+    if not cells and best.half_width_share <= tolerance:
         return Step()
     half_width = composition.measured_half_width_share(network.noise_share)
     enough = half_width <= tolerance
-    nearer = half_width < found.half_width_share / _CLOSE_ENOUGH
-    if found.half_width_share <= tolerance:
-        instead = enough and network.cost_s <= found.cost_s
+    nearer = half_width < best.half_width_share / _CLOSE_ENOUGH
+    if best.half_width_share <= tolerance:
+        instead = enough and network.cost_s <= best.cost_s
     else:
         # Where no cell would help either, the answer should at least not rest on a guess.
         instead = nearer or (not cells and bool(posterior.unmeasured))

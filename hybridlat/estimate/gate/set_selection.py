@@ -110,11 +110,11 @@ def _cheapest_first(costs: tuple[float, ...]) -> NDArray[np.intp]:
 @lru_cache(maxsize=_EXACT_CELLS + 1)
 def _sets_by_size(count: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]:
     """(positions of each set, its bit mask) for every size from one."""
-    found = []
+    sets = []
     for size in range(1, count + 1):
         chosen = np.array(list(itertools.combinations(range(count), size)), np.intp)
-        found.append((chosen, (1 << chosen).sum(axis=1)))
-    return tuple(found)
+        sets.append((chosen, (1 << chosen).sum(axis=1)))
+    return tuple(sets)
 
 
 def _variances(state: Projection, candidates: list[int]) -> Matrix:
@@ -158,11 +158,11 @@ def _greedy(state: Projection, candidates: list[int], aim: float) -> tuple[int, 
         taken: tuple[int, ...] = ()
         spent, alike = 0.0, True
         for pick, enough in _judged(state, _picks(state, candidates, weights), aim):
-            found = by_cost[enough[by_cost]]
-            if found.size:
-                cost = spent + float(costs[found[0]])
+            enough_alone = by_cost[enough[by_cost]]
+            if enough_alone.size:
+                cost = spent + float(costs[enough_alone[0]])
                 if cheapest is None or cost < cheapest[0]:
-                    cheapest, by_worth = (cost, (*taken, candidates[found[0]])), alike
+                    cheapest, by_worth = (cost, (*taken, candidates[enough_alone[0]])), alike
             if cheapest is not None and spent >= cheapest[0]:
                 break
             taken = (*taken, candidates[pick.index])

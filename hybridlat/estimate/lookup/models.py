@@ -19,15 +19,26 @@ import json
 import logging
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from dataclasses import asdict
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from hybridlat.errors import HybridlatError, InputError, StoreError
+from hybridlat.engines import device_sheets
+from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.model_files import CARD_FILE, MODEL_FILES, PRIOR_FOLDER, load_model
+from hybridlat.model.model_files import (
+    CARD_FILE,
+    MODEL_FILES,
+    PRIOR_FOLDER,
+    load_model,
+    read_device,
+)
+from hybridlat.schema import wire
+from hybridlat.schema.device import Device
 from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 COMPOSITION_FILE = "composition.json"
 CURRENT_FILE = "current"
@@ -177,3 +188,28 @@ class InstalledModels:
         """
         related = [folder for target in self.related for folder in model_folders(target)]
         return first_readable(read_model, [*self.folders, *related], self.warnings)
+
+
+def known_device(target: Target, store: Store) -> Device | None:
+    """The device of a target; None where nothing describes it.
+
+    The data sheet of its device; else what its model in use was trained with; else the
+    micro-benchmark of it in the store's cache.
+    """
+    try:
+        return device_sheets.load(target.device)
+    except TargetError:
+        for folder in model_folders(target):
+            device = read_device(folder)
+            if device is not None:
+                return device
+    return store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
+
+
+def keep_device(target: Target, store: Store, device: Device) -> None:
+    """Cache the micro-benchmark of a target's device in the store."""
+    store.cache_put(_key(target), json.dumps(asdict(device), sort_keys=True))
+
+
+def _key(target: Target) -> str:
+    return f"device/{target.device}/{target.threads}"

@@ -1,4 +1,4 @@
-"""Everything that is known of one target: its records, its shipped packs, what training left."""
+"""The look-ups of one target: its records in the store and in shipped packs, its models."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ FEW_NETWORKS = 50
 
 @dataclass
 class _StoreView:
-    """What a store was found to hold of a target, at ``stamp``: see ``Store.stamp``.
+    """What a store holds of a target, at ``stamp``: see ``Store.stamp``.
 
-    ``unknown`` are cells that nobody has measured, ``networks`` how many records of whole networks
-    there are, ``holds_any`` whether there is a record of anything; None before somebody asked.
+    ``unknown`` are cells without a record, ``networks`` counts the records of whole networks,
+    ``holds_any`` says whether there is any record; None before the first look-up.
     ``whole`` are networks by signature, None where there is no record of one.
     """
 
@@ -80,7 +80,7 @@ class TargetData:
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
-        """What is known of each cell; those nobody has measured are left out."""
+        """The record of each cell, as far as there is one."""
         wanted = list(dict.fromkeys(hashes))
         stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
         view = self._view()
@@ -88,7 +88,7 @@ class TargetData:
         targets = (self.target, *self.related) if missing else ()
         stored: Mapping[Target, Mapping[str, LatencyStats]] = {}
         if missing and view.holds_any is None:
-            # Asked first only where the answer can be kept: else the look-up itself tells as much.
+            # Worth a query only where its result can be remembered.
             held = None if view.stamp is None else self.store.targets()
             view.holds_any = held is None or not set(targets).isdisjoint(held)
         if missing and view.holds_any:
@@ -108,14 +108,14 @@ class TargetData:
         return stats
 
     def _view(self) -> _StoreView:
-        """What the store was found to hold since the last write to it; new after one."""
+        """What the store holds since the last write to it; new after one."""
         stamp = self.store.stamp
         if stamp is None or stamp != self._seen_store.stamp:
             self._seen_store = _StoreView(stamp)
         return self._seen_store
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """These were measured just now, and the entry cost perhaps: ask the store again."""
+        """Look these up again: they were measured just now, and perhaps the entry cost."""
         for hash_ in (*hashes, _entry_cost_signature()):
             self._remembered.pop(hash_, None)
         self._seen_store.whole.clear()
@@ -170,17 +170,17 @@ class TargetData:
             (self.store, self.store.signatures(self.target, "network")),
             *[(pack, pack.signatures("network")) for pack in packs],
         ]
-        found: dict[int, list[str]] = {}
+        texts_of: dict[int, list[str]] = {}
         for source, hashes in sources:
             texts = source.signature_texts(hashes)
             if len(texts) < len(set(hashes)):
                 return None
             try:
                 for text in texts.values():
-                    found.setdefault(weight_bytes_of(text), []).append(text)
+                    texts_of.setdefault(weight_bytes_of(text), []).append(text)
             except ValueError:  # of a later format
                 return None
-        return found
+        return texts_of
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -255,7 +255,7 @@ def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:
 
 @cache
 def _entry_cost_signature() -> str:
-    """Under which the cost of entering the engine is kept."""
+    """The signature of the cost of entering the engine."""
     from hybridlat.graph.reference_networks import null_network
     from hybridlat.graph.signature import sign
 

@@ -62,12 +62,12 @@ def whole_latency(
     if own is not None and own.load is None:
         return own
     for pack in packs:
-        found = pack.latencies(target, [signature], "network").get(signature)
-        if found is not None and found.latency_us is not None:
-            times = "once" if found.records == 1 else f"{found.records} times"
-            noise = max(found.spread_share, LEAST_NOISE_SHARE)
+        stats = pack.latencies(target, [signature], "network").get(signature)
+        if stats is not None and stats.latency_us is not None:
+            times = "once" if stats.records == 1 else f"{stats.records} times"
+            noise = max(stats.spread_share, LEAST_NOISE_SHARE)
             basis = f"{times}, in the shipped pack"
-            return WholeLatency(found.latency_us, noise, True, basis, found.records)
+            return WholeLatency(stats.latency_us, noise, True, basis, stats.records)
     return own
 
 
@@ -105,9 +105,9 @@ def from_records(
     The recent ones where there are any, and of these what a quiet machine measured.
     """
     now = today or datetime.datetime.now(datetime.UTC)
-    found = sorted(records, key=lambda r: (r.measured_at, r.id))
-    recent = [r for r in found if _age_days(r.measured_at, now) <= MOST_AGE_DAYS]
-    chosen = recent or found
+    ordered = sorted(records, key=lambda r: (r.measured_at, r.id))
+    recent = [r for r in ordered if _age_days(r.measured_at, now) <= MOST_AGE_DAYS]
+    chosen = recent or ordered
     chosen = [r for r in chosen if not was_busy(r.environment)] or chosen
     if not chosen:
         return None

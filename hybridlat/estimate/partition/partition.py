@@ -66,15 +66,15 @@ class CellUse:
     @property
     def nodes(self) -> tuple[int, ...]:
         """Positions in the file of all operators in any of the uses."""
-        found: list[int] = []
+        positions: list[int] = []
         for place in self.places:
-            found += sorted(itertools.chain.from_iterable(place.kernels))
-        return tuple(found)
+            positions += sorted(itertools.chain.from_iterable(place.kernels))
+        return tuple(positions)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A network as cells: ``gone`` are positions of operators that the engine does not run.
+    """A network as cells: ``removed`` are positions of operators that the engine does not run.
 
     ``texts`` are the signature texts of the cells, where they are at hand. ``hash`` is that of the
     network itself where it has been signed, else ``network`` is there to be signed: see ``whole``.
@@ -93,7 +93,7 @@ class Partition:
     def whole(self) -> str:
         """The hash of the network itself, under which its whole-network records lie.
 
-        To sign a network costs as much as to sign all its cells, so it is done when first asked.
+        To sign a network costs as much as to sign all its cells, so it is done when first needed.
         """
         return self.hash if self.network is None else sign(self.network).hash
 
@@ -102,7 +102,7 @@ class Partition:
         return replace(self, hash=self.whole, network=None)
 
     def to_text(self) -> str:
-        """JSON for the store's cache; signature texts are kept by the store itself."""
+        """JSON for the store's cache; the store itself holds the signature texts."""
         uses = [
             [u.signature, u.ops, [[p.order, p.reads, p.kernels] for p in u.places]]
             for u in self.uses

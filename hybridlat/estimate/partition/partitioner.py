@@ -1,7 +1,7 @@
-"""From a file to the cells it falls into on one target, with the engine asked once per structure.
+"""From a file to the cells it falls into on one target, the engine being asked once per structure.
 
 Asking an engine to lower a network costs tens of milliseconds; reading what it answered last time
-costs less than one. The answer is kept in memory and in the store under a key of the file's
+costs less than one. The partition is remembered, and cached in the store under a key of the file's
 structure, so networks that differ in names and weights alone share it.
 """
 
@@ -115,7 +115,7 @@ class Partitioner:
             self._store.add_signatures(partition.texts)
             self._store.cache_put(self._cache_key(key), partition.to_text())
         except StoreError as error:  # the next process asks the engine again
-            _log.warning("a partition is not kept: %s", error)
+            _log.warning("a partition is not cached: %s", error)
 
 
 def _scope(identity: str, target: Target) -> str:

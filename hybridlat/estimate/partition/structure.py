@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
 
-_NOBODY = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
+_UNKNOWN_DEVICE = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
 _PRECISION_OF_BYTES = {1.0: "int8", 2.0: "fp16"}
 
 
@@ -34,7 +34,7 @@ def network_structure(
     """The structure of a network; ``texts`` are the signatures of the partition's uses, in order.
 
     Operators that only make constants are named where a kernel has no others. ``device`` None is
-    one that nobody knows. ValueError for a text that is no signature.
+    an unknown one. ValueError for a text that is no signature.
     """
     constants = file.constant_nodes
 
@@ -116,7 +116,7 @@ def _common_start(texts: Sequence[str]) -> str:
 def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None]:
     """Whether each distinct cell reads images with the channels last, for ``_kernels``.
 
-    A sum or a sigmoid by itself does not tell: that of the cell before it is told by its place.
+    A sum or a sigmoid by itself does not say: its layout is that of the cell before it.
     """
     if not any('"channels_last":1' in text or "Nhwc" in text for text in texts):
         return [None] * len(texts)
@@ -229,7 +229,7 @@ def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, .
 
 def _works(text: str, device: Device | None, precision: str) -> list[Work]:
     """FLOP and bytes of each kernel, and what ``device`` needs for them at least."""
-    view = View(geometry([text]), device or _NOBODY, precision)
+    view = View(geometry([text]), device or _UNKNOWN_DEVICE, precision)
     flop, size = view.flop.tolist(), view.size.tolist()
     if device is None:
         return [Work(*pair) for pair in zip(flop, size, strict=True)]

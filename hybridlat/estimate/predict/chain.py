@@ -17,7 +17,7 @@ roofline            devices with a data sheet           0.7
 Another version answers only where it is surer than the family or the other CPU. A cell far from the
 own model's training goes to the family first, because sums of cells come nearer to measured
 networks that way (`experiments/26_strange_cells.py`). Where cells can be measured, records, the own
-model whatever its distance, and a family with its versions are all that is asked.
+model whatever its distance, and a family with the other versions are the whole chain.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from dataclasses import dataclass, replace
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior
+from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.predict import priors
-from hybridlat.estimate.predict.family import device_of, family_of, has_family
+from hybridlat.estimate.predict.family import family_of, has_family
 from hybridlat.estimate.predict.other_cpu import paced_cpu
 from hybridlat.estimate.predict.other_versions import versions_of
 from hybridlat.estimate.predict.roofline import Roofline
@@ -43,6 +44,7 @@ from hybridlat.estimate.predict.source import (
     stated,
 )
 from hybridlat.model.cell_model import CellModel
+from hybridlat.schema.device import Device
 
 _LEAST_LEFT = 0.01  # of a measured network, for cells without any other answer
 
@@ -115,17 +117,17 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     """
     yield Records(data)
     target, store, model = data.target, data.store, data.models.model
-    device = device_of(target, model)
-    is_in_family = has_family(target, model)
+    device = _device(data)
+    is_in_family = has_family(target, device)
     if model is not None:
         yield OwnModel(model, untrusted=can_measure)
     if can_measure and not is_in_family:
         return
     versions = versions_of(data)
     shared: CellSource | None = None
-    if is_in_family:
-        others = [version.target for version in versions]
-        shared = data.at_this_state("family", lambda: family_of(target, store, model, others))
+    if device is not None and is_in_family:
+        others, gpu = [version.target for version in versions], device
+        shared = data.at_this_state("family", lambda: family_of(target, store, gpu, others))
     elif model is None:
         other = data.at_this_state("other CPU", lambda: paced_cpu(target, store))
         if other is not None and (device is None or device.kind == "cpu"):
@@ -159,10 +161,10 @@ def cell_priors(
     missing: Sequence[int] = range(len(cells.signatures))
     for source in sources_of(data, can_measure):
         latencies = source.predict(cells, missing)
-        found = {i: each for i, each in zip(missing, latencies, strict=True) if each is not None}
-        answers |= found
-        if found and not isinstance(source, Records | OwnModel):
-            elsewhere |= found
+        answered = {i: each for i, each in zip(missing, latencies, strict=True) if each is not None}
+        answers |= answered
+        if answered and not isinstance(source, Records | OwnModel):
+            elsewhere |= answered
             law = law or source.law(cells)
         missing = [i for i in missing if i not in answers]
         if not missing:
@@ -210,7 +212,14 @@ def _best_us(
     data: TargetData, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]
 ) -> float | None:
     """What the device needs at best, where it is described and other targets were believed."""
-    device = device_of(data.target, data.models.model) if elsewhere else None
+    device = _device(data) if elsewhere else None
     if device is None:
         return None
     return Roofline(device, data.target.precision).network_us(cells)
+
+
+def _device(data: TargetData) -> Device | None:
+    """The device as its data sheet, its model or a micro-benchmark describes it."""
+    model = data.models.model
+    known = data.at_this_state("device", lambda: known_device(data.target, data.store))
+    return known or (model.device if model is not None else None)

@@ -1,4 +1,4 @@
-"""The law of an engine's family: kernels' latencies on devices that nobody measured cells on.
+"""The law of an engine's family: kernels' latencies on devices without records of cells.
 
 The law is of kernels; a cell is the sum of its own. What the law gets wrong it gets wrong for all
 kernels of a network alike, so the errors of the cells are taken as shared: the width of the
@@ -16,13 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.engines import device_sheets
-from hybridlat.errors import TargetError
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.whole_networks import tells_latency
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
-from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family import shipped
 from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
@@ -173,17 +170,8 @@ class Family:
         return f"{own}other devices of the family, by this one's data sheet"
 
 
-def device_of(target: Target, model: CellModel | None = None) -> Device | None:
-    """The data sheet of a target's device, else what its own ``model`` was trained with."""
-    try:
-        return device_sheets.load(target.device)
-    except TargetError:
-        return model.device if model is not None else None
-
-
-def has_family(target: Target, model: CellModel | None = None) -> bool:
-    """Whether a family's law answers for a target; ``model`` is the target's own."""
-    device = device_of(target, model)
+def has_family(target: Target, device: Device | None) -> bool:
+    """Whether a family's law answers for a target on that ``device``; None is an unknown one."""
     return device is not None and _folder(target, device) is not None
 
 
@@ -195,16 +183,15 @@ def _folder(target: Target, device: Device) -> Path | None:
 
 
 def family_of(
-    target: Target, store: Store, model: CellModel | None, others: Sequence[Target]
+    target: Target, store: Store, device: Device, others: Sequence[Target] = ()
 ) -> Family | None:
     """The law of the target's family, corrected by whole networks of it and of ``others``.
 
-    Those are other versions and precisions of the target; ``model`` is its own. None where no
-    family answers for it. Raises StoreError for a damaged family.
+    Those are other versions and precisions of the target. None where no family answers for it.
+    Raises StoreError for a damaged family.
     """
-    device = device_of(target, model)
-    folder = None if device is None else _folder(target, device)
-    if device is None or folder is None:
+    folder = _folder(target, device)
+    if folder is None:
         return None
     law = shipped.load(folder)
     networks = measured_networks(store, target)

@@ -84,15 +84,15 @@ class NetworkLaw:
     beside_us: float
     spread_share: float
 
-    def composition(self, cells: NetworkCells, told: Mapping[int, CellLatency]) -> Composition:
+    def composition(self, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]) -> Composition:
         """Constants and width by which the cells make the network.
 
-        ``told`` are the cells that other targets and the data sheet answered for: the width is
-        theirs, by their shares of the time, and the law's own for the rest.
+        ``elsewhere`` are the cells that other targets and the data sheet answered for. The width
+        is theirs, by their shares of the time, and the law's own for the rest.
         """
         total = widths = 0.0
         for i, (us, count) in enumerate(zip(self.cells_us, cells.counts, strict=True)):
-            spread, cell = self.spread_share, told.get(i)
+            spread, cell = self.spread_share, elsewhere.get(i)
             if cell is not None and cell.latency_us is not None:
                 us, spread = cell.latency_us, cell.spread_share
             if math.isnan(us):
