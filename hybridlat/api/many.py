@@ -1,4 +1,4 @@
-"""Many networks by several workers: in order, in bounded memory, and with the answers of one.
+"""Many networks by several workers: in order, in bounded memory, with the estimates of one.
 
 Networks are read, lowered and predicted in workers of joblib: processes of this machine, or
 whatever backend is in force (Dask, Ray). Workers never measure. Where measuring is allowed, the
@@ -25,7 +25,6 @@ from hybridlat.engines.resolution import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
 from hybridlat.estimate.compose.target_composition import is_calibrating
 from hybridlat.estimate.partition.partition import Partition
-from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -42,22 +41,20 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``settles`` False: it only reads and lowers, since its estimates would not hold.
-    ``store_exists`` and ``node`` (the machine) tell a worker whether it sees the same store.
-    ``revision`` is that of the predictor and its store: a worker keeps what it loaded for it.
+    ``predicts`` False: it only reads and lowers, since its estimates would not hold. By
+    ``store_exists`` and ``node`` (the machine) a worker checks that it sees the same store.
+    ``revision`` is that of the predictor and its store: a worker reuses what it loaded for it.
     """
 
     target: Target
     requested: Target | None
     why_not: str
-    tolerance: float
-    confidence: float
-    device: Device | None
+    options: Options
     store: str
     store_exists: bool
     node: str
     may_measure: bool
-    settles: bool
+    predicts: bool
     revision: tuple[bytes, object]
 
     @classmethod
@@ -68,14 +65,12 @@ class Spec:
             target=session.target,
             requested=session.requested,
             why_not=session.why_not,
-            tolerance=options.tolerance,
-            confidence=options.confidence,
-            device=options.device,
+            options=replace(options, measure="auto", settings=None, progress=None),
             store=store.url,
             store_exists=store.exists,
             node=platform.node(),
             may_measure=session.may_measure,
-            settles=options.measure != "always" and not store.is_in_memory,
+            predicts=options.measure != "always" and not store.is_in_memory,
             revision=(token, os.urandom(8) if stamp is None else stamp),
         )
 
@@ -88,8 +83,7 @@ class Spec:
                 f"a worker does not see the store {store.address}: give one that all workers "
                 "reach under the same name, on a shared folder or a database server"
             )
-        options = Options(self.tolerance, self.confidence, device=self.device)
-        first = Session.open(self._engine(self.target), self.requested, options, store)
+        first = Session.open(self._engine(self.target), self.requested, self.options, store)
         return Sessions(first, self._engine)
 
     def _engine(self, target: Target) -> ResolvedEngine:
@@ -116,7 +110,7 @@ def work(spec: Spec, query: Query, item: Item) -> Answer:
         sessions = _sessions_of(spec)
         opened = item.opened(query)
         session = sessions.of(opened.file)
-        if spec.settles:
+        if spec.predicts:
             result = estimate(session, opened, started, query.describe)
             measured = all(cell.source == "measured" for cell in result.cells)
             if not spec.may_measure or (measured and result.within_tolerance):
@@ -188,7 +182,7 @@ class Workers:
 
 
 def _is_death(error: Exception) -> bool:
-    """Whether a worker is gone, rather than at fault."""
+    """Whether the worker died; else the error is its own."""
     names = {kind.__name__ for kind in type(error).__mro__}
     gone = isinstance(error, BrokenExecutor | TimeoutError)
     return gone or bool(names & {"KilledWorker", "WorkerCrashedError", "RayActorError"})
@@ -247,7 +241,7 @@ def estimates_by_workers(
 def _as_read(
     session: Session, item: Item, query: Query, answer: Estimate | Reading | None
 ) -> tuple[Item, Query]:
-    """The network for this process, spared what a worker has done for it."""
+    """The network and query for this process, which reuses what a worker has read."""
     if not isinstance(answer, Reading):
         return item, query
     session.partitioner.remember(answer.key, answer.partition)
@@ -257,7 +251,7 @@ def _as_read(
 
 
 class _Source:
-    """Networks taken before they are needed; what their iterator raises waits for its turn."""
+    """Networks taken ahead; an error of their iterator is raised behind the networks before it."""
 
     def __init__(self, items: Iterator[Item]) -> None:
         self._items = items
@@ -274,6 +268,6 @@ class _Source:
                 size_bytes += len(source) if isinstance(source, bytes | bytearray) else 0
         except StopIteration:
             pass
-        except Exception as error:  # noqa: BLE001 - whatever the caller's own iterator raises
+        except Exception as error:  # noqa: BLE001 - of the caller's own iterator
             self.error = error
         return items

@@ -39,7 +39,7 @@ class MeasureService:
     progress: OnProgress | None
 
     def for_gate(self, opened: Opened) -> MeasureNow:
-        """Measures cells of the network as the gate asks; progress goes on from call to call."""
+        """Measures cells of the network for the gate; progress goes on from call to call."""
         progress = None if self.progress is None else Continued(self.progress)
         return partial(self._for_gate, progress, opened)
 

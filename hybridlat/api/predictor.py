@@ -46,10 +46,10 @@ class Predictor:
     """Predicts latencies on one target; keeps what it has loaded, so later calls are quick.
 
     ``target`` None is this machine's CPU under ONNX Runtime with ``threads`` threads. ``store`` is
-    a URL or path (None: the default one). ``measure``: ``auto`` measures what the gate asks for if
+    a URL or path (None: the default one). ``measure``: ``auto`` measures what the gate selects if
     the target is this machine, ``never`` looks up and predicts only, ``always`` measures every cell
     anew. ``tolerance`` (0.05 = 5 %) and ``confidence`` are what the gate works towards. ``device``,
-    a data sheet's path or a ``Device``, stands for the target's device.
+    a data sheet's path or a ``Device``, replaces that of the target's device.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class Predictor:
         answers are the same as with one; all measuring is done by this process, one at a time.
         Workers on other machines need a store that they reach under the same name.
 
-        With ``errors="return"`` a network that cannot be answered for costs only itself: its error
-        stands in its place. With ``"raise"`` the first error ends it all.
+        With ``errors="return"`` an error takes the place of its network's estimate. With
+        ``"raise"`` the first error is raised.
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
@@ -221,17 +221,17 @@ class Predictor:
     ) -> BlockSpace:
         """The latency of every block of a search space at every position, as an additive table.
 
-        ``blocks`` says what can stand at each position, in the order in which they run: a mapping
+        ``blocks`` lists the blocks of each position, in the order in which they run: a mapping
         from positions to networks of one input and one output, by name or as a list; None among
-        them stands for a position left out. Or whole networks of the space, whose blocks are the
+        them leaves the position out. Or whole networks of the space, whose blocks are the
         modules that exporters name (``pattern``, such as ``stages.*.blocks.*``, says which).
 
             space = predictor.space({"stem": [stem], "1.0": {"3x3": a, "5x5": b, "none": None}})
             space.latency({"stem": "stem", "1.0": "5x5"}).interval_us
             space.table.rows
 
-        Each block is seen inside a network, so what the engine adds at its borders is in it; what
-        sums leave out is told by ``table.check`` on networks drawn at random. Where measuring is
+        Each block is seen inside a network, so its row holds the engine's layout changes before it;
+        ``table.check`` compares sums with networks drawn at random. Where measuring is
         allowed, the cells of blocks that are not within the tolerance are measured. Raises what
         ``predict`` raises, and InputError for blocks that do not fit one another.
         """

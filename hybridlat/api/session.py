@@ -1,4 +1,4 @@
-"""Sessions: one target with all that is known of it, and the estimate of a network there."""
+"""Sessions: one target with its records and models, and the estimate of a network there."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def _number(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Session:
-    """One target with its engine, its store, and what is known of it.
+    """One target with its engine, its store, and the records and models of it.
 
-    ``requested`` is the target that the user named; None stands for this machine's own.
+    ``requested`` is the target that the user named; None for this machine's own.
     """
 
     engine: ResolvedEngine
@@ -107,7 +107,7 @@ class Session:
 
     @property
     def may_measure(self) -> bool:
-        """Whether the gate may ask for measurements."""
+        """Whether the gate may measure."""
         return self.options.measure != "never" and self.backend is not None
 
     @property

@@ -1,4 +1,4 @@
-"""What people call a network: a file, bytes, a ModelProto, or a ``torch.nn.Module``."""
+"""Sources of networks: a file, bytes, a ModelProto, or a ``torch.nn.Module``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Source: TypeAlias = "ModelSource | torch.nn.Module"
 
 @dataclass(frozen=True)
 class Opened:
-    """A network and the sizes that it is asked about."""
+    """A network, and the sizes of its inputs."""
 
     file: OnnxFile
     batch: int | None = None
@@ -46,7 +46,7 @@ def open_source(
 
     A file that ``recall`` knows is not parsed yet.
 
-    Raises InputError where an example is missing or has no business here, and what
+    Raises InputError where an example is missing or does not belong, and what
     ``onnx_io.load`` and ``torch_export.export`` raise.
     """
     shapes = checked_shapes(shapes)
@@ -77,7 +77,7 @@ def open_source(
 
 
 def one_batch(batch: object) -> int | None:
-    """``batch`` as a number; None where nothing was said. InputError for what is no batch size."""
+    """``batch`` as a number, or None. InputError for anything else."""
     if batch is None:
         return None
     try:
@@ -96,7 +96,7 @@ def checked_shapes(shapes: object) -> Shapes | None:
     hint = 'give shapes={"input": (1, 3, 224, 224)}'
     if not isinstance(shapes, Mapping):
         raise InputError(f"shapes={shapes!r} does not say which input it is of: {hint}")
-    found = {}
+    checked = {}
     for name, shape in shapes.items():
         try:
             sizes = None if isinstance(shape, str | bytes) else tuple(map(operator.index, shape))
@@ -104,8 +104,8 @@ def checked_shapes(shapes: object) -> Shapes | None:
             sizes = None
         if sizes is None or not isinstance(name, str):
             raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}")
-        found[name] = sizes
-    return found
+        checked[name] = sizes
+    return checked
 
 
 def several_batches(batch: object) -> list[int] | None:
@@ -134,7 +134,7 @@ ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of many networks alike; see ``Predictor.predict``."""
+    """The arguments that many networks share; see ``Predictor.predict``."""
 
     batch: int | None = None
     shapes: Shapes | None = None

@@ -239,7 +239,7 @@ def _chained(
 ) -> _Example:
     """The network with these blocks. A cell over several of them belongs to the first."""
     standing = {p: one for p, name in choice.items() if (one := choices[p][name]) is not None}
-    # A file like any other, so that its partition is kept in the store.
+    # As a file, so that the store keeps its partition.
     network = chain(list(standing.values()), "space")
     file = onnx_io.load(onnx_io.to_onnx(network, seed=None), network.name)
     opened = Opened(file)

@@ -1,9 +1,9 @@
-"""The command line: which commands there are, and how every one of them ends.
+"""The command line: its commands, and their exit codes.
 
 A command's file is loaded when the command runs, and engines when it needs them: ``--help`` and
 completion answer at once. Exit codes: 0 done, 1 the estimate is over ``--max-latency``, 2 bad
-input or usage, 3 no trustworthy estimate, 70 a defect of hybridlat, 130 interrupted, 141 nobody
-reads the output any more.
+input or usage, 3 no trustworthy estimate, 70 a defect of hybridlat, 130 interrupted, 141 the
+reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger("hybridlat")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: the module that holds it, the name there, and what it does in a few words."""
+    """A command: its module, its name there, and its summary."""
 
     module: str
     attribute: str
@@ -183,7 +183,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         kind = type(error).__name__
         return _end(f"defect in hybridlat: {kind}: {error} (--debug shows where)", DEFECT)
     except SystemExit as error:
-        # click ends this way, with 1, when nobody reads the output any more.
+        # click ends with 1 when the reader of the output has closed it.
         return _silence() if error.code == 1 else int(error.code or 0)
     finally:
         diagnostics.end()

@@ -157,7 +157,7 @@ def as_object(report: MeasureReport) -> dict[str, object]:
 
 
 def _print(report: MeasureReport, as_json: bool) -> int:
-    """Print a report, its failures on standard error; the exit code that it calls for."""
+    """Print a report, its failures on standard error; its exit code."""
     for signature, reason in report.failures.items():
         aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
     if not as_json:

@@ -40,7 +40,7 @@ def _shapes(
 
 def _not_zero(_context: click.Context, _parameter: click.Parameter, count: int) -> int:
     if count == 0:
-        raise click.BadParameter("0 processes do nothing: give 1 or more, or -1 for one a core")
+        raise click.BadParameter("must be 1 or more, or -1 for one process a core")
     return count
 
 
@@ -75,7 +75,7 @@ class Documents:
         return self.as_json or "-" in (self.markdown, self.csv)
 
     def write_tables(self, markdown: Callable[[], str], csv: Callable[[], str]) -> None:
-        """Write the Markdown and the CSV that were asked for; ``-`` is standard output."""
+        """Write the Markdown and the CSV to their files; ``-`` is standard output."""
         for file, text in ((self.markdown, markdown), (self.csv, csv)):
             if file == "-":
                 click.echo(text(), nl=False)

@@ -154,12 +154,8 @@ class OutputFile(click.Path):
         """The path as it was given."""
         text = os.fspath(value)
         if text.startswith("-") and not (text == "-" and self.allow_dash):
-            dash = " or - for standard output," if self.allow_dash else ""
-            self.fail(
-                f"{text!r} is no name of a file: give one{dash or ','} and write ./{text} if it "
-                "is called that",
-                param, ctx,
-            )  # fmt: skip
+            dash = ", or - for standard output" if self.allow_dash else ""
+            self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -280,7 +280,7 @@ def forget(
     if target is None and since is None and until is None:
         raise click.UsageError("say which records: give --target, --since or --until")
     if as_json and not yes:
-        raise click.UsageError("--json asks nothing: give --yes with it")
+        raise click.UsageError("--json needs --yes: it cannot ask for confirmation")
     chosen = None if target is None else Target.parse(target)
     with Store(store) as opened:
         planned = opened.forget(chosen, since, until, dry_run=True)

@@ -1,4 +1,4 @@
-"""``hybridlat targets``: the targets there are, and what is known of each."""
+"""``hybridlat targets``: all targets, and the data available for each."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _table(known: Sequence[TargetInfo]) -> Table:
 
 
 def _print_family(out: Console, family: FamilyInfo, every_device: bool) -> None:
-    """One line of a family, and the names of its devices where they are asked for."""
+    """One line of a family, and the names of its devices for ``--all``."""
     from rich.text import Text
 
     width = family.half_width_share

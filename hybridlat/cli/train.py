@@ -170,7 +170,7 @@ def onboard(
             shown,
             on_message(as_json),
         )
-    code = _tell(onboarded, as_json)
+    code = _print_onboarded(onboarded, as_json)
     if as_json:
         print_json(_onboarded(onboarded))
     ctx.exit(code)
@@ -187,7 +187,7 @@ def _onboard_fleet(
     codes = {0}
     for lesson in lessons:
         if lesson.onboarded is not None:
-            codes.add(_tell(lesson.onboarded, as_json))
+            codes.add(_print_onboarded(lesson.onboarded, as_json))
         if lesson.problem is not None:
             aside(f"{lesson.target}: {lesson.problem}")
             codes.add(lesson.problem.exit_code)
@@ -204,8 +204,8 @@ def _onboard_fleet(
     return worst(codes)
 
 
-def _tell(onboarded: Onboarded, as_json: bool) -> int:
-    """Print an onboarding, its notes on standard error; the exit code that it asks for."""
+def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
+    """Print an onboarding, its notes on standard error; its exit code."""
     for note in onboarded.notes:
         aside(note)
     if not as_json:

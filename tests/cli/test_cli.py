@@ -149,6 +149,6 @@ def test_every_command_shows_an_example() -> None:
 
 def test_the_file_of_the_leaderboard_is_no_option() -> None:
     done = CliRunner().invoke(evaluate, ["--markdown", "--json"])
-    assert done.exit_code == 2 and "is no name of a file" in done.output
+    assert done.exit_code == 2 and "looks like an option" in done.output
     done = CliRunner().invoke(evaluate, ["--markdown", "-", "--json"])
     assert done.exit_code == 2 and "Only one of" in done.output

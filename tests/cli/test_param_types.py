@@ -98,11 +98,11 @@ def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["--measure", "-o", "--json"])
 def test_the_next_option_is_not_taken_for_a_file(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"'{text}' is no name of a file"):
+    with pytest.raises(click.BadParameter, match=f"'{text}' looks like an option"):
         OutputFile(allow_dash=True).convert(text, None, None)
 
 
 def test_standard_output_is_a_dash_only_where_it_may_be() -> None:
     assert OutputFile(allow_dash=True).convert("-", None, None) == "-"
-    with pytest.raises(click.BadParameter, match="is no name of a file"):
+    with pytest.raises(click.BadParameter, match="looks like an option"):
         OutputFile().convert("-", None, None)
