@@ -167,7 +167,7 @@ def _engines(problems: list[Problem]) -> Iterator[EngineCheck]:
 
 
 def _conditions(problems: list[Problem]) -> dict[str, str]:
-    """What decides how steadily a CPU runs, as far as the system tells."""
+    """What decides how steadily a CPU runs, as far as the system shows it."""
     facts = {}
     load = LoadMeter().load()
     if load is not None:

@@ -93,7 +93,7 @@ def evaluate(
     are judged by cell: `cells@N` (learned from N of them). Where only whole networks are recorded,
     all targets of the engine's family are learned together: `unseen`, `unseen_family` (nor any
     variant of its architecture), `zero_shot` (nothing of the device), `few@K` (K networks of it).
-    Everything is kept in MLflow.
+    Everything is logged in MLflow.
 
     \b
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1

@@ -1,1 +1,1 @@
-"""Predictions judged on held-out networks, and kept as MLflow runs."""
+"""Evaluates predictions on held-out networks: records in, rows of figures and MLflow runs out."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict import priors
@@ -78,28 +78,16 @@ def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig)
     )
 
 
-def predicted_cells(
-    model: CellModel, dataset: Dataset, cells: Sequence[tuple[str, int]]
-) -> tuple[CellPrior, ...]:
-    """What the model says of the cells of a network, with what measuring each would cost."""
-    measured_cells = [dataset.cells[h] for h, _ in cells]
-    predictions = model.predict([t.text for t in measured_cells])
-    return tuple(
-        priors.predicted(h, cell.text, count, prediction, model.confidence, cell.cost_s)
-        for (h, count), cell, prediction in zip(cells, measured_cells, predictions, strict=True)
-    )
-
-
 def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldOutNetwork:
-    """A network beside its truth, as a model states it that must not have seen it."""
-    return HeldOutNetwork(
-        network.name,
-        network.latency_us,
-        predicted_cells(model, dataset, network.cells),
-        tuple(
-            (dataset.cells[h].latency_us, dataset.cells[h].spread_share) for h, _ in network.cells
-        ),
+    """A network beside its truth, as a model predicts it that must not have seen it."""
+    records = [dataset.cells[h] for h, _ in network.cells]
+    predictions = model.predict([record.text for record in records])
+    cells = tuple(
+        priors.predicted(h, record.text, count, prediction, model.confidence, record.cost_s)
+        for (h, count), record, prediction in zip(network.cells, records, predictions, strict=True)
     )
+    measured = tuple((record.latency_us, record.spread_share) for record in records)
+    return HeldOutNetwork(network.name, network.latency_us, cells, measured)
 
 
 @dataclass(frozen=True)
@@ -127,9 +115,9 @@ def cross_fit(
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
-    ``fold_of`` is the fold of each network by name; ``on_message`` hears of every model, since each
-    takes from seconds to a minute. Folds are fitted by as many processes as
-    ``joblib.parallel_config`` says, with the same result.
+    ``fold_of`` is the fold of each network by name; ``on_message`` gets a line for
+    every model. Folds are fitted by as many processes as ``joblib.parallel_config`` says, with the
+    same result.
     """
     import joblib
 
@@ -186,7 +174,7 @@ def all_measured(network: HeldOutNetwork, composition: Composition) -> ErrorPost
 def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
-    """What is said of a network in the state of a posterior; no latency while a cell has none."""
+    """The prediction of a network in the state of a posterior; no latency while a cell has none."""
     interval = composition.interval(posterior)
     complete = posterior.complete
     return Prediction(

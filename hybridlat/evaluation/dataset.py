@@ -63,7 +63,7 @@ class WholeNetwork:
 
 @dataclass(frozen=True, slots=True)
 class _RecordSummary:
-    """What is kept of a record: the row that ``aggregate`` reads, device seconds, labels."""
+    """What is used of a record: the row that ``aggregate`` reads, device seconds, labels."""
 
     row: LatencyRow
     spent_s: float

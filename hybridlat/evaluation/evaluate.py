@@ -4,7 +4,7 @@ Targets with whole networks are judged in the three regimes, each network once, 
 five folds. Targets without (a public data set of cells) are judged per cell. Targets of which only
 whole networks are recorded are learned together with all others of their engine's family. A target
 that cannot be judged is a row with its reason, and costs the others nothing. Every row is an MLflow
-run, kept target by target (see run_log).
+run, logged target by target (see run_log).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.evaluation import leaderboard, run_log, tracking
+from hybridlat.evaluation import run_log, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
-from hybridlat.evaluation.families import Families
 from hybridlat.evaluation.family_regimes import WholeNetworks
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
 from hybridlat.evaluation.regimes import evaluate_cells, evaluate_networks
@@ -92,10 +91,6 @@ class Evaluation:
         """The list that ``evaluate --json`` prints."""
         return [row.to_json() for row in self.rows]
 
-    def markdown(self) -> str:
-        """The leaderboard as Markdown."""
-        return leaderboard.markdown(self.rows)
-
 
 @steady_fits()
 def evaluate_targets(
@@ -118,7 +113,12 @@ def evaluate_targets(
     with Store(store) as opened:
         named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
         order = named or known_targets(opened, chosen.packs_folder)
-        whole_networks = _whole_networks(opened, order, chosen, on_message)
+        whole_networks = WholeNetworks(
+            sorted({*order, *(s.target for s in opened.stats() if s.networks)}),
+            lambda target: sources_of(target, opened, chosen.packs_folder),
+            chosen.device,
+            on_message,
+        )
         if chosen.track:
             on_message("opening the experiment in MLflow")
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
@@ -149,19 +149,6 @@ def evaluate_targets(
         if not reports:
             raise _none_of_them(refused)
     return Evaluation(tuple(rows), tuple(reports))
-
-
-def _whole_networks(
-    store: Store, order: Sequence[Target], options: EvaluationOptions, on_message: OnMessage
-) -> WholeNetworks:
-    """What judges targets without cells: they learn from all whole networks in the store."""
-    kin = [*order, *(s.target for s in store.stats() if s.networks)]
-    families = Families(
-        tuple(sorted(set(kin))),
-        lambda target: sources_of(target, store, options.packs_folder),
-        options.device,
-    )
-    return WholeNetworks(families, on_message)
 
 
 def _one_target(
@@ -197,7 +184,7 @@ def _report(
         dataset = _restricted(dataset, options.networks)
     except OnlyNetworks:
         on_message(f"{target}: reading the whole networks of its family")
-        whole_networks.families.of(target)  # says why not, before a device is looked for
+        whole_networks.regimes(target)  # says why not, before a device is looked for
     device = options.device or device_of(target, store)
     config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
     if dataset is None:
@@ -279,13 +266,3 @@ def _restricted(dataset: Dataset, networks: Iterable[str] | None) -> Dataset:
             f"known are {known}"
         )
     return dataclasses.replace(dataset, networks=chosen)
-
-
-__all__ = [
-    "Evaluation",
-    "EvaluationOptions",
-    "evaluate_target",
-    "evaluate_targets",
-    "known_targets",
-    "sources_of",
-]  # fmt: skip

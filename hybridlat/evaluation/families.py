@@ -3,7 +3,7 @@
 Unlike :func:`hybridlat.evaluation.dataset.load` this needs no measured cell: where others measured
 networks, their latencies and how each falls into cells are all there is. Such a target is learned
 together with the targets of the store whose engines run much the same kernels. One fit serves all
-of them, so it is kept for the call.
+of them, so one call fits it once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hybridlat.store.latencies import aggregate
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 logger = logging.getLogger(__name__)
-_ONE_RUN = frozenset({"repeat"})  # labels that tell repeats of one figure apart
+_ONE_RUN = frozenset({"repeat"})  # labels by which repeats of one figure differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class NetworkRecord:
 
     ``name`` groups what must be held out together (all batches of a network). ``latency_us`` is
     that of the whole batch, ``repeats_us`` the single figures behind it; ``cells`` and ``layers``
-    (of the file, unfused; empty where nobody kept them) are signature texts with how often each
-    occurs; ``copied_bytes`` is what the network reads and gives out. ``labels`` say where the
+    (of the file, unfused; empty where they are not recorded) are signature texts with their counts;
+    ``copied_bytes`` is what the network reads and gives out. ``labels`` say where the
     figure is from (source, note, layout …). A note that begins with "suspect" marks one out of
     line with its neighbours.
     """
@@ -73,7 +73,7 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[Netw
     """The whole networks of ``target`` in all sources together, failures left out, by name.
 
     Of several partitions of one network that of the rules in force counts. A network without a
-    partition, or with a cell whose text is not kept, is left out and logged. InputError where
+    partition, or with a cell whose text is missing, is left out and logged. InputError where
     nothing is left.
     """
     records = {
@@ -90,18 +90,18 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[Netw
     chosen = [(p, same) for same in grouped.values() if (p := _of(same[0], partitions)) is not None]
     texts = signature_texts(sources, {h for p, _ in chosen for h, _ in (*p.cells, *p.layers)})
     networks = [_record(partition, same, texts) for partition, same in chosen]
-    kept = [network for network in networks if network is not None]
-    if len(kept) < len(grouped):
+    usable = [network for network in networks if network is not None]
+    if len(usable) < len(grouped):
         logger.warning(
             "%d of %d networks of %s are left out: they failed, or have no partition",
-            len(grouped) - len(kept), len(grouped), target,
+            len(grouped) - len(usable), len(grouped), target,
         )  # fmt: skip
-    if not kept:
+    if not usable:
         raise InputError(
             f"no whole network of {target} is recorded with its partition: import a table of them "
             "with their ONNX files, or measure some"
         )
-    return tuple(sorted(kept, key=lambda n: (n.name, n.batch, sorted(n.labels.items()))))
+    return tuple(sorted(usable, key=lambda n: (n.name, n.batch, sorted(n.labels.items()))))
 
 
 def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, dict[str, Breakdown]]:
@@ -261,7 +261,7 @@ class FamilyRecords:
         return self.clouds[int(self.data.of_set[row])]
 
     def learn(self, places: NDArray[np.bool_]) -> FamilyModel | None:
-        """The family's law as the rows at these places tell it; None where there are none."""
+        """The family's model, fitted to the rows at these places; None where there are none."""
         chosen = np.flatnonzero(places & self.counted)
         if not len(chosen):
             return None
@@ -286,16 +286,15 @@ def family_records(
 ) -> FamilyRecords:
     """The whole networks of ``target`` and of those of ``kin`` that it shares its family with.
 
-    Kin whose device nobody has described, or without networks that can be used, are left out and
+    Kin without a data sheet of its device, or without usable networks, is left out and
     named in ``missing``; ``device`` overrides the sheet of the target's own. Raises InputError
     where the target itself has no law to be judged by, or no networks.
     """
     family = family_name(target.engine)
     if family is None:
         raise InputError(
-            f"of {target} only whole networks are recorded, and no law tells kernels from "
-            f"networks for {target.engine}: there is one for {', '.join(sorted(FAMILY_OF))}; "
-            "measure cells"
+            f"of {target} only whole networks are recorded, and {target.engine} has no family "
+            f"model: {', '.join(sorted(FAMILY_OF))} have one; measure cells"
         )
     rows: list[MeasuredRow] = []
     missing: list[str] = []
@@ -308,7 +307,7 @@ def family_records(
         except (InputError, TargetError) as error:
             if other == target:
                 raise
-            missing.append(f"{other} teaches nothing: {error}")
+            missing.append(f"{other} is left out: {error}")
     ordered = sorted(rows, key=lambda r: (r.record.name, r.task, r.record.batch, r.suspect))
     return FamilyRecords(family, tuple(ordered), devices, tuple(missing))
 
@@ -317,26 +316,7 @@ def _gpu(target: Target) -> Device:
     sheet = device_sheets.load(target.device)
     if sheet.kind != "gpu":
         raise InputError(
-            f"of {target} only whole networks are recorded, and {target.device} is a CPU: the law "
-            "that tells kernels from networks is of GPUs; measure cells"
+            f"of {target} only whole networks are recorded, and {target.device} is a CPU: family "
+            "models are of GPUs; measure cells"
         )
     return sheet
-
-
-@dataclass
-class Families:
-    """The families that were asked for in one call, each read and fitted once."""
-
-    kin: Sequence[Target]
-    sources_of: Callable[[Target], Sequence[RecordSource]]
-    device: Device | None = None
-    _found: dict[str, FamilyRecords] = field(default_factory=dict)
-
-    def of(self, target: Target) -> FamilyRecords:
-        """The family of a target, with its rows; InputError as ``family_records``."""
-        family = family_name(target.engine) or ""
-        known = self._found.get(family)
-        if known is None or not any(row.target == target for row in known.rows):
-            known = family_records(target, self.kin, self.sources_of, self.device)
-            self._found[family] = known
-        return known

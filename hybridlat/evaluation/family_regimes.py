@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.evaluation.cross_fitting import FOLDS, even_folds
-from hybridlat.evaluation.families import Families, FamilyRecords, MeasuredRow
+from hybridlat.evaluation.dataset import RecordSource
+from hybridlat.evaluation.families import FamilyRecords, MeasuredRow, family_records
 from hybridlat.evaluation.methods import Judged, Split, Task, evaluate_baselines
 from hybridlat.evaluation.metrics import (
     OWN,
@@ -36,8 +37,10 @@ from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.intervals import Calibration, calibrate
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.shipped import family_name
 from hybridlat.model.family.tasks import by_task, family_of
 from hybridlat.model.training_problem import FitConfig
+from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
 
@@ -55,7 +58,7 @@ HELD_OUT = tuple(_GROUPS)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What is said of every row by a law that has not seen its group.
+    """Predictions of every row by a model that has not seen its group.
 
     ``medians_us`` are the centres of the intervals, ``spreads`` standard deviations of their
     logarithms; ``seen`` is how many networks of each row's task its law has learned from;
@@ -124,7 +127,7 @@ class Regimes:
             return None
         points = held_out.medians_us * relative_point(held_out.spreads, held_out.seen)
 
-        def said(level: float) -> list[Prediction]:
+        def predictions_at(level: float) -> list[Prediction]:
             return [
                 _prediction(
                     self.records.rows[i], points[i], held_out.medians_us[i],
@@ -135,8 +138,8 @@ class Regimes:
                 for i in places
             ]  # fmt: skip
 
-        result = MethodResult(regime, OWN, tuple(said(confidence)))
-        return result, levels({level: said(level) for level in CALIBRATED_AT})
+        result = MethodResult(regime, OWN, tuple(predictions_at(confidence)))
+        return result, levels({level: predictions_at(level) for level in CALIBRATED_AT})
 
     def without(self, device: str) -> FamilyModel | None:
         """The law of all other devices; None where the store knows no other."""
@@ -148,7 +151,7 @@ class Regimes:
         return self._without_device[device]
 
     def _of_others(self, device: str) -> Calibration | None:
-        """Intervals as other devices' networks tell them, held out by architecture."""
+        """Intervals calibrated on other devices' networks, held out by architecture."""
         held_out = self.held_out("unseen")
         others = np.array([row.target.device != device for row in self.records.rows])
         others &= self.records.counted
@@ -171,7 +174,7 @@ class Regimes:
             MethodResult(
                 "zero_shot", OWN,
                 tuple(
-                    self._stated(i, us, spread, calibration, confidence)
+                    self._with_interval(i, us, spread, calibration, confidence)
                     for i, us, spread in zip(places, medians, spreads, strict=True)
                 ),
             )
@@ -213,7 +216,7 @@ class Regimes:
         places: Sequence[int],
         measured: Sequence[int],
     ) -> list[Prediction]:
-        """What is said of networks of other architectures than those that were measured."""
+        """Predictions of networks of other architectures than those that were measured."""
         records, rows = self.records, self.records.rows
         known = {rows[i].architecture for i in measured}
         rest = [i for i in places if rows[i].architecture not in known]
@@ -223,11 +226,11 @@ class Regimes:
         )  # fmt: skip
         log_latencies = [adapted.log_latency(records.kernels(i), records.points(i)) for i in rest]
         return [
-            self._stated(i, float(np.exp(logarithm)), spread, calibration, confidence)
+            self._with_interval(i, float(np.exp(logarithm)), spread, calibration, confidence)
             for i, (logarithm, spread) in zip(rest, log_latencies, strict=True)
         ]
 
-    def _stated(
+    def _with_interval(
         self,
         position: int,
         median_us: float,
@@ -263,11 +266,22 @@ LEAST_ROWS = 10
 
 @dataclass
 class WholeNetworks:
-    """Judges such targets; what is fitted for one serves all of its family in the same call."""
+    """Judges such targets beside their kin; what is fitted for one serves all of its family."""
 
-    families: Families
+    kin: Sequence[Target]
+    sources_of: Callable[[Target], Sequence[RecordSource]]
+    device: Device | None
     on_message: OnMessage
-    _regimes: dict[int, Regimes] = field(default_factory=dict)
+    _by_family: dict[str, Regimes] = field(default_factory=dict)
+
+    def regimes(self, target: Target) -> Regimes:
+        """The regimes of a target's family; InputError as ``family_records``."""
+        family = family_name(target.engine) or ""
+        known = self._by_family.get(family)
+        if known is None or not any(row.target == target for row in known.records.rows):
+            records = family_records(target, self.kin, self.sources_of, self.device)
+            known = self._by_family[family] = Regimes(records, self.on_message)
+        return known
 
     def evaluate(
         self,
@@ -282,9 +296,9 @@ class WholeNetworks:
         ``draws`` is how many random choices ``random_choice`` is the mean of. InputError where
         there are too few networks.
         """
-        records = self.families.of(target)
+        regimes = self.regimes(target)
+        records = regimes.records
         places = _places(target, records, networks)
-        regimes = self._regimes.setdefault(id(records), Regimes(records, self.on_message))
         results: list[MethodResult] = []
         calibration: dict[str, Sequence[ConfidenceLevel]] = {}
         for regime in HELD_OUT:

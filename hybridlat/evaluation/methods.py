@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.calibration import HeldOutNetwork, cells_at, measure_greedily
+from hybridlat.estimate.calibration import HeldOutNetwork, cells_at
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.evaluation.metrics import MethodResult, Prediction, mean_score, rmspe, score
+from hybridlat.evaluation.metrics import MethodResult, Prediction, mean_score, score
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline, Problem, Unit
 from hybridlat.model.baselines.known import ModelOnly
@@ -26,7 +26,6 @@ from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage, silent
 
-SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 PERFECT = "perfect"
 """The choice that knows the truth: what no method can beat."""
 _RANDOM_TRIALS = 10
@@ -139,7 +138,7 @@ def of_trials(
 def _fit_and_predict(
     kind: type[Baseline], task: Task, split: Split, config: FitConfig
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """In a worker, perhaps: latencies of all sums that are asked for, and seconds of each call."""
+    """In a worker, perhaps: latencies of the judged networks' sums, and seconds of each call."""
     values = np.full(len(task.problem.sums), np.nan)
     spent_s: list[float] = []
     if not len(split.train):
@@ -266,29 +265,3 @@ def _chosen(pairs: Pairs, order: Order, share: float) -> tuple[Prediction, ...]:
             )
         )
     return tuple(predictions)
-
-
-def risk_coverage(pairs: Pairs) -> dict[str, list[tuple[float, float]]]:
-    """Method → [(share of cells measured, RMSPE %)]: gate, share only, random and perfect."""
-    curves: dict[str, list[tuple[float, float]]] = {"gate": []}
-    posteriors = [composition.start(network.cells) for network, composition in pairs]
-    for share in SHARES:
-        errors = []
-        for i, (network, composition) in enumerate(pairs):
-            posteriors[i] = measure_greedily(
-                posteriors[i], network, cells_at(share, len(network.cells))
-            )
-            if posteriors[i].complete:
-                latency_us = composition.latency_us(posteriors[i].sum_us)
-                errors.append(latency_us / network.latency_us - 1)
-        trials = {"gate": [rmspe(np.array(errors))]}
-        for method, orders in _CHOICES.items():
-            trials[method] = [
-                rmspe(np.array([a.error_share for a in _chosen(pairs, order, share)]))
-                for order in orders
-            ]
-        for method, given in trials.items():
-            known = [error for error in given if error is not None]
-            if known:
-                curves.setdefault(method, []).append((share, float(np.mean(known))))
-    return curves

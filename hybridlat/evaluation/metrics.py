@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 from hybridlat.schema.target import Target
 
 OWN = "hybridlat"
+_DIGITS = {
+    "rmspe": 3, "mape": 3, "within_5": 4, "within_10": 4, "spearman": 4, "coverage": 4, "width": 4,
+    "measured_share": 4, "device_s": 2,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One network (or cell) judged: what was said, what was true, and at what price.
+    """One network (or cell): its predicted and true latency, and what was measured for it.
 
     ``predicted_us`` is NaN where the method has no answer; ``interval_us`` None where it gives
     none. ``measured_share`` is the part of the time that was measured, ``device_s`` what that cost.
@@ -134,7 +138,7 @@ def noise(repeats_us: Sequence[Sequence[float]]) -> tuple[float | None, float | 
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceLevel:
-    """What was found where intervals of this ``confidence`` were asked for.
+    """How often intervals of this ``confidence`` hold the truth, and how wide they are.
 
     ``coverage`` is the share of truths inside, ``width`` the mean relative width, ``judged`` how
     many had an interval. ``measured_share`` and ``device_s`` say what was measured for it: the gate
@@ -150,27 +154,21 @@ class ConfidenceLevel:
 
     def to_json(self) -> dict[str, float]:
         """The object in ``calibration`` of ``evaluate --json``."""
-        digits = {"coverage": 4, "width": 4, "measured_share": 4, "device_s": 2}
-        return {
-            name: round(value, digits[name]) if name in digits else value
-            for name, value in asdict(self).items()
-        }
+        values = asdict(self).items()
+        return {name: round(v, _DIGITS[name]) if name in _DIGITS else v for name, v in values}
 
 
 def levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
     """The same answers with the intervals of each confidence."""
-    levels_ = []
-    for level, given in predictions.items():
-        total = score(given)
-        if total.coverage is not None and total.width is not None:
-            levels_.append(
-                ConfidenceLevel(
-                    level, total.coverage, total.width,
-                    sum(a.interval_us is not None for a in given),
-                    total.measured_share, total.device_s,
-                )
-            )  # fmt: skip
-    return tuple(levels_)
+    scores = [(level, given, score(given)) for level, given in predictions.items()]
+    return tuple(
+        ConfidenceLevel(
+            level, s.coverage, s.width, sum(a.interval_us is not None for a in given),
+            s.measured_share, s.device_s,
+        )
+        for level, given, s in scores
+        if s.coverage is not None and s.width is not None
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -208,19 +206,16 @@ class ResultRow:
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
         judged = not self.reason
+        figures = {
+            name: _rounded(getattr(self.score, name), digits) for name, digits in _DIGITS.items()
+        }
+        if not judged:
+            figures = dict.fromkeys(figures)
         return {
             "target": self.target,
             "regime": self.regime or None,
             "method": self.method or None,
-            "rmspe": _rounded(self.score.rmspe, 3),
-            "mape": _rounded(self.score.mape, 3),
-            "within_5": _rounded(self.score.within_5, 4),
-            "within_10": _rounded(self.score.within_10, 4),
-            "spearman": _rounded(self.score.spearman, 4),
-            "coverage": _rounded(self.score.coverage, 4),
-            "width": _rounded(self.score.width, 4),
-            "measured_share": _rounded(self.score.measured_share, 4) if judged else None,
-            "device_s": _rounded(self.score.device_s, 2) if judged else None,
+            **figures,
             "predict_ms": _rounded(self.predict_ms, 3),
             "noise_floor": _rounded(self.noise_floor, 3),
             "networks": self.networks if judged else None,
@@ -258,10 +253,9 @@ class MethodResult:
 class TargetReport:
     """One target judged.
 
-    ``curves`` are method → [(share of cells measured, RMSPE)]; ``calibration`` maps our
-    own regimes to what was found at each confidence. ``device_time_share`` is the part of
-    the time to measure everything that each gated regime spent, ``reachable`` the part of networks
-    that repeats of the same network put within 5 %.
+    ``calibration`` maps our own regimes to what was found at each confidence.
+    ``device_time_share`` is the part of the time to measure everything that each gated regime
+    spent, ``noise_within_5`` the part of repeats that are within 5 % of the same network.
     """
 
     target: Target
@@ -271,12 +265,11 @@ class TargetReport:
     noise_within_5: float | None
     networks: int
     cells: int
-    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     calibration: Mapping[str, Sequence[ConfidenceLevel]] = field(default_factory=dict)
     device_time_share: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def rows(self, mlflow_run: str = "") -> list[ResultRow]:
+    def rows(self) -> list[ResultRow]:
         """One row per result, in order."""
         asked: dict[str, int] = {}
         for j in self.results:
@@ -291,7 +284,6 @@ class TargetReport:
                 noise_floor=None if j.per_cell else self.noise_floor,
                 networks=0 if j.per_cell else j.score.answered,
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
-                mlflow_run=mlflow_run,
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
                 asked=asked[j.regime] if j.asked is None else j.asked,
             )

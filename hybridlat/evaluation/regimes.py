@@ -30,7 +30,7 @@ from hybridlat.evaluation.cross_fitting import (
     random_split,
     simulate_gate,
 )
-from hybridlat.evaluation.dataset import Dataset
+from hybridlat.evaluation.dataset import Dataset, MeasuredCell
 from hybridlat.evaluation.methods import Judged, Pairs, Split, Task, evaluate_baselines, of_trials
 from hybridlat.evaluation.metrics import (
     OWN,
@@ -108,7 +108,6 @@ def evaluate_networks(
         noise_within_5=within,
         networks=len(networks),
         cells=len(dataset.cells),
-        curves=methods.risk_coverage(pairs),
         calibration=calibration,
         device_time_share={
             regime: sum(p.device_s / s for p, s in zip(by_regime[regime], total_s, strict=True))
@@ -133,7 +132,7 @@ def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
     return states
 
 
-def _records(dataset: Dataset, unit: Unit) -> Mapping[str, object]:
+def _records(dataset: Dataset, unit: Unit) -> Mapping[str, MeasuredCell]:
     return dataset.cells if unit == "cell" else dataset.layers
 
 
@@ -143,9 +142,9 @@ def _task(
     """Baselines on the same folds: in ``unseen`` and gated regimes they learned from all records
     but the held-out networks', in ``measured`` from those too.
 
-    What the gate measured they are told; a baseline of layers cannot use it.
+    They get the latencies that the gate measured; a baseline of layers cannot use them.
     """
-    records = dataset.cells if unit == "cell" else dataset.layers
+    records = _records(dataset, unit)
     hashes = sorted(records)
     position = {h: i for i, h in enumerate(hashes)}
     named = dataset.groups() if unit == "cell" else {}
@@ -154,30 +153,31 @@ def _task(
         np.array([records[h].latency_us for h in hashes]),
         tuple(named.get(h) or records[h].labels.get("network", h) for h in hashes),
     )
-    everyone = [n for members in fitted.folds.values() for n in members]
-    networks = []
-    order: list[tuple[str, int]] = []  # names of what is judged, and positions in the states
-    for place, network in enumerate(everyone):
+    networks: list[Judged] = []
+    split_of: dict[int, list[int]] = {fold: [] for fold in fitted.folds}
+    places: list[int] = []  # in the states, of each network that is judged
+    everyone = [(fold, network) for fold, members in fitted.folds.items() for network in members]
+    for place, (fold, network) in enumerate(everyone):
         parts = network.cells if unit == "cell" else network.layers
         if parts and all(h in position for h, _ in parts):
+            split_of[fold].append(len(networks))
+            places.append(place)
             indexed = tuple((position[h], count) for h, count in parts)
             networks.append(Judged(network.name, network.latency_us, indexed, len(parts)))
-            order.append((network.name, place))
+    all_known: dict[str, None] = {_MEASURED: None}
     splits = [
-        Split(
-            np.arange(len(hashes)), [[i] for i in range(len(networks))], {_MEASURED: None},
-            config.seed,
-        )
-    ]  # fmt: skip
-    for fold, members in fitted.folds.items():
-        forbidden, names = dataset.forbidden(members), {n.name for n in members}
-        judged = [i for i, (name, _) in enumerate(order) if name in names]
-        known = {
-            regime: {i: tuple(given[order[i][1]].measured) for i in judged}
+        Split(np.arange(len(hashes)), [[i] for i in range(len(networks))], all_known, config.seed)
+    ]
+    for fold, judged in split_of.items():
+        forbidden = dataset.forbidden(fitted.folds[fold])
+        regimes = {
+            regime: {
+                i: tuple(given[places[i]].measured) for i in judged
+                if unit == "cell" and regime != _UNSEEN
+            }
             for regime, given in states.items()
-            if unit == "cell" and regime != _UNSEEN
-        }
-        regimes = {regime: known.get(regime, {}) for regime in states if regime != _MEASURED}
+            if regime != _MEASURED
+        }  # fmt: skip
         train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
         splits.append(
             Split(train, [[i] for i in judged], regimes, config.seed, own=fitted.models[fold])

@@ -23,7 +23,7 @@ from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.cross_fitting import FOLDS
 from hybridlat.evaluation.methods import PERFECT
 from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
-from hybridlat.evaluation.tracking import KIND, Kept, TrackedRun, Tracker, git_commit
+from hybridlat.evaluation.tracking import KIND, RunSummary, TrackedRun, Tracker, git_commit
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
@@ -49,14 +49,11 @@ for pictures and tables.
 |---|---|---:|---:|---:|---:|---:|
 """
 _LINE = 60  # characters of a title that fit beside each other
-_COLOURS = {"gate": "#0b6e4f", "share_only": "#c8553d", "random": "#8d99ae", "perfect": "#2b2d42"}
-_NAMES = {"gate": "the gate", "share_only": "largest share first", "random": "at random",
-          "perfect": "perfect choice"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """Keeps the reports of one call. ``regimes`` (none: all) are those whose rows are kept."""
+    """Logs the reports of one call. ``regimes`` (none: all) are those whose rows are logged."""
 
     tracker: Tracker
     store: str
@@ -68,7 +65,7 @@ class RunLog:
         """Keep a target's report; its rows, in the order of regimes, with the runs they are in."""
         rows = [r for r in report.rows() if not self.regimes or r.regime in self.regimes]
         index_of = {j.regime: i for i, j in reversed(list(enumerate(report.results)))}
-        kept: list[ResultRow] = []
+        logged: list[ResultRow] = []
         for row in sorted(rows, key=lambda row: index_of[row.regime]):
             with self._run(row.regime, row.method, row.target) as run:
                 size = {"networks": report.networks, "cells": report.cells}
@@ -77,8 +74,8 @@ class RunLog:
                 run.metrics(_metrics(row, report))
                 if row.method == OWN:
                     _keep_behind(run, row, report, rows)
-                kept.append(dataclasses.replace(row, mlflow_run=run.id))
-        return kept
+                logged.append(dataclasses.replace(row, mlflow_run=run.id))
+        return logged
 
     def keep_reason(self, target: Target, reason: str) -> None:
         """Keep of a target that could not be judged why that is so."""
@@ -162,14 +159,14 @@ def _per_network(report: TargetReport, regime: str) -> dict[str, list[object]]:
 
 
 def _calibration(row: ResultRow) -> dict[str, list[object]]:
-    """One row per confidence asked for."""
+    """One row per confidence."""
     levels = [level.to_json() for level in row.calibration]
     return {name: [level[name] for level in levels] for name in levels[0]}
 
 
-def note(kept: Iterable[Kept]) -> str:
+def note(newest: Iterable[RunSummary]) -> str:
     """The table of our own runs, each beside the best baseline that answered as much."""
-    runs = [run for run in kept if "rmspe" in run.metrics]
+    runs = [run for run in newest if "rmspe" in run.metrics]
     own = sorted(
         (run for run in runs if run.tags.get("method") == OWN),
         key=lambda run: (run.tags.get("target", ""), _order(run.tags.get("regime", ""))),
@@ -184,7 +181,7 @@ def note(kept: Iterable[Kept]) -> str:
     return text
 
 
-def _line(own: Kept, runs: Sequence[Kept]) -> str:
+def _line(own: RunSummary, runs: Sequence[RunSummary]) -> str:
     target, regime = own.tags.get("target", ""), own.tags.get("regime", "")
     rivals = [
         run
@@ -213,8 +210,6 @@ def _order(regime: str) -> tuple[int, str]:
 def figures(report: TargetReport) -> dict[str, Figure]:
     """File name → figure, for what the report has the data of."""
     by_file: dict[str, Figure] = {"parity.png": parity(report)}
-    if report.curves:
-        by_file["risk_coverage.png"] = risk_coverage(report)
     if any(report.calibration.values()):
         by_file["calibration.png"] = calibration(report)
     return by_file
@@ -273,36 +268,12 @@ def parity(report: TargetReport) -> Figure:
     return figure
 
 
-def risk_coverage(report: TargetReport) -> Figure:
-    """Error of the network against the share of its cells that were measured."""
-    figure, axes = _canvas(
-        report,
-        "error left when a share of the cells is measured",
-        "share of a network's cells measured, %",
-        "RMSPE over held-out networks, %",
-    )
-    for method, points in report.curves.items():
-        axes.plot(
-            [100 * share for share, _ in points],
-            [error for _, error in points],
-            marker="o", markersize=3.5, color=_COLOURS.get(method),
-            label=_NAMES.get(method, method),
-        )  # fmt: skip
-    if report.noise_floor is not None:
-        axes.axhline(
-            report.noise_floor, color="#555555", linestyle=":", label="the same network again"
-        )
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    return figure
-
-
 def calibration(report: TargetReport) -> Figure:
     """Share of truths inside the interval against what the interval says."""
     figure, axes = _canvas(
         report,
         "how often the interval holds the truth",
-        "confidence asked for, %",
+        "stated confidence, %",
         "found inside, %",
     )
     axes.plot([50, 100], [50, 100], color="#555555", linewidth=1, label="as stated")

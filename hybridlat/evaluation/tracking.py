@@ -1,8 +1,8 @@
 """MLflow: runs with what they hold, models, and the champion of each target.
 
 Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store, so that nothing
-leaves the machine. MLflow is loaded when a tracker is opened (it takes seconds), told to keep
-quiet, and its failures become one sentence. It is not needed: ``Tracker()`` keeps nothing.
+leaves the machine. MLflow is loaded when a tracker is opened (it takes seconds) and silenced, and
+its failures become one sentence. Without MLflow, ``Tracker()`` logs nothing.
 
 A target's models are versions of one registered model, and the alias ``champion`` marks the one
 in use.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
 KIND = "kind"
-"""The tag that tells runs of an evaluation from those of a training."""
+"""The tag that says whether a run is an evaluation or a training."""
 NEWEST = "newest"
 """The tag of a run that no later one of the same kind has taken the place of."""
 _SERVED_BY = "hybridlat.api.served_model"  # the module that MLflow loads a registered model with
@@ -68,8 +68,8 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What was kept of a run that has ended."""
+class RunSummary:
+    """Tags and metrics of a run that has ended."""
 
     tags: Mapping[str, str]
     metrics: Mapping[str, float]
@@ -91,7 +91,7 @@ def _calling(what: str) -> Iterator[None]:
 
 
 class TrackedRun:
-    """What can be kept of a run. Without a client it keeps nothing."""
+    """A run and what it logs. Without a client it logs nothing."""
 
     def __init__(self, client: Any = None, run_id: str = "") -> None:
         self._client, self.id = client, run_id
@@ -207,17 +207,17 @@ class Tracker:
             raise
         self._client.set_terminated(run.id, "FINISHED")
 
-    def newest(self, kind: str, tags: Sequence[str]) -> list[Kept]:
+    def newest(self, kind: str, tags: Sequence[str]) -> list[RunSummary]:
         """The newest finished run of a kind for each combination of values of these tags.
 
         They are tagged ``newest: yes``, the older ones ``no``.
         """
-        newest: dict[tuple[str, ...], Kept] = {}
+        newest: dict[tuple[str, ...], RunSummary] = {}
         for run in self._finished(kind):
             own = dict(run.data.tags)
             key = tuple(own.get(tag, "") for tag in tags)
             mark = "no" if key in newest else "yes"
-            newest.setdefault(key, Kept(own, dict(run.data.metrics)))
+            newest.setdefault(key, RunSummary(own, dict(run.data.metrics)))
             if own.get(NEWEST) != mark:
                 TrackedRun(self._client, run.info.run_id).tags({NEWEST: mark})
         return list(newest.values())
@@ -242,7 +242,7 @@ class Tracker:
                 self._client.set_experiment_tag(self._experiment, "mlflow.note.content", text)
 
     def page(self) -> str:
-        """How a person comes to see the figures; empty where none are kept."""
+        """Where people find the figures; empty where none are logged."""
         if self._client is None:
             return ""
         link = f"#/experiments/{self._experiment}/runs?workflowType=machine_learning"
@@ -302,7 +302,7 @@ class Tracker:
 
 
 def _quiet_mlflow() -> Any:
-    """Load MLflow so that it writes nothing of its own to the terminal and calls nobody."""
+    """Load MLflow so that it writes nothing to the terminal and makes no requests of its own."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("DO_NOT_TRACK", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")

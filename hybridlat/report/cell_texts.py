@@ -42,7 +42,7 @@ def chain(ops: Sequence[str]) -> str:
 def short_chain(ops: Sequence[str], width: int) -> str:
     """``chain`` in at most ``width`` characters: the middle gives way to a count of kernels.
 
-    What a cell begins and ends with tells it apart best, so those stay as long as they fit.
+    Cells differ most by their first and last kernels, so those stay as long as they fit.
     """
     parts = _parts(tuple(ops))
     whole = _join(parts)
@@ -52,8 +52,8 @@ def short_chain(ops: Sequence[str], width: int) -> str:
     whole = _join(parts)
     if len(whole) <= width:
         return whole
-    for kept in range(len(parts) - 1, 0, -1):
-        head, tail = parts[: (kept + 1) // 2], parts[len(parts) - kept // 2 :]
+    for shown in range(len(parts) - 1, 0, -1):
+        head, tail = parts[: (shown + 1) // 2], parts[len(parts) - shown // 2 :]
         hidden = len(ops) - sum(part.kernels for part in (*head, *tail))
         text = _join([*head, _Part(f"… {hidden} more", hidden), *tail])
         if len(text) <= width:
@@ -119,7 +119,7 @@ def _repetition(ops: tuple[str, ...], start: int) -> tuple[int, int]:
 def where_text(paths: Sequence[str], width: int = 1000) -> str:
     """The module paths of a cell's uses: ``layer3.0``, ``blocks.0–11``, ``layer1.1 +3``.
 
-    In at most ``width`` characters: the last of a path tells it apart, so its beginning gives way.
+    In at most ``width`` characters: paths differ by their ends, so the beginning gives way.
     """
     known = list(dict.fromkeys(path for path in paths if path))
     if not known:

@@ -32,7 +32,7 @@ ALIKE = 1.25
 SOURCE_STYLE = {"measured": "green", "predicted": "yellow", "unsupported": "bold red"}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEAST_WHERE, _MOST_WHERE = 13, 28
-_LEAST_CELL = 16  # a chain of kernels in less tells nothing
+_LEAST_CELL = 16  # a chain of kernels cannot be read in less
 _SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
 _AT_LEAST = 12  # for the last column of a narrow terminal
 
@@ -245,7 +245,7 @@ def _words(rows: Sequence[Row], room: int) -> list[_Texts]:
     chains = max((len(short_chain(row.ops, room)) for row in rows), default=0)
     what_width = max(map(len, ["what", *whats])) if any(whats) else 0
     where_width = min(max(map(len, ["where", *places])), _MOST_WHERE)
-    if not what_width:  # nobody says what the cells are made of
+    if not what_width:  # what the cells are made of is unknown
         where_width = 0 if room < _LEAST_WHERE + chains + GAP else min(
             where_width, room - min(chains, 2 * room // 3) - GAP
         )  # fmt: skip

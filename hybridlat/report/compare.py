@@ -59,7 +59,7 @@ class CellDifference:
 
 
 def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
-    """Every cell of any of the networks: the unknown ones, then what tells them apart most."""
+    """Every cell of any of the networks: the unknown ones, then the largest differences."""
     ops: dict[str, tuple[str, ...]] = {}
     whats: dict[str, str] = {}
     tables = []
@@ -105,7 +105,7 @@ def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ..
 
 
 def _largest_first(rows: Iterable[CellDifference]) -> tuple[CellDifference, ...]:
-    """The unknown ones, then what tells networks apart most."""
+    """The unknown ones, then the largest differences."""
     return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
 
 

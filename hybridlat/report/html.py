@@ -35,7 +35,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
-    """The whole HTML document for one or several estimates; ``tolerance`` as asked for (0..1).
+    """The whole HTML document for one or several estimates; ``tolerance`` is the user's (0..1).
 
     Estimates of one network on one target at several batches are drawn as a curve of latency and
     throughput, estimates of several networks or targets are compared.

@@ -34,7 +34,7 @@ _COLOURS = {
 
 
 def network_section(estimate: Estimate, number: int, heading: str, tolerance: float | None) -> str:
-    """The section of the ``number``-th estimate; ``tolerance`` as asked for (0..1)."""
+    """The section of the ``number``-th estimate; ``tolerance`` is the user's (0..1)."""
     parts = [
         f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
         _header(estimate, heading), _notes(estimate, tolerance), timeline(estimate),
@@ -197,7 +197,7 @@ def _opened(row: Row) -> str:
 
 
 def _removed(estimate: Estimate) -> str:
-    """All operators that the engine does not run, out of the way until they are asked for."""
+    """All operators that the engine does not run, folded until they are opened."""
     if not estimate.removed:
         return ""
     others = len(estimate.removed) - estimate.constants

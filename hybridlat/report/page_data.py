@@ -52,7 +52,7 @@ def page_data(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
 
 
 def headings(estimates: Sequence[Estimate]) -> list[str]:
-    """The networks' names, with what tells the estimates apart: their batches, their targets."""
+    """The networks' names, with what the estimates differ by: batches, targets."""
     batches = len({estimate.batch for estimate in estimates}) > 1
     targets = len({estimate.target for estimate in estimates}) > 1
     return [
@@ -140,7 +140,7 @@ def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
 
 
 def latency_or_less(latency_us: float | None) -> str:
-    """A cell's latency; what is below the resolution is only said to be."""
+    """A cell's latency; `< 1 µs` below the resolution."""
     if latency_us is not None and latency_us < RESOLUTION_US:
         return f"< {RESOLUTION_US:g} µs"
     return latency_text(latency_us)

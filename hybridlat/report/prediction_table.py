@@ -55,7 +55,7 @@ class PredictionTable:
         return [self.answers.get((network, batch, i)) for i in range(len(self.targets))]
 
     def batch_text(self, network: int, batch: int) -> str:
-        """The batch of a row: that of its estimates where nobody asked for one."""
+        """The batch of a row: that of its estimates where none was given."""
         asked = self.batches[batch]
         if asked is None:
             asked = next((e.batch for e in self.of(network, batch) if e is not None), None)
@@ -66,7 +66,7 @@ def print_table(console: Console, table: PredictionTable) -> None:
     """Networks × targets; what is doubtful carries a question mark."""
     shown = _by_target(table)
     leading = len(shown.columns) - len(table.targets)
-    # A target's parts stand below each other: its name is wider than what is said of it.
+    # A target's parts stand below each other: its name is wider than its figures.
     columns = [
         replace(column, title=column.title.replace("/", "/\n"), wraps=True)
         if i >= leading else replace(column, wraps=i == 0)
@@ -158,12 +158,12 @@ def _of_one_target(table: PredictionTable) -> Table:
     for i, network in enumerate(table.networks):
         for j in range(len(table.batches)):
             [estimate] = table.of(i, j)
-            said = [NOTHING] * 3 if estimate is None else [
+            figures = [NOTHING] * 3 if estimate is None else [
                 interval_text(estimate.interval_us),
                 throughput_text(estimate.throughput_per_s),
                 part_text(estimate.measured_share),
             ]  # fmt: skip
-            rows.append([network, table.batch_text(i, j), _short(estimate), *said])
+            rows.append([network, table.batch_text(i, j), _short(estimate), *figures])
     return Table([Column("network"), *titled(*titles, right=True)], rows)
 
 

@@ -20,7 +20,7 @@ from hybridlat.report.units import (
 )
 from hybridlat.schema.estimate import Estimate
 
-ROWS = 15  # cells shown unless all are asked for
+ROWS = 15  # cells shown without --all
 NAMED = 5  # operators that are not run
 _NOTE_LENGTH = 240  # about three lines
 
@@ -35,7 +35,7 @@ def print_estimate(
 ) -> None:
     """Print one estimate.
 
-    ``noise_floor`` is the target's and ``tolerance`` what was asked for (0..1), where known.
+    ``noise_floor`` is the target's and ``tolerance`` the user's (0..1), where known.
     """
     console.print(headline(estimate, noise_floor))
     if estimate.cells:
@@ -107,7 +107,7 @@ def notes(
 
 
 def _not_run(estimate: Estimate, everything: bool) -> str:
-    """What of the file the engine does not run: counts, and names where they are asked for."""
+    """What of the file the engine does not run: counts, and names with --all."""
     others = estimate.removed[: len(estimate.removed) - estimate.constants]
     parts = list(others[:NAMED])
     if len(others) > NAMED:

@@ -29,7 +29,7 @@ class Scale:
 
 
 RESOLUTION_US = 1.0
-"""Cells below this are told apart by nothing that a clock shows; their intervals mean nothing."""
+"""No clock resolves cells below this; their intervals mean nothing."""
 
 _ALL = 0.995  # from here on whole percents would read 100
 _ALMOST = 1e-9  # what summing up leaves of nothing
@@ -53,7 +53,7 @@ def latency_text(latency_us: float | None) -> str:
 
 
 def each_text(scale: Scale, latency_us: float | None) -> str:
-    """A cell's latency in a column of ``scale``; below the resolution it is only said to be."""
+    """A cell's latency in a column of ``scale``; `< 1` below the resolution."""
     if latency_us is None:
         return "–"
     if latency_us < RESOLUTION_US:
@@ -106,7 +106,7 @@ def part_text(share: float) -> str:
 
 
 def confidence_text(confidence: float) -> str:
-    """``90 %``, ``99.9 %``: with the digits that were asked for."""
+    """``90 %``, ``99.9 %``: with the digits that were given."""
     return f"{100 * confidence:.12g} %"
 
 
@@ -159,7 +159,7 @@ def measured_now_text(estimate: Estimate) -> str:
 def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
     """One sentence without its full stop; empty for an estimate that keeps its tolerance.
 
-    ``tolerance`` (0..1) is what was asked for, the estimate's own unless given. An interval can be
+    ``tolerance`` (0..1) is the user's, the estimate's own unless given. An interval can be
     narrow enough and the estimate doubtful all the same: a cell unlike all that the model was
     trained on has an interval that means little.
     """

@@ -73,7 +73,7 @@ class FlopsLinear(Line):
 class Roofline(Line):
     """latency = a·kernels + b·Σ max(FLOP/(e·peak), bytes/bandwidth) (+ c), all of them fitted.
 
-    Whole networks have e = 1: their few figures do not tell it from b.
+    Whole networks have e = 1: their few figures cannot separate it from b.
     """
 
     name: ClassVar[str] = "roofline"
