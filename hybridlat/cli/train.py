@@ -13,8 +13,12 @@ from hybridlat.cli.predict import worst
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.report.units import count_text
-from hybridlat.training.fleet_onboarding import onboard_fleet
-from hybridlat.training.onboarding import Onboarded, OnboardingOptions, onboard_target
+from hybridlat.training.onboarding import (
+    Onboarded,
+    OnboardingOptions,
+    onboard_fleet,
+    onboard_target,
+)
 from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, train_target
 
 REFUSED = 3
@@ -154,10 +158,11 @@ def onboard(
     hybridlat onboard --budget 1h30m --nets DIR --threads 4
     hybridlat onboard --budget 1h --fleet fleet.toml
     """
+    chosen = OnboardingOptions(budget, store, nets, seed=seed)
     training = TrainingOptions(out=out, seed=seed, track=not no_track)
     if fleet is not None:
         fleets.refuse_beside(ctx, ("target", target), ("threads", threads))
-        ctx.exit(_onboard_fleet(fleet, budget, training, store, nets, as_json))
+        ctx.exit(_onboard_fleet(fleet, chosen, training, as_json))
     engine = resolve(target, threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
@@ -165,7 +170,7 @@ def onboard(
         onboarded = onboard_target(
             engine.backend,
             engine.options,
-            OnboardingOptions(budget, store, nets, seed=seed),
+            chosen,
             training,
             shown,
             on_message(as_json),
@@ -177,26 +182,25 @@ def onboard(
 
 
 def _onboard_fleet(
-    file: Path, budget: float, chosen: TrainingOptions, store: str | None, nets: Path | None,
-    as_json: bool,
-) -> int:  # fmt: skip
+    file: Path, chosen: OnboardingOptions, training: TrainingOptions, as_json: bool
+) -> int:
     """Onboard all targets of a fleet, and print what came of them; the exit code."""
     with fleets.opened(file) as fleet:
-        lessons = onboard_fleet(fleet, budget, chosen, store=store, nets=nets, on_message=aside)
+        outcomes = onboard_fleet(fleet, chosen, training, aside)
         devices = fleet.reports
     codes = {0}
-    for lesson in lessons:
-        if lesson.onboarded is not None:
-            codes.add(_print_onboarded(lesson.onboarded, as_json))
-        if lesson.problem is not None:
-            aside(f"{lesson.target}: {lesson.problem}")
-            codes.add(lesson.problem.exit_code)
+    for one in outcomes:
+        if one.problem is None:
+            codes.add(_print_onboarded(one, as_json))
+        else:
+            aside(f"{one.target}: {one.problem}")
+            codes.add(one.problem.exit_code)
     if as_json:
         document = {
             "format": 1,
-            "targets": [_onboarded(one.onboarded) for one in lessons if one.onboarded is not None],
+            "targets": [_onboarded(one) for one in outcomes if one.problem is None],
             "devices": fleets.devices_json(devices),
-            "problems": [f"{one.target}: {one.problem}" for one in lessons if one.problem],
+            "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
         }
         print_json(document)
     else:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat.engines.base import Backend
-from hybridlat.errors import InputError
+from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation.cross_fitting import device_of
+from hybridlat.measuring.fleet import Fleet, FleetMeasurer
+from hybridlat.measuring.fleet.unit import FarBackend
 from hybridlat.measuring.measurer import Measurer, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.fit_trees import check_installed
@@ -71,32 +73,22 @@ class OnboardingOptions:
 
 
 @dataclass(frozen=True)
-class Collected:
-    """What was measured for an onboarding, before anything is trained on it.
+class Onboarded:
+    """What an onboarding did of one target.
 
     ``networks`` are known whole and with their cells, ``kernels`` were measured now; ``cells``
-    counts what the store knows of the target.
+    counts what the store knows. ``trained`` is None where there was too little to learn from, and
+    before training; a ``problem`` ended it all.
     """
 
     target: Target
-    networks: int
-    kernels: int
-    cells: int
-    elapsed_s: float
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Onboarded:
-    """What an onboarding did; ``trained`` is None where there was too little to learn from."""
-
-    target: Target
-    networks: int
-    cells: int
-    kernels: int
-    elapsed_s: float
-    trained: Trained | None
-    notes: tuple[str, ...] = field(default=())
+    networks: int = 0
+    cells: int = 0
+    kernels: int = 0
+    elapsed_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    trained: Trained | None = None
+    problem: HybridlatError | None = None
 
 
 def measuring_s(budget_s: float) -> float:
@@ -125,17 +117,51 @@ def onboard_target(
     Raises InputError for a budget that is not above 0.
     """
     measurer = measurer_of(backend, backend_options)
-    collected = collect(backend, measurer, options, progress, on_message)
-    return train_on(collected, training, options.store, on_message)
+    measured = measure_target(backend, measurer, options, progress, on_message)
+    return train_on(measured, training, options.store, on_message)
 
 
-def collect(
+def onboard_fleet(
+    fleet: Fleet,
+    options: OnboardingOptions,
+    training: TrainingOptions,
+    on_message: OnMessage = silent,
+) -> list[Onboarded]:
+    """Onboard all targets of a fleet at once, each by all of its devices within the budget.
+
+    Training waits until nothing is measured any more: this machine may be one of the devices. What
+    goes wrong with one target costs that target alone.
+    """
+    import joblib
+
+    def measured(target: Target) -> Onboarded:
+        backend, measurer = FarBackend(target, fleet.lower), FleetMeasurer(fleet, target)
+        try:
+            return measure_target(backend, measurer, options, on_message=on_message)
+        except HybridlatError as error:
+            return Onboarded(target, problem=error)
+
+    def trained(onboarded: Onboarded) -> Onboarded:
+        if onboarded.problem is not None:
+            return onboarded
+        try:
+            return train_on(onboarded, training, options.store, on_message)
+        except HybridlatError as error:
+            return replace(onboarded, problem=error)
+
+    targets = fleet.file.targets
+    # Threads that wait: the devices do the work.
+    threads = joblib.Parallel(n_jobs=len(targets), backend="threading")
+    return [trained(one) for one in threads(joblib.delayed(measured)(t) for t in targets)]
+
+
+def measure_target(
     backend: Backend,
     measurer: Measurer,
     options: OnboardingOptions,
     progress: OnProgress | None = None,
     on_message: OnMessage = silent,
-) -> Collected:
+) -> Onboarded:
     """The first half of :func:`onboard_target`: measure, and leave time to train.
 
     ``backend`` says what the target is and how it lowers, ``measurer`` measures. Raises
@@ -165,31 +191,28 @@ def collect(
             notes.append(f"{left} network{'s' * (left > 1)} did not fit into the budget")
         cells = sum(stats.cells for stats in store.stats() if stats.target == target)
     done = len(networks.items) - len(open_names)
-    return Collected(target, done, count, cells, time.monotonic() - began, tuple(notes))
+    return Onboarded(target, done, cells, count, time.monotonic() - began, tuple(notes))
 
 
 def train_on(
-    collected: Collected,
+    onboarded: Onboarded,
     training: TrainingOptions,
     store: str | None = None,
     on_message: OnMessage = silent,
 ) -> Onboarded:
     """The second half of :func:`onboard_target`: train on what the store knows of the target."""
-    began = time.monotonic()
-    target, cells, trained, notes = collected.target, collected.cells, None, collected.notes
-    if cells >= LEAST_CELLS:
-        on_message(f"{target}: training on {cells} cells")
-        trained = train_target(target, training, store=store, on_message=on_message)
-    else:
-        notes = (
-            *notes,
+    target, cells = onboarded.target, onboarded.cells
+    if cells < LEAST_CELLS:
+        note = (
             f"{cells} cells are too few to train on (at least {LEAST_CELLS}): "
-            "run it again with a larger budget, it goes on where it stopped",
+            "run it again with a larger budget, it goes on where it stopped"
         )
-    elapsed_s = collected.elapsed_s + time.monotonic() - began
-    return Onboarded(
-        target, collected.networks, cells, collected.kernels, elapsed_s, trained, notes
-    )
+        return replace(onboarded, notes=(*onboarded.notes, note))
+    on_message(f"{target}: training on {cells} cells")
+    began = time.monotonic()
+    trained = train_target(target, training, store=store, on_message=on_message)
+    elapsed_s = onboarded.elapsed_s + time.monotonic() - began
+    return replace(onboarded, elapsed_s=elapsed_s, trained=trained)
 
 
 def networks_folder() -> Path | None:

@@ -11,8 +11,7 @@ from hybridlat.measuring.fleet import Fleet, FleetMeasurer, read_fleet
 from hybridlat.measuring.fleet.unit import FarBackend
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
-from hybridlat.training.fleet_onboarding import onboard_fleet
-from hybridlat.training.onboarding import OnboardingOptions, collect
+from hybridlat.training.onboarding import OnboardingOptions, measure_target, onboard_fleet
 from hybridlat.training.train import TrainingOptions
 from tests.networks import classifier, residual_block
 from tests.slow import slow
@@ -48,10 +47,10 @@ def test_two_devices_learn_together(nets: Path, fleet_file: Path, tmp_path: Path
         measurer = FleetMeasurer(fleet, target)
         assert not measurer.needs_network
         chosen = OnboardingOptions(900.0, url, nets, DEVICE, settings=QUICK, most_kernels=12)
-        collected = collect(FarBackend(target, fleet.lower), measurer, chosen)
+        measured = measure_target(FarBackend(target, fleet.lower), measurer, chosen)
         cells = [report.cells for report in fleet.reports]
-    assert collected.networks == 2 and collected.kernels >= 12
-    assert len(cells) == 2 and min(cells) > 0 and sum(cells) == collected.cells - 2
+    assert measured.networks == 2 and measured.kernels >= 12
+    assert len(cells) == 2 and min(cells) > 0 and sum(cells) == measured.cells - 2
     with Store(url) as store:
         assert len(list(store.breakdowns())) == 2
         assert all(record.failure is None for record in store.measurements())
@@ -64,9 +63,8 @@ def test_every_target_is_trained_or_says_why_not(
     said: list[str] = []
     options = TrainingOptions(out=tmp_path / "models", device=DEVICE, track=False)
     with Fleet(read_fleet(fleet_file)) as fleet:
-        (lesson,) = onboard_fleet(
-            fleet, 60.0, options, store=str(tmp_path / "s.db"), nets=nets, on_message=said.append
-        )
-    assert lesson.problem is None and lesson.onboarded is not None
-    assert lesson.onboarded.trained is not None and lesson.onboarded.networks == 2
+        chosen = OnboardingOptions(60.0, str(tmp_path / "s.db"), nets, DEVICE)
+        (onboarded,) = onboard_fleet(fleet, chosen, options, said.append)
+    assert onboarded.problem is None
+    assert onboarded.trained is not None and onboarded.networks == 2
     assert any("training on" in line for line in said)

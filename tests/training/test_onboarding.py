@@ -85,7 +85,9 @@ def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_
     said: list[str] = []
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
     chosen = options(nets, tmp_path, most_kernels=5)
-    done = onboarding.collect(backend, measurer_of(backend, {}), chosen, on_message=said.append)
+    done = onboarding.measure_target(
+        backend, measurer_of(backend, {}), chosen, on_message=said.append
+    )
     assert done.networks == 2 and done.kernels == 5
     assert any("classifier is left out" in note for note in done.notes)
     assert "0 cells known" in said[0] and "s left; now networks" in said[0] and "conv" in said[0]
@@ -155,8 +157,10 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 
 def collect(
     played: Played, nets: Path, tmp_path: Path, budget_s: float, **more: Any
-) -> onboarding.Collected:
-    return onboarding.collect(FakeBackend(), played, options(nets, tmp_path, budget_s, **more))
+) -> onboarding.Onboarded:
+    return onboarding.measure_target(
+        FakeBackend(), played, options(nets, tmp_path, budget_s, **more)
+    )
 
 
 def test_two_fifths_of_the_time_go_to_networks_and_a_fifth_is_left_to_train(
