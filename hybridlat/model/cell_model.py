@@ -35,7 +35,7 @@ BLOCK_ROWS = 32
 class Predictions:
     """Arrays over cells: what ``CellModel.predict`` wraps into one object a cell.
 
-    ``novelty`` above 1 is not trusted; ``latency_us`` is NaN where nothing can be said.
+    ``novelty`` above 1 is not trusted; ``latency_us`` is NaN where nothing is known.
     """
 
     latency_us: Array
@@ -46,7 +46,7 @@ class Predictions:
 
 @dataclass
 class CellModel:
-    """Predicts cells it has not seen (see model_files.py for how it is kept).
+    """Predicts cells it has not seen (model_files.py saves and loads it).
 
     ``card`` says what it was trained on.
     ``ops`` are the operators it was trained on; ``gp_weight`` the share of the Gaussian process in
@@ -141,9 +141,9 @@ class CellModel:
     def _remembered(self, cells: Geometry) -> tuple[Array, ...]:
         """What ``_kernel_values`` gives, of kernels that were met before without computing it.
 
-        The cells of networks that nobody has seen are made of kernels that many networks hold. New
+        Cells of new networks are made of kernels that many networks hold. New
         ones are computed as if each were alone: the last bit of a matrix product may hang on its
-        other rows, and an answer should not hang on what was asked before.
+        other rows, and a prediction should not hang on earlier ones.
         """
         known = self._kernels
         keys = [row.tobytes() for row in cells.values]
@@ -157,10 +157,10 @@ class CellModel:
             for start in range(0, len(rows), BLOCK_ROWS):
                 part = np.array(rows[start : start + BLOCK_ROWS], np.intp)
                 values = self._kernel_values(cells.one_by_one(part), 1)
-                found = zip(*(each.tolist() for each in values), strict=True)
-                known.update(zip([keys[row] for row in part], found, strict=True))
-        found_all = np.array([known[key] for key in keys]).reshape(-1, 5)
-        return tuple(np.ascontiguousarray(found_all.T))
+                columns = zip(*(each.tolist() for each in values), strict=True)
+                known.update(zip([keys[row] for row in part], columns, strict=True))
+        table = np.array([known[key] for key in keys]).reshape(-1, 5)
+        return tuple(np.ascontiguousarray(table.T))
 
     def _kernel_values(
         self, cells: Geometry, chunk: int
@@ -207,7 +207,7 @@ class CellModel:
         self, cells: Geometry, unsure: NDArray[np.intp], strange: Array, broken: Array,
         distance: Array,
     ) -> list[str]:  # fmt: skip
-        """Why each of the cells ``unsure`` is: what is said of its strangest kernel."""
+        """Why each of the cells ``unsure`` is: the reason of its strangest kernel."""
         codes = self.codes(cells)
         highest = dict.fromkeys(unsure.tolist(), -1.0)
         worst = dict.fromkeys(highest, "")

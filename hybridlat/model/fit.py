@@ -22,7 +22,7 @@ from hybridlat.model.fit_trees import (
     fit_boosted,
     fit_error_scale,
     fit_forest,
-    merged,
+    weighted_ensemble,
 )
 from hybridlat.model.gaussian_process import (
     SMOOTH,
@@ -39,8 +39,8 @@ from hybridlat.model.training_problem import (
     LEAST_ROWS,
     FitConfig,
     TrainingProblem,
+    apportion,
     choose_prior,
-    divided,
     make_folds,
     records_hash,
     trust_of,
@@ -117,7 +117,7 @@ class _Fit:
         ]  # fmt: skip
         if kernels.max() > 1:
             weights *= np.where(kernels[cells.cell] > 1, 0.5, 1.0)
-            kernel_us = divided(problem, rows, prior, weights)
+            kernel_us = apportion(problem, rows, prior, weights)
         values = np.log(kernel_us / problem.base) - prior
         sound = problem.trusted_rows()
         tuned = tune_gaussian_process(rows[sound], values[sound], columns, problem.seed)
@@ -154,7 +154,7 @@ class _Fit:
         error_scale, quantile, expected = self._intervals(rows, kernel_us, error, fold)
         cell_us = np.bincount(p.cells.cell, kernel_us, p.cells.cells)
         log_bias = best_log_bias(cell_us, expected, p.truth) if for_cells else 0.0
-        trees = Booster(merged(boosted, forest, shares[1:]), rows.shape[1])
+        trees = Booster(weighted_ensemble(boosted, forest, shares[1:]), rows.shape[1])
         card: dict[str, object] = {
             "records_hash": records,
             "rows": p.cells.cells,

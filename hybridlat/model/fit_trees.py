@@ -17,7 +17,7 @@ MANY_ROWS = 5000
 
 
 def check_installed() -> None:
-    """MissingExtra where the packages that fit a model are not there: asked before long work."""
+    """MissingExtra where the packages that fit a model are missing: checked before long work."""
     if importlib.util.find_spec("sklearn") is None:
         raise MissingExtra("scikit-learn", "train", "training a model")
 
@@ -73,7 +73,7 @@ def fit_forest(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     return forest.fit(rows, values, sample_weight=weights)
 
 
-def merged(boosted: Any, forest: Any, shares: tuple[float, float]) -> bytes:
+def weighted_ensemble(boosted: Any, forest: Any, shares: tuple[float, float]) -> bytes:
     """One file of trees (UBJ) that answers the weighted sum of boosted trees and forest."""
     import xgboost
 

@@ -89,11 +89,11 @@ def tune(rows: Array, values: Array, noise_bounds: tuple[float, float]) -> tuple
     columns = rows.shape[1]
     start = np.log([1.0, *[START_SCALE] * columns, START_NOISE])
     bounds = [VARIANCE_BOUNDS, *[SCALE_BOUNDS] * columns, noise_bounds]
-    found: Any = minimize(
+    fitted: Any = minimize(
         _loss, start, args=(rows, standard), jac=True, method="L-BFGS-B",
         bounds=[(math.log(low), math.log(high)) for low, high in bounds],
     )  # fmt: skip
-    best = np.exp(found.x)
+    best = np.exp(fitted.x)
     return np.asarray(best[1:-1], np.float64), float(best[-1] / best[0])
 
 
@@ -154,14 +154,14 @@ def tune_gaussian_process(
     taken = choose(len(rows), _TUNING_ROWS, seed)
     part = rows[taken][:, list(columns)].astype(float)
     varying = part.std(axis=0) > 1e-6
-    kept = np.asarray(columns, np.intp)[varying]
-    if len(kept) == 0:
-        return {"columns": kept, "noise": 1.0, "shift": np.zeros(0), "scale": np.ones(0)}
+    varied = np.asarray(columns, np.intp)[varying]
+    if len(varied) == 0:
+        return {"columns": varied, "noise": 1.0, "shift": np.zeros(0), "scale": np.ones(0)}
     part = part[:, varying]
     shift, spread = part.mean(axis=0), part.std(axis=0)
     scales, noise = tune((part - shift) / spread, values[taken], (_LEAST_NOISE, 1.0))
     return {
-        "columns": kept,
+        "columns": varied,
         "shift": shift,
         "scale": spread * scales,
         "noise": noise,

@@ -137,7 +137,7 @@ class TrainingProblem:
         return kernel_us * (self.truth / total)[self.cells.cell]
 
 
-def divided(problem: TrainingProblem, rows: Floats, prior: Array, weights: Array) -> Array:
+def apportion(problem: TrainingProblem, rows: Floats, prior: Array, weights: Array) -> Array:
     """Latency of every kernel, where only the sums of some cells are known.
 
     Who takes how much of a cell is learned in rounds: rough trees learn from the division so far

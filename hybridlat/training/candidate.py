@@ -10,7 +10,7 @@ import datetime
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,19 @@ from hybridlat.training.promotion import Champion
 LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5
 _GATED_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a new model takes the champion's place, why, and both errors (RMSPE in percent).
+
+    ``champion_error`` is None where there is no champion.
+    """
+
+    accepted: bool
+    reason: str
+    error: float
+    champion_error: float | None = None
 
 
 class Candidate:
@@ -82,7 +95,7 @@ class Candidate:
         self.trained_networks = [n.name for n in training]
         self.held_out = len(held) or len(self.cells)
         self.predictions = self.evaluate(self.model, self.composition)
-        self.scores = {regime: score(given) for regime, given in self.predictions.items()}
+        self.scores = {regime: score(rows) for regime, rows in self.predictions.items()}
 
     def evaluate(self, model: CellModel, composition: Composition) -> dict[str, list[Prediction]]:
         """Regime → answers on what was held out, of any model and composition."""
@@ -111,15 +124,16 @@ class Candidate:
                 )
         return predictions
 
-    def compare(self, champion: Champion | None) -> tuple[bool, str, float, float | None]:
-        """Whether the new model takes the champion's place, why, and the two errors (RMSPE %)."""
+    def compare(self, champion: Champion | None) -> Verdict:
+        """The verdict on the same held-out networks; InputError where none could be predicted."""
         regime = "unseen" if self.networks else "unseen_cells"
         ours = self.predictions[regime]
         theirs: Sequence[Prediction] = ()
         if champion is not None:
             seen = champion.trained_networks
             fair = [a for a in ours if a.name not in seen]
-            ours = fair or ours  # a champion that saw them all has the easier task: so be it
+            # A champion that was trained on all of them is compared anyway: it has the easier task.
+            ours = fair or ours
             names = {a.name for a in ours}
             champion_predictions = self.evaluate(champion.model, champion.composition)[regime]
             theirs = [a for a in champion_predictions if a.name in names]
@@ -133,13 +147,14 @@ class Candidate:
                 f"latencies of held-out cells differ, at least {100 * _LEAST_EXPLAINED:.0f} % are "
                 "needed; are the records damaged?"
             )
-            return False, reason, error, old
+            return Verdict(False, reason, error, old)
         if old is None:
-            return True, f"accepted: the first model, RMSPE {error:.2f} % on {what}", error, None
+            return Verdict(True, f"accepted: the first model, RMSPE {error:.2f} % on {what}", error)
         if error > old + 1e-9:
             reason = f"refused: RMSPE {error:.2f} % on {what}, the champion has {old:.2f} %"
-            return False, reason, error, old
-        return True, f"accepted: RMSPE {error:.2f} % on {what}, before {old:.2f} %", error, old
+            return Verdict(False, reason, error, old)
+        reason = f"accepted: RMSPE {error:.2f} % on {what}, before {old:.2f} %"
+        return Verdict(True, reason, error, old)
 
     def save(self, folder: Path) -> None:
         """Write model, composition and card."""

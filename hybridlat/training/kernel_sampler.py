@@ -74,7 +74,7 @@ def sweep(
     """(signature hash, cell) of ``count`` distinct kernels as the engine runs them.
 
     What an engine refuses is passed over; the iterator ends early when ``most_draws`` (twenty per
-    kernel wanted) have not given enough.
+    kernel wanted) were not enough.
     """
     seen: set[str] = set()
     for draws in range(most_draws or 20 * count):

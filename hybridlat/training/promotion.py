@@ -30,7 +30,7 @@ from hybridlat.evaluation import tracking
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target
 
-_KEPT_FOR_S = 600.0  # a reader that has just been told of a version may still be loading it
+_DELETED_AFTER_S = 600.0  # a reader that has just read a version's name may still be loading it
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def install(folder: Path, model_folder: Path) -> Path:
     """Make the files of ``folder`` those in use of the target whose models lie in ``model_folder``.
 
     Gives the folder they now lie in. Versions that were in use before are deleted at the next
-    installation, when nobody can be loading them any more.
+    installation, when no reader can be loading them.
     """
     versions = model_folder / VERSIONS_FOLDER
     versions.mkdir(parents=True, exist_ok=True)
@@ -115,10 +115,10 @@ def _to_disk(path: Path) -> None:
 
 def _clear(model_folder: Path) -> None:
     """Delete what is neither in use nor young: versions of before, and what a crash left."""
-    kept = folder_in_use(model_folder)
+    in_use = folder_in_use(model_folder)
     left = [*(model_folder / VERSIONS_FOLDER).iterdir(), *model_folder.glob(f".{CURRENT_FILE}.*")]
     for path in left:
-        if path != kept and time.time() - path.stat().st_mtime > _KEPT_FOR_S:
+        if path != in_use and time.time() - path.stat().st_mtime > _DELETED_AFTER_S:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:

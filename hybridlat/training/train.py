@@ -3,7 +3,7 @@
 Held out are the networks of one fold, decided by their names, so that they stay the same while
 records are added; the champion is judged on those of them that it was not trained on either. The
 rest give the model, and by cross-fitting the composition and its interval. A model takes the place
-of the champion if its error is not larger; otherwise it is kept in MLflow, and the reason is given.
+of the champion if its error is not larger; otherwise only MLflow has it, with the reason.
 Deterministic: the same records give the same files.
 """
 
@@ -40,7 +40,7 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.candidate import Candidate
+from hybridlat.training.candidate import Candidate, Verdict
 from hybridlat.training.promotion import Champion, install
 
 _PRIORS_BELOW = 1500
@@ -114,23 +114,24 @@ def train_target(
         )  # fmt: skip
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         about = {tracking.KIND: "training", "target": str(wanted)}
-        with tracker.run(f"train {wanted}", about) as kept:
+        with tracker.run(f"train {wanted}", about) as run:
             size = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
-            kept.dataset(str(wanted), dataset.data_hash, opened.address, "training", size)
+            run.dataset(str(wanted), dataset.data_hash, opened.address, "training", size)
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)
-            champion = Champion.find(tracker, wanted, root, Path(scratch))
-            accepted, reason, error, old_error = candidate.compare(champion)
+            verdict = candidate.compare(Champion.find(tracker, wanted, root, Path(scratch)))
+            reason = verdict.reason
             on_message(f"{wanted}: {reason}")
-            _keep(kept, dataset, config, candidate, error, old_error, accepted, reason)
-            version = tracker.register(wanted, kept, folder, config.device.title)
-            installed = install(folder, root / wanted.folder) if accepted else None
+            _record(run, candidate, verdict)
+            version = tracker.register(wanted, run, folder, config.device.title)
+            installed = install(folder, root / wanted.folder) if verdict.accepted else None
             if installed is not None and version is not None:
                 reason += _promote(tracker, version, on_message)
             return Trained(
-                wanted, accepted, reason, error, old_error, candidate.held_out, candidate.scores,
-                model_hash(folder), installed, kept.id, version.number if version else "",
+                wanted, verdict.accepted, reason, verdict.error, verdict.champion_error,
+                candidate.held_out, candidate.scores, model_hash(folder), installed, run.id,
+                version.number if version else "",
             )  # fmt: skip
 
 
@@ -180,17 +181,10 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
     return tuple(model for model in models if model is not None)
 
 
-def _keep(
-    kept: tracking.TrackedRun,
-    dataset: Dataset,
-    config: FitConfig,
-    candidate: Candidate,
-    error: float,
-    champion_error: float | None,
-    accepted: bool,
-    reason: str,
-) -> None:
-    kept.parameters(
+def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) -> None:
+    """Parameters, metrics and held-out predictions of a training, into the tracker's run."""
+    dataset, config = candidate.dataset, candidate.config
+    run.parameters(
         {
             "target": dataset.target,
             "git_commit": tracking.git_commit() or "unknown",
@@ -203,23 +197,19 @@ def _keep(
             "held_out": candidate.held_out,
         }
     )
-    kept.tags({"accepted": str(accepted).lower(), "reason": reason})
-    kept.metrics({"held_out_rmspe": error, "champion_rmspe": champion_error})
+    run.tags({"accepted": str(verdict.accepted).lower(), "reason": verdict.reason})
+    run.metrics({"held_out_rmspe": verdict.error, "champion_rmspe": verdict.champion_error})
     for regime, figures in candidate.scores.items():
-        kept.metrics(
-            {
-                f"{regime}/{name}": getattr(figures, name)
-                for name in ("rmspe", "mape", "within_5", "coverage", "width", "measured_share")
-            }
-        )
-    rows = [(r, a) for r, given in candidate.predictions.items() for a in given[:_MOST_LINES]]
-    kept.table(
+        names = ("rmspe", "mape", "within_5", "coverage", "width", "measured_share")
+        run.metrics({f"{regime}/{name}": getattr(figures, name) for name in names})
+    rows = [(r, p) for r, of in candidate.predictions.items() for p in of[:_MOST_LINES]]
+    run.table(
         "held_out.json",
         {
             "regime": [r for r, _ in rows],
-            "name": [a.name for _, a in rows],
-            "true_us": [a.true_us for _, a in rows],
-            "predicted_us": [a.predicted_us for _, a in rows],
-            "error_percent": [100 * a.error_share for _, a in rows],
+            "name": [p.name for _, p in rows],
+            "true_us": [p.true_us for _, p in rows],
+            "predicted_us": [p.predicted_us for _, p in rows],
+            "error_percent": [100 * p.error_share for _, p in rows],
         },
     )

@@ -60,7 +60,7 @@ class Item:
 
 @dataclass
 class Networks:
-    """The networks that were read, and why others were not; ``unread`` ones found no time."""
+    """The networks that were read, and notes on those left out; ``unread`` counts the rest."""
 
     items: list[Item] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -169,8 +169,8 @@ class Bench:
         self.start_us |= start_us(new, self.device, self.target.precision)
         wholes = [item.breakdown.signature for item in items if item.breakdown is not None]
         hashes: tuple[tuple[Kind, list[str]], ...] = (("cell", list(texts)), ("network", wholes))
-        for kind, asked in hashes:
-            unknown = [h for h in asked if (kind, h) not in self.tried]
+        for kind, wanted in hashes:
+            unknown = [h for h in wanted if (kind, h) not in self.tried]
             for h, stats in self.store.latencies(self.target, unknown, kind).items():
                 self.tried[kind, h] = stats.latency_us is not None
 

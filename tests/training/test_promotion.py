@@ -56,7 +56,7 @@ def test_killed_at_any_step_leaves_the_old_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, late: bool
 ) -> None:
     new = _model(tmp_path / "new", "new")
-    monkeypatch.setattr(promotion, "_KEPT_FOR_S", -1.0)  # so that clearing up has something to do
+    monkeypatch.setattr(promotion, "_DELETED_AFTER_S", -1.0)  # something is always deleted
     ends: list[str] = []
     for fatal in range(200):
         place = tmp_path / str(fatal) / TARGET.folder

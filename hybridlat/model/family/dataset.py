@@ -100,20 +100,20 @@ def collect(observations: Iterable[Observation]) -> SumData:
     """Observations in columns. Raises ValueError for a latency that is not above zero."""
     items = list(observations)
     sets: dict[int, int] = {}
-    kept: list[KernelSet] = []
+    distinct: list[KernelSet] = []
     of_set = []
     for one in items:
         if not one.latency_us > 0:
             raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
         set_index = sets.get(id(one.kernels))
         if set_index is None:
-            set_index = sets[id(one.kernels)] = len(kept)
-            kept.append(one.kernels)
+            set_index = sets[id(one.kernels)] = len(distinct)
+            distinct.append(one.kernels)
         of_set.append(set_index)
     tasks = tuple(sorted({one.task for one in items}))
     number = {task: i for i, task in enumerate(tasks)}
     return SumData(
-        tuple(kept),
+        tuple(distinct),
         np.array(of_set, np.intp),
         tasks,
         np.array([number[one.task] for one in items], np.intp),

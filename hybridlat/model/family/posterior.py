@@ -73,7 +73,7 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
     residual = np.zeros(count)
     dual: Array = np.zeros(count)
     covariance: Array = np.eye(count)
-    given = np.maximum(data.weights, _LEFT_OUT)
+    trust = np.maximum(data.weights, _LEFT_OUT)
     for step in range(_STEPS):
         for i in range(count):
             cloud, set_index = points_of[data.of_set[i]], int(data.of_set[i])
@@ -86,7 +86,7 @@ def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = 
             )
             points[i] = share.astype(np.float32) @ cloud
             residual[i] = data.log_us[i] - logarithm + share @ ratios[i]
-        noise = hyper.noise**2 / (robust * given)
+        noise = hyper.noise**2 / (robust * trust)
         covariance = (points @ points.T) * between + own
         covariance[np.diag_indices(count)] += noise
         dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)

@@ -210,15 +210,15 @@ def serve(posterior: Posterior, anchors: int = 900) -> FamilyModel:
         mine = data.task == task
         sums[task] = posterior.dual[mine].astype(np.float32) @ posterior.points[mine]
     chosen = _spread_out(posterior, anchors)
-    kept = posterior.points[chosen].astype(np.float16).astype(np.float32)
+    anchor_points = posterior.points[chosen].astype(np.float16).astype(np.float32)
     task_of = data.task[chosen]
     between = embedding.hyper.sharing.between(data.tasks, data.tasks)[np.ix_(task_of, task_of)]
-    covariance = (kept @ kept.T).astype(np.float64) * between
+    covariance = (anchor_points @ anchor_points.T).astype(np.float64) * between
     noise = embedding.hyper.noise**2 + embedding.hyper.network**2 + embedding.hyper.architecture**2
     covariance[np.diag_indices(len(chosen))] += noise / posterior.robust[chosen] + 1e-6
     factor = np.linalg.inv(np.linalg.cholesky(covariance)).astype(np.float32)
     seen = np.bincount(data.task, minlength=tasks)
-    return FamilyModel(embedding, data.tasks, sums, kept, task_of, factor, seen)
+    return FamilyModel(embedding, data.tasks, sums, anchor_points, task_of, factor, seen)
 
 
 def _spread_out(posterior: Posterior, count: int) -> NDArray[np.intp]:

@@ -73,7 +73,7 @@ def load(folder: Path) -> FamilyModel:
 
 @dataclass(frozen=True)
 class FamilyHead:
-    """What is told of a family without reading what it learned."""
+    """A family's tasks and calibration, without reading what it learned."""
 
     name: str
     tasks: tuple[Task, ...]

@@ -37,10 +37,10 @@ class Task:
 
 def by_task(places: Sequence[int], tasks: Sequence[Task]) -> list[list[int]]:
     """The places of each task, in the order of tasks; ``tasks`` are those of the places."""
-    found: dict[Task, list[int]] = {}
+    of_task: dict[Task, list[int]] = {}
     for place, task in zip(places, tasks, strict=True):
-        found.setdefault(task, []).append(place)
-    return [found[task] for task in sorted(found)]
+        of_task.setdefault(task, []).append(place)
+    return [of_task[task] for task in sorted(of_task)]
 
 
 @dataclass(frozen=True, slots=True)
