@@ -20,7 +20,7 @@ from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.bind import MAX_WEIGHT_BYTES, bind, check_network
 from hybridlat.onnx_io.fold import constant_node
 from hybridlat.onnx_io.infer import INFERENCE_ERRORS, static_types, types_of
-from hybridlat.onnx_io.nodes import MOST_TENSORS, FileNode, cached_when_small, node_of
+from hybridlat.onnx_io.nodes import MOST_BYTES, MOST_TENSORS, FileNode, cached_when_small, node_of
 from hybridlat.onnx_io.parse import Parsed
 from hybridlat.onnx_io.values import (
     SMALL_ELEMENTS,
@@ -74,7 +74,7 @@ def quick_network(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) 
         return None
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def _bound_frame(
     data: bytes, batch: int | None, sizes: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> _Frame:
@@ -157,7 +157,7 @@ def _made_constant(node: FileNode, constants: Mapping[str, _Constant]) -> _Const
     source = constants.get(node.inputs[0]) if len(node.inputs) == 1 else None
     if node.op == "Identity":
         return source
-    if source is None:
+    if source is None or len(source.data) > MOST_BYTES:
         raise NotUsual
     return _filled(node.data, source.data)
 
@@ -198,6 +198,8 @@ def _infer(
             continue
         constant = constants.get(name)
         if constant is not None:
+            if len(constant.data) > MOST_BYTES:
+                raise NotUsual  # too much to remember
             parts.append(constant.type)
             parts.append(constant.data)
         elif name:

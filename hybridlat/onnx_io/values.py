@@ -1,4 +1,4 @@
-"""Tensors and attributes of a file as plain values, and the folding of constant operators."""
+"""Tensors and attributes of a file as plain values."""
 
 from __future__ import annotations
 
