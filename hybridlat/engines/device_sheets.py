@@ -69,10 +69,10 @@ def load(name_or_path: str | Path) -> Device:
     for device in reversed(_given.get()):
         if device.name == name:
             return device
-    for folder in (user_folder(), _folder()):
-        # A listing, not a path made of the name: a name is no way out of the folder.
-        if name in {file.stem for file in folder.glob("*.toml")}:
-            return read(folder / f"{name}.toml")
+    if name == Path(name).name:  # a name is no way out of the folder
+        for folder in (user_folder(), _folder()):
+            if (folder / f"{name}.toml").is_file():
+                return read(folder / f"{name}.toml")
     raise TargetError(
         f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
         f"or write {user_folder() / '<name>.toml'}"
