@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from hybridlat.api import many
 from hybridlat.api.session import MeasureMode, Options, Session, Sessions, estimate
 from hybridlat.api.sources import (
     Item,
@@ -20,7 +19,6 @@ from hybridlat.api.sources import (
     open_source,
     several_batches,
 )
-from hybridlat.api.space import space_of
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import HybridlatError, InputError
@@ -191,6 +189,8 @@ class Predictor:
         With ``errors="return"`` an error takes the place of its network's estimate. With
         ``"raise"`` the first error is raised.
         """
+        from hybridlat.api import many  # one network starts without it
+
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
         if jobs == 0 or isinstance(jobs, bool):
@@ -235,6 +235,8 @@ class Predictor:
         allowed, the cells of blocks that are not within the tolerance are measured. Raises what
         ``predict`` raises, and InputError for blocks that do not fit one another.
         """
+        from hybridlat.api.space import space_of  # one network starts without it
+
         query = Query(one_batch(batch), checked_shapes(shapes), input)
         return space_of(self.sessions, blocks, query, pattern)
 

@@ -16,7 +16,6 @@ from hybridlat.cli.output import ProgressShown, aside, console, print_json
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report import prediction_table
-from hybridlat.report.html import page
 from hybridlat.report.prediction_table import PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import latency_text, percent_text, why_untrusted
@@ -170,6 +169,8 @@ def predict(
         objects = [estimate.to_json() for estimate in estimates]
         print_json(objects[0] if run.is_single else objects)
     if documents.html is not None and estimates:
+        from hybridlat.report.html import page  # few ask for a page
+
         Path(documents.html).write_text(page(estimates, run.tolerance), encoding="utf-8")
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)
