@@ -91,7 +91,7 @@ def evaluate_baselines(
     runs = [(kind, tasks[unit]) for kind in kinds for unit in kind.units if unit in tasks]
     answers = iter(
         joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(
-            joblib.delayed(_fit_and_predict)(kind, task, split, config)
+            joblib.delayed(_fit_and_predict)(kind, task.problem, split, _calls(task, split), config)
             for kind, task in runs
             for split in task.splits
         )
@@ -134,12 +134,20 @@ def of_trials(
     return MethodResult(regime, method, tuple(trials[-1]), predict_ms, per_cell, summary, asked)
 
 
+def _calls(task: Task, split: Split) -> list[Places]:
+    """Which sums of the problem are predicted in each call."""
+    return [
+        np.unique([part for i in together for part, _ in task.networks[i].parts])
+        for together in split.judged
+    ]
+
+
 @steady_fits()
 def _fit_and_predict(
-    kind: type[Baseline], task: Task, split: Split, config: FitConfig
+    kind: type[Baseline], problem: Problem, split: Split, calls: Sequence[Places], config: FitConfig
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """In a worker, perhaps: latencies of the judged networks' sums, and seconds of each call."""
-    values = np.full(len(task.problem.sums), np.nan)
+    """In a worker, perhaps: latencies of the sums of all calls, and the seconds of each call."""
+    values = np.full(len(problem.sums), np.nan)
     spent_s: list[float] = []
     if not len(split.train):
         return values, spent_s
@@ -147,10 +155,9 @@ def _fit_and_predict(
         model: Baseline = ModelOnly.of(split.own)
     else:
         model = kind(config.device, config.precision, split.seed)
-        model.fit(task.problem.take(split.train))
-    for together in split.judged:
-        places = np.unique([p for i in together for p, _ in task.networks[i].parts])
-        sums = task.problem.sums.take(places)
+        model.fit(problem.take(split.train))
+    for places in calls:
+        sums = problem.sums.take(places)
         began = time.perf_counter()
         values[places] = model.predict(sums)
         spent_s.append(time.perf_counter() - began)
