@@ -15,10 +15,11 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -200,16 +201,8 @@ class Composition:
     def to_json(self) -> dict[str, object]:
         return {
             "format": COMPOSITION_FORMAT,
-            "overhead_us": self.overhead_us,
-            "scale": self.scale,
-            "confidence": self.confidence,
-            "residual_share": self.residual_share,
-            "networks": self.networks,
+            **asdict(self),
             "correlation": self.correlation.to_json(),
-            "quantiles": [list(pair) for pair in self.quantiles],
-            "levels": [list(pair) for pair in self.levels],
-            "wander_share": self.wander_share,
-            "shown_ratio": self.shown_ratio,
         }
 
     @classmethod
@@ -221,36 +214,21 @@ class Composition:
                 f"({COMPOSITION_FORMAT}): train the target again with this version"
             )
         try:
-            pairs: list[list[float]] = body["quantiles"]  # type: ignore[assignment]
-            shared: dict[str, float] = body["correlation"]  # type: ignore[assignment]
-            levels: list[list[float]] = body["levels"]  # type: ignore[assignment]
-            return cls(
-                overhead_us=_number(body["overhead_us"]),
-                scale=_number(body["scale"]),
-                confidence=_number(body["confidence"]),
-                residual_share=_number(body["residual_share"]),
-                networks=int(_number(body["networks"])),
-                correlation=Correlation.from_json(shared),
-                quantiles=tuple((float(x), float(q)) for x, q in pairs),
-                levels=_rising(levels),
-                wander_share=_number(body["wander_share"]),
-                shown_ratio=_number(body["shown_ratio"]),
+            composition = msgspec.convert(
+                {f.name: body[f.name] for f in fields(cls)}
+                | {"correlation": Correlation.as_fields(body["correlation"])},
+                cls,
             )
+            _check_rising(composition.levels)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error
+        return composition
 
 
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _rising(levels: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
-    pairs = tuple((float(level), float(multiplier)) for level, multiplier in levels)
-    if any(not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]) for a, b in itertools.pairwise(pairs)):
-        raise ValueError(f"levels {levels} do not rise")
-    return pairs
+def _check_rising(levels: Sequence[tuple[float, float]]) -> None:
+    for a, b in itertools.pairwise(levels):
+        if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
+            raise ValueError(f"levels {levels} do not rise")
 
 
 @lru_cache(maxsize=256)

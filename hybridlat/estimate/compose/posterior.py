@@ -102,10 +102,13 @@ class Correlation:
     def to_json(self) -> dict[str, float]:
         return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
-    @classmethod
-    def from_json(cls, body: Mapping[str, float]) -> Correlation:
+    @staticmethod
+    def as_fields(body: object) -> dict[str, object]:
+        """The fields of a correlation as ``to_json`` writes it. TypeError for what is no object."""
+        if not isinstance(body, dict):
+            raise TypeError("the correlation is no JSON object")
         names = {key: name for name, key in _KEYS.items()}
-        return cls(**{names.get(key, key): float(value) for key, value in body.items()})
+        return {str(names.get(key, key)): value for key, value in body.items()}
 
 
 def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
