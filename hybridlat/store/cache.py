@@ -50,8 +50,8 @@ def scope_of(key: str) -> str:
 
 def get(database: Database, key: str) -> str | None:
     """The document under a key; None where there is none."""
-    rows = database.rows(_GET, {"key": codec.digest(key)})
-    return str(rows[0][0]) if rows else None
+    rows = database.read(tuple[str], _GET, {"key": codec.digest(key)})
+    return rows[0][0] if rows else None
 
 
 def put(database: Database, key: str, text: str) -> None:
@@ -78,13 +78,15 @@ def remove(database: Database, keys: Iterable[str]) -> int:
 
 def damaged(database: Database) -> Iterator[tuple[bytes, str, str]]:
     """The key, the scope and the problem of each entry that is not as it was written."""
-    keys = [bytes(key) for (key,) in database.rows(_KEYS)]
+    keys = [key for (key,) in database.read(tuple[bytes], _KEYS)]
     for part in chunks(keys, _PAGE):
-        for key, scope, text, size in database.rows(_ENTRIES, {"keys": part}):
+        for key, scope, text, size in database.read(
+            tuple[bytes, str, str, int], _ENTRIES, {"keys": part}
+        ):
             if len(text.encode()) != size:
-                yield bytes(key), scope, f"it has {len(text.encode())} bytes instead of {size}"
+                yield key, scope, f"it has {len(text.encode())} bytes instead of {size}"
             elif not wire.is_json(text):
-                yield bytes(key), scope, "it is not a JSON document"
+                yield key, scope, "it is not a JSON document"
 
 
 def drop_of(connection: Connection, target: str, dry_run: bool) -> int:

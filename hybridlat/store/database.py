@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
+import msgspec
+
 from hybridlat.errors import StoreError
+from hybridlat.schema import wire
 from hybridlat.store import postgres, sqlite
 from hybridlat.store.connection import Connection, Row, Values
 from hybridlat.store.place import StorePlace
@@ -84,6 +87,16 @@ class Database:
         if not self.exists:
             return []
         return self._run(lambda connection: connection.rows(sql, values or {}))
+
+    def read(self, form: type[T], sql: str, values: Values | None = None) -> list[T]:
+        """The rows of a question, each of this form; StoreError where a damaged file has others."""
+        try:
+            return msgspec.convert(self.rows(sql, values), list[form])  # type: ignore[valid-type]
+        except msgspec.ValidationError as error:
+            raise StoreError(
+                f"the store {self.shown} is damaged: {wire.phrase_of(error)} "
+                "(`hybridlat store check` lists all damage)"
+            ) from error
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work`` in one transaction, tried again if others got in its way.

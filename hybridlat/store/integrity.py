@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
@@ -90,6 +90,16 @@ class Orphans:
         ]
 
 
+class _Entry(NamedTuple):
+    id: bytes
+    target_id: int
+    kind: int
+    signature: bytes
+    latency_us: float | None
+    spread_share: float
+    failure: str | None
+
+
 def check_database(database: Database) -> list[IntegrityProblem]:
     """Every finding in a database: the file itself, texts, records, breakdowns, orphans, cache."""
     problems = [IntegrityProblem("database", line) for line in database.damage()]
@@ -98,8 +108,8 @@ def check_database(database: Database) -> list[IntegrityProblem]:
         hash_ = key.hex()
         orphans.texts.add(hash_)
         problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
-    names = {number: str(name) for number, name in database.rows(_TARGETS)}
-    entries = {bytes(key): entry for key, *entry in database.rows(_ENTRIES)}
+    names = dict(database.read(tuple[int, str], _TARGETS))
+    entries = {entry.id: entry for entry in database.read(_Entry, _ENTRIES)}
     for key, body in queries.payloads(database):
         problems += _check_payload(key, body, entries, names, orphans)
     for key, body in queries.all_breakdowns(database):
@@ -117,7 +127,7 @@ def check_database(database: Database) -> list[IntegrityProblem]:
 def _check_payload(
     key: bytes,
     body: bytes,
-    entries: dict[bytes, list[Any]],
+    entries: dict[bytes, _Entry],
     names: dict[int, str],
     orphans: Orphans,
 ) -> list[IntegrityProblem]:
@@ -133,8 +143,8 @@ def _check_payload(
     if row is None:
         problems.append(IntegrityProblem(where, "it has no entry that a look-up would find"))
     else:
-        target, kind, signature, latency, spread, failure = row
-        entry = (names.get(target), kind, bytes(signature).hex(), latency, spread, failure or "")
+        _, target, kind, signature, latency, spread, failure = row
+        entry = (names.get(target), kind, signature.hex(), latency, spread, failure or "")
         holds = (
             str(record.target), KIND_CODES[record.kind], record.signature,
             record.latency_us, record.spread_share, plain(record.failure or ""),

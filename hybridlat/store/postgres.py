@@ -111,6 +111,9 @@ class PostgresConnection:
     def close(self) -> None:
         self._raw.close()
 
+    def __del__(self) -> None:
+        self._raw.close()  # the driver warns of connections that are left open
+
 
 @cache
 def _translated(sql: str) -> str:

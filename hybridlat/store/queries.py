@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import codec
 from hybridlat.store.codec import KIND_CODES, chunks
-from hybridlat.store.connection import Row
+from hybridlat.store.connection import Values
 from hybridlat.store.database import Database
 from hybridlat.store.latencies import LatencyRow, TargetStats
 
+T = TypeVar("T")
 _PAGE = 500
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
 _WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
@@ -50,6 +51,24 @@ SELECT count(*), sum(length(body)) FROM payload WHERE id IN (
     ORDER BY signature, id LIMIT :most)"""
 
 
+class _Entry(NamedTuple):
+    target: str
+    signature: bytes
+    latency_us: float | None
+    spread_share: float
+    measured_at: str
+    failure: str | None
+
+
+class _KindStats(NamedTuple):
+    target_id: int
+    kind: int
+    records: int
+    good: int
+    first: str | None
+    last: str | None
+
+
 def look_up(
     database: Database, targets: Sequence[Target], kind: Kind, keys: list[bytes]
 ) -> dict[Target, dict[bytes, list[LatencyRow]]]:
@@ -58,9 +77,10 @@ def look_up(
     rows_of: dict[Target, dict[bytes, list[LatencyRow]]] = {target: {} for target in targets}
     for part in chunks(keys) if targets else ():
         values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
-        for name, key, *row in database.rows(_LOOK_UP, values):
-            latency, spread, at, failure = row
-            rows_of[named[name]].setdefault(bytes(key), []).append((latency, spread, at, failure))
+        wanted = set(part)
+        for row in database.read(_Entry, _LOOK_UP, values):
+            if row.target in named and row.signature in wanted:  # a damaged index gives others
+                rows_of[named[row.target]].setdefault(row.signature, []).append(row[2:])
     return rows_of
 
 
@@ -77,8 +97,8 @@ def measurements(
     if signature is not None:
         query, values["signature"] = f"{query} AND signature = :signature", codec.key(signature)
     for number in _target_ids(database, target):
-        ids = database.rows(f"{query} ORDER BY kind, signature, id", {"target": number, **values})
-        yield from _records(database, ids)
+        sql = f"{query} ORDER BY kind, signature, id"
+        yield from _records(database, _keys(database, sql, {"target": number, **values}))
 
 
 def recent(database: Database, target: Target, runs: int, each: int) -> list[Measurement]:
@@ -88,60 +108,67 @@ def recent(database: Database, target: Target, runs: int, each: int) -> list[Mea
     """
     values = {"target": str(target), "kind": KIND_CODES["network"], "most": _MOST_RECENT}
     chosen: dict[str, list[bytes]] = {}
-    for measured_at, key in database.rows(_RECENT, values):
-        minute = chosen.setdefault(str(measured_at)[:16], [])
+    for measured_at, key in database.read(tuple[str, bytes], _RECENT, values):
+        minute = chosen.setdefault(measured_at[:16], [])
         if len(chosen) > runs:
             break
         if len(minute) < each:
-            minute.append(bytes(key))
-    keys = [(key,) for minute in chosen.values() for key in minute]
+            minute.append(key)
+    keys = [key for minute in chosen.values() for key in minute]
     return list(_records(database, sorted(keys)))
 
 
 def breakdowns(database: Database, target: Target | None = None) -> Iterator[Breakdown]:
     """The breakdowns, by target and content."""
     for number in _target_ids(database, target):
-        ids = database.rows(_BREAKDOWNS, {"target": number})
-        for _, body in paged(database, ids, _BREAKDOWN_BODIES):
-            yield codec.decoded(Breakdown.from_json, bytes(body), database.shown)
+        keys = _keys(database, _BREAKDOWNS, {"target": number})
+        for _, body in _paged(database, keys, _BREAKDOWN_BODIES, bytes):
+            yield codec.decoded(Breakdown.from_json, body, database.shown)
 
 
 def payloads(database: Database) -> Iterator[tuple[bytes, bytes]]:
     """Id and compressed JSON of every record."""
-    return paged(database, database.rows("SELECT id FROM payload ORDER BY id"), _BODIES)
+    keys = _keys(database, "SELECT id FROM payload ORDER BY id")
+    return _paged(database, keys, _BODIES, bytes)
 
 
 def all_breakdowns(database: Database) -> Iterator[tuple[bytes, bytes]]:
     """Id and compressed JSON of every breakdown."""
-    ids = database.rows("SELECT id FROM breakdown ORDER BY id")
-    return paged(database, ids, _BREAKDOWN_BODIES)
+    keys = _keys(database, "SELECT id FROM breakdown ORDER BY id")
+    return _paged(database, keys, _BREAKDOWN_BODIES, bytes)
 
 
 def all_texts(database: Database) -> Iterator[tuple[bytes, str]]:
     """Hash and text of every signature."""
-    return paged(database, database.rows("SELECT hash FROM signature ORDER BY hash"), _TEXTS)
+    keys = _keys(database, "SELECT hash FROM signature ORDER BY hash")
+    return _paged(database, keys, _TEXTS, str)
 
 
-def _records(database: Database, ids: list[Row]) -> Iterator[Measurement]:
-    for _, body in paged(database, ids, _BODIES):
-        yield codec.decoded(Measurement.from_json, bytes(body), database.shown)
+def _records(database: Database, keys: list[bytes]) -> Iterator[Measurement]:
+    for _, body in _paged(database, keys, _BODIES, bytes):
+        yield codec.decoded(Measurement.from_json, body, database.shown)
 
 
-def paged(database: Database, ids: list[Row], items_of: str) -> Iterator[tuple[bytes, Any]]:
-    """What ``items_of`` gives for each id, in their order.
+def _keys(database: Database, sql: str, values: Values | None = None) -> list[bytes]:
+    return [key for (key,) in database.read(tuple[bytes], sql, values)]
 
-    The ids come first, then the items in pages, each a transaction of its own: a slow reader, or
+
+def _paged(
+    database: Database, keys: list[bytes], items_of: str, form: type[T]
+) -> Iterator[tuple[bytes, T]]:
+    """What ``items_of`` gives for each key, in their order.
+
+    The keys come first, then the items in pages, each a transaction of its own: a slow reader, or
     one that writes meanwhile, holds up no other.
     """
-    for part in chunks([bytes(key) for (key,) in ids], _PAGE):
-        items = {bytes(key): item for key, item in database.rows(items_of, {"keys": part})}
+    for part in chunks(keys, _PAGE):
+        items = dict(database.read(tuple[bytes, form], items_of, {"keys": part}))  # type: ignore[valid-type]
         yield from ((key, items[key]) for key in part if key in items)
 
 
 def signature_texts(database: Database, keys: list[bytes]) -> dict[str, str]:
     """Text of each hash (hex) that has one."""
-    rows = [row for part in chunks(keys) for row in database.rows(_TEXTS, {"keys": part})]
-    return {bytes(key).hex(): text for key, text in rows}
+    return {key.hex(): text for key, text in _paged(database, keys, _TEXTS, str)}
 
 
 def targets(database: Database) -> list[Target]:
@@ -152,7 +179,8 @@ def targets(database: Database) -> list[Target]:
 def _numbered_targets(database: Database) -> dict[int, Target]:
     """The targets by their numbers, sorted by name here: databases sort text as they like."""
     try:
-        named = {int(number): Target.parse(str(name)) for number, name in database.rows(_TARGETS)}
+        rows = database.read(tuple[int, str], _TARGETS)
+        named = {number: Target.parse(name) for number, name in rows}
     except TargetError as error:
         raise StoreError(f"the store is damaged: {error}") from error
     return dict(sorted(named.items(), key=lambda item: str(item[1])))
@@ -166,9 +194,10 @@ def _target_ids(database: Database, target: Target | None) -> list[int]:
 
 def stats(database: Database) -> list[TargetStats]:
     """One row per target, sorted by name."""
-    things = {(number, kind): n for number, kind, n in database.rows(_THINGS)}
-    rows_of: dict[int, list[Row]] = {}
-    for row in database.rows(_KIND_STATS):
+    counts = database.read(tuple[int, int, int], _THINGS)
+    things = {(number, kind): n for number, kind, n in counts}
+    rows_of: dict[int, list[_KindStats]] = {}
+    for row in database.read(_KindStats, _KIND_STATS):
         rows_of.setdefault(row[0], []).append(row)
     result = []
     for number, target in _numbered_targets(database).items():
@@ -177,10 +206,10 @@ def stats(database: Database) -> list[TargetStats]:
         result.append(
             TargetStats(
                 target, cells, networks, layers,
-                records=sum(records for _, _, records, _, _, _ in rows),
-                failures=sum(records - good for _, _, records, good, _, _ in rows),
-                first=min((first for *_, first, _ in rows if first), default=""),
-                last=max((last or "" for *_, last in rows), default=""),
+                records=sum(row.records for row in rows),
+                failures=sum(row.records - row.good for row in rows),
+                first=min((row.first for row in rows if row.first), default=""),
+                last=max((row.last or "" for row in rows), default=""),
                 bytes=sum(_bytes(database, *row[:3]) for row in rows),
             )
         )  # fmt: skip

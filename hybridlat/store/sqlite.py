@@ -127,3 +127,6 @@ class SqliteConnection:
 
     def close(self) -> None:
         self._raw.close()
+
+    def __del__(self) -> None:
+        self._raw.close()  # the driver warns of connections that are left open

@@ -150,7 +150,7 @@ class Store:
         """The hashes that there are records of this kind of."""
         values = {"target": str(target), "kind": codec.KIND_CODES[kind]}
         sql = f"SELECT DISTINCT signature {queries.OF_TARGET} AND kind = :kind"
-        return [bytes(key).hex() for (key,) in self._database.rows(sql, values)]
+        return [key.hex() for (key,) in self._database.read(tuple[bytes], sql, values)]
 
     def revision(self, target: Target) -> tuple[int, str]:
         """How many records there are of a target, and the time of the newest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,26 @@ def test_threads_share_a_store(path: Path) -> None:
         for thread in threads:
             thread.join()
     assert found == [expected] * 8
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("UPDATE payload SET body = 3", lambda store: list(store.measurements())),
+        ("UPDATE breakdown SET id = 3.5", lambda store: list(store.breakdowns())),
+        ("UPDATE signature SET text = x'01'", lambda store: store.signature_texts(HASHES)),
+        ("UPDATE measurement SET measured_at = x'01'", lambda store: store.recent(TARGET)),
+        (
+            "UPDATE measurement SET spread_share = 'x'",
+            lambda store: store.latencies(TARGET, HASHES),
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_damage(
+    path: Path, sql: str, read: Callable[[Store], object]
+) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with Store(path) as store, pytest.raises(StoreError, match="is damaged"):
+        read(store)
