@@ -141,7 +141,7 @@ def test_versions_out_of_use_go_once_nobody_can_be_loading_them(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("pointer", ["", "../elsewhere", "gone", "\xff"])
-def test_a_pointer_to_nowhere_leaves_the_first_layout(tmp_path: Path, pointer: str) -> None:
+def test_a_pointer_to_nowhere_leaves_the_files_beside_it(tmp_path: Path, pointer: str) -> None:
     place = _model(tmp_path / TARGET.folder, "flat")
     (place / "current").write_bytes(pointer.encode("latin-1"))
     assert folder_in_use(place) == place
