@@ -40,10 +40,6 @@ _OWN = "not stated"
 _given: ContextVar[tuple[Device, ...]] = ContextVar("_given", default=())
 
 
-def _folder() -> Path:
-    return shipped("data", "devices")
-
-
 def user_folder() -> Path:
     """Where a user's own sheets lie; one of a shipped device's name stands in for that one."""
     from platformdirs import user_config_path
@@ -53,8 +49,26 @@ def user_folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
-    stems = {file.stem for folder in (user_folder(), _folder()) for file in folder.glob("*.toml")}
-    return tuple(sorted(stems | {device.name for device in _given.get()}))
+    given = {device.name for device in _given.get()}
+    return tuple(sorted({*_files(user_folder()), *_shipped_files(), *given}))
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The data sheets in a folder by device.
+
+    A listing, not a path made of a name: a name is no way out of the folder.
+    """
+    return {file.stem: file for file in folder.glob("*.toml")}
+
+
+@cache
+def _shipped_files() -> dict[str, Path]:
+    return _files(shipped("data", "devices"))
+
+
+@cache
+def _shipped_device(name: str) -> Device:
+    return read(_shipped_files()[name])
 
 
 def load(name_or_path: str | Path) -> Device:
@@ -69,13 +83,14 @@ def load(name_or_path: str | Path) -> Device:
     for device in reversed(_given.get()):
         if device.name == name:
             return device
-    if name == Path(name).name:  # a name is no way out of the folder
-        for folder in (user_folder(), _folder()):
-            if (folder / f"{name}.toml").is_file():
-                return read(folder / f"{name}.toml")
+    own = user_folder()
+    if name == Path(name).name and (own / f"{name}.toml").is_file():  # no way out of the folder
+        return read(own / f"{name}.toml")
+    if name in _shipped_files():
+        return _shipped_device(name)
     raise TargetError(
         f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
-        f"or write {user_folder() / '<name>.toml'}"
+        f"or write {own / '<name>.toml'}"
     )
 
 
