@@ -101,9 +101,11 @@ class Parsed:
         fixed.add("")
         positions = set()
         for position, node in enumerate(self.nodes):
+            inputs, of_sizes = node.inputs, node.op in ("Shape", "Size")
+            if inputs and inputs[0] not in fixed and not of_sizes:
+                continue  # the usual operator, at a glance
             # A branch may read what its operator does not name.
-            alone = not node.has_graph and fixed.issuperset(node.inputs)
-            if alone or node.op in ("Shape", "Size"):
+            if of_sizes or (not node.has_graph and fixed.issuperset(inputs)):
                 positions.add(position)
                 fixed.update(node.outputs)
         return frozenset(positions)
@@ -157,7 +159,7 @@ def parse_model(model: ModelProto) -> Parsed:
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    nodes = tuple([file_node(_lean(node)) for node in graph.node])
+    nodes = tuple([_node(node.SerializeToString()) for node in graph.node])
     _validate(model, nodes)
     tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -195,18 +197,16 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             )
 
 
-def _lean(node: NodeProto) -> bytes:
-    data: bytes = node.SerializeToString()
-    return _lean_constant(data) if node.op_type == "Constant" else data
-
-
-def _lean_constant(data: bytes) -> bytes:
-    lean = NodeProto.FromString(data)
+def _node(data: bytes) -> FileNode:
+    """The operator of these bytes, less the weights of a Constant."""
+    node = file_node(data)
+    if node.op != "Constant":
+        return node
+    lean = node.proto()
     for attribute in lean.attribute:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(lean_tensor(attribute.t))
-    written: bytes = lean.SerializeToString()
-    return written
+    return file_node(lean.SerializeToString())
 
 
 def _tensor(tensor: TensorProto) -> FileTensor:
