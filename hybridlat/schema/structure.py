@@ -111,7 +111,7 @@ class CellStructure:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CellPosition:
     """One use of a cell, in the order of the network's schedule.
 
     ``cell`` counts in ``Structure.cells``; ``reads`` are the places whose results it takes, -1 for
@@ -154,7 +154,7 @@ class Structure:
     """A network as cells and kernels; ``roofs`` None where nothing is known of the device."""
 
     cells: tuple[CellStructure, ...]
-    places: tuple[Place, ...]
+    places: tuple[CellPosition, ...]
     roofs: Roofs | None = None
 
     def paths(self, cell: int) -> tuple[str, ...]:

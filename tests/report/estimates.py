@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
-from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
+from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
 
 TARGET = "xeon-8481c/onnxruntime-1.31/fp32/1t"
 
@@ -109,7 +109,7 @@ def described() -> Estimate:
     order = ((0, "conv1"), (1, "maxpool"), (2, "layer1.0"), (2, "layer1.1"), (2, "layer1.2"),
              (3, "layer2.0"), (4, "fc"), (5, "flatten"))  # fmt: skip
     places = tuple(
-        Place(number, (i - 1,), path,
+        CellPosition(number, (i - 1,), path,
               tuple((f"/{path}/{k.op}_{n} <&>",) for n, k in enumerate(cells[number].kernels)))
         for i, (number, path) in enumerate(order)
     )  # fmt: skip

@@ -13,7 +13,7 @@ from hybridlat.graph import signature_reading
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
-from hybridlat.schema.structure import CellStructure, Kernel, Place, Roofs, Structure, Work
+from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
 
 if TYPE_CHECKING:
     from hybridlat.estimate.partition.partition import CellPlace, Partition
@@ -56,7 +56,7 @@ def network_structure(
         for place in use.places
     )
     places = tuple(
-        Place(
+        CellPosition(
             number,
             place.reads,
             common_path([_path(paths[n] for n in kernel) for kernel in shown(place)]),
