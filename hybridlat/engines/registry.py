@@ -69,7 +69,7 @@ TENSORRT = EngineEntry(
 TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx")
 TORCH = EngineEntry(f"{_ROOM}.torch.eager")
 TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch.compiled")
-PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.paddle_tensorrt")
+PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.tensorrt.lowering")
 
 ENGINES = Plugins(
     _ROOM,

@@ -24,6 +24,8 @@ from hybridlat.onnx_io.file import (
 from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
+    from hybridlat.onnx_io.external_weights import in_half_precision
+    from hybridlat.onnx_io.opset_downgrade import readable
     from hybridlat.onnx_io.read import engine_network
     from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
 
@@ -35,10 +37,12 @@ __all__ = [
     "Shapes",
     "as_bytes",
     "engine_network",
+    "in_half_precision",
     "is_model",
     "load",
     "random_array",
     "read_network",
+    "readable",
     "to_onnx",
     "with_outputs",
     "zeros",
@@ -48,7 +52,9 @@ __getattr__ = loader(
     __name__,
     {
         "engine_network": "hybridlat.onnx_io.read",
+        "in_half_precision": "hybridlat.onnx_io.external_weights",
         "random_array": "hybridlat.onnx_io.write",
+        "readable": "hybridlat.onnx_io.opset_downgrade",
         "to_onnx": "hybridlat.onnx_io.write",
         "with_outputs": "hybridlat.onnx_io.write",
         "zeros": "hybridlat.onnx_io.write",

@@ -1,4 +1,8 @@
-"""TensorRT's kernels by its table of fusion rules, for a target's version and precision."""
+"""TensorRT's kernels by its table of fusion rules, for a target's version and precision.
+
+Paddle Inference with TensorRT runs the same kernels. Published tables name the version of TensorRT
+where they know it (``paddle-tensorrt-8.0``), else the year of the measurement or of the container.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import is_quantised
 from hybridlat.schema.target import Target
 
+TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
+"""The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
+
 
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels TensorRT makes of ``network`` at the target's version and precision.
@@ -25,6 +32,7 @@ def lower(network: Network, target: Target) -> Lowered:
     a quantised file are the kernels of the network that was quantised.
     Operators that no rule names stay kernels of their own, and the warnings name them.
     """
+    target = _as_tensorrt(target)
     plain, kept = without_quantisation(network)
     typed = in_half_precision(plain) if target.precision == "fp16" else plain
     groups = apply(typed, RULES, target.version)
@@ -35,6 +43,14 @@ def lower(network: Network, target: Target) -> Lowered:
     origins = tuple(tuple(kept[i] for i in found) for found in lowered.origins)
     removed = {*range(len(network.nodes))}.difference(*origins)
     return replace(lowered, origins=origins, removed=tuple(sorted(removed)))
+
+
+def _as_tensorrt(target: Target) -> Target:
+    """The target with TensorRT itself as its runtime."""
+    if target.engine != "paddle-tensorrt":
+        return target
+    version = TENSORRT_OF_PADDLE.get(target.version, target.version)
+    return replace(target, runtime=f"tensorrt-{version}" if version else "tensorrt")
 
 
 def _unknown(network: Network) -> tuple[str, ...]:
@@ -53,6 +69,7 @@ def _unknown(network: Network) -> tuple[str, ...]:
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
+    target = _as_tensorrt(target)
     held = in_force(RULES, target.version)
     return f"rules-{_rules_hash()}/{target.engine}/{held}/{target.precision}"
 

@@ -131,12 +131,10 @@ class TensorRtSession(Session):
         self._warm_s = _WARM_S
         self._process = backend.worker()
         self.key = f"{id(self)}-{seed}"
-        from hybridlat.onnx_io.opset_downgrade import readable
-
         with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
             path = Path(folder) / "model.onnx"
             try:
-                path.write_bytes(readable(onnx_io.to_onnx(network, seed)))
+                path.write_bytes(onnx_io.readable(onnx_io.to_onnx(network, seed)))
             except (HybridlatError, KeyError, ValueError) as error:
                 raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
@@ -176,10 +174,8 @@ class TensorRtSession(Session):
 
 def _write_typed(path: Path) -> Path:
     """The same model with half-precision tensors, for versions that want the types in the file."""
-    from hybridlat.onnx_io.external_weights import in_half_precision
-
     typed = path.with_name("typed.onnx")
-    typed.write_bytes(in_half_precision(path.read_bytes()))
+    typed.write_bytes(onnx_io.in_half_precision(path.read_bytes()))
     return typed
 
 
