@@ -38,7 +38,7 @@ def test_constants_are_found_in_spite_of_outliers() -> None:
     truth = (40.0 + 1.05 * sums) * np.exp(rng.normal(0, 0.01, 40))
     truth[:3] *= 1.6
     overhead, scale = fit_constants(sums, truth)
-    assert overhead == pytest.approx(40.0, rel=0.2)
+    assert overhead == pytest.approx(40.0, abs=2.0)  # plain least squares: 44.0
     assert scale == pytest.approx(1.05, abs=0.01)
 
 

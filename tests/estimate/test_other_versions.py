@@ -10,10 +10,11 @@ import pytest
 
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
+from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.family import measured_networks
 from hybridlat.estimate.predict.other_versions import spread_between, versions_of
-from hybridlat.estimate.predict.source import NetworkCells
+from hybridlat.estimate.predict.source import SHARED, NetworkCells
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
@@ -73,7 +74,10 @@ def test_cells_of_another_version_answer_and_say_so(
     assert here.interval_us is not None and there.interval_us is not None
     width = math.log(here.interval_us[1] / here.interval_us[0]) / 2
     assert width > 3 * math.log(there.interval_us[1] / there.interval_us[0]) / 2
-    assert width == pytest.approx(1.645 * 0.3, rel=0.2)
+    spread = math.hypot(spread_between(Target.parse(wanted), Target.parse(known)), 0.01)
+    own_share = (1 - SHARED) ** 0.5  # of the composition, beside that of the cells
+    of_cells = spread * here.sum_of_cells_us / (here.latency_us or math.nan)
+    assert width == pytest.approx(normal_quantile(0.9) * math.hypot(of_cells, own_share * spread))
 
 
 def test_the_model_of_another_version_answers_for_every_cell_without_a_record(

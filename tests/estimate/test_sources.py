@@ -14,7 +14,7 @@ from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partitioner import Partitioner
-from hybridlat.estimate.predict import chain, family
+from hybridlat.estimate.predict import chain, family, other_cpu
 from hybridlat.estimate.predict.family import Family, MeasuredNetwork, family_of
 from hybridlat.estimate.predict.roofline import Roofline
 from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw
@@ -171,7 +171,12 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
         opened.add([slow])
     after = predicted(store, target)
     assert after.latency_us is not None and after.interval_us is not None
-    assert after.latency_us == pytest.approx(2 * before.latency_us, rel=0.2)
+    # What one cell weighs against what is known of machines before any is measured.
+    certainty, prior_certainty = other_cpu.CELL_SPREAD**-2, other_cpu.PACE[1] ** -2
+    slower = 2 ** (certainty / (certainty + prior_certainty))
+    for cell, was in zip(after.cells, before.cells, strict=True):
+        factor = 2 if cell.signature == slow.signature else slower
+        assert cell.latency_us == pytest.approx(factor * (was.latency_us or 0.0))
     assert before.interval_us is not None
     assert after.interval_us[1] / after.latency_us < before.interval_us[1] / before.latency_us / 1.5
 
