@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition.partition import Partition
 
 CellCounts = Mapping[str, int]
 """How often each cell is run, by signature hash."""

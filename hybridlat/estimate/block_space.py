@@ -12,21 +12,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.belief import Request
+from hybridlat.estimate.block_positions import CellCounts
 from hybridlat.estimate.compose.composition import Composition, NetworkInterval
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import cells_of, composition_for
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
-
-if TYPE_CHECKING:
-    from hybridlat.estimate.block_positions import CellCounts
-    from hybridlat.estimate.lookup.target_data import TargetData
 
 Block = tuple[str, str]
 """(position, name of the block)."""

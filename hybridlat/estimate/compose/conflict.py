@@ -10,17 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad, busiest
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-
-if TYPE_CHECKING:
-    from hybridlat.estimate.compose.posterior import ErrorPosterior
-    from hybridlat.estimate.lookup.whole_networks import WholeLatency
 
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
@@ -20,15 +20,15 @@ from hybridlat.estimate.lookup.whole_networks import (
     outline_of_text,
     whole_latency,
 )
+from hybridlat.estimate.partition.partition import Partition
+from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema import wire
 from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
-
-if TYPE_CHECKING:
-    from hybridlat.estimate.partition.partition import Partition
-    from hybridlat.store import LatencyStats, Store
-    from hybridlat.store.packs import PackLookup
+from hybridlat.store import LatencyStats, Store, packs
+from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
 T = TypeVar("T")
@@ -75,8 +75,6 @@ class TargetData:
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
-        from hybridlat.store import packs
-
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
@@ -256,7 +254,4 @@ def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:
 @cache
 def _entry_cost_signature() -> str:
     """The signature of the cost of entering the engine."""
-    from hybridlat.graph.reference_networks import null_network
-    from hybridlat.graph.signature import sign
-
     return sign(null_network(1)).hash

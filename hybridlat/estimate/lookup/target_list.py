@@ -18,6 +18,7 @@ from hybridlat.model.family import shipped
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
+from hybridlat.store import Store, packs
 
 FAMILY = "family: whole networks"
 FROM_SHEET = "family: data sheet"
@@ -102,8 +103,6 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
 
     Of families those that whole networks were measured on; `list_families` tells the others.
     """
-    from hybridlat.store import Store, packs
-
     by_name: dict[str, TargetInfo] = {}
 
     def add(

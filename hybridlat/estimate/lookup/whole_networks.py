@@ -8,18 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
 from hybridlat.schema.machine_load import MachineLoad, busiest, was_busy
 from hybridlat.schema.measurement import Measurement, is_suspect
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
 from hybridlat.store.latencies import aggregate
-
-if TYPE_CHECKING:
-    from hybridlat.schema.target import Target
-    from hybridlat.store import Store
-    from hybridlat.store.packs import PackLookup
+from hybridlat.store.packs import PackLookup
 
 LEAST_NOISE_SHARE = 0.01
 """The same networks, measured again minutes later, differ by this much where visits agree better:

@@ -18,10 +18,10 @@ from hybridlat.estimate.partition.partition import PARTITION_FORMAT, Partition, 
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
-    from hybridlat.store import Store
 
 MAX_REMEMBERED = 2048
 FILE_SCOPE = f"file/{FACTS_FORMAT}"

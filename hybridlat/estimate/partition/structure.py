@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridlat.estimate.partition.partition import CellPlace, Partition
 from hybridlat.graph import signature_reading
+from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
 
 if TYPE_CHECKING:
-    from hybridlat.estimate.partition.partition import CellPlace, Partition
-    from hybridlat.graph.network import Network
     from hybridlat.onnx_io import OnnxFile
 
 _UNKNOWN_DEVICE = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
