@@ -159,7 +159,10 @@ def parse_model(model: ModelProto) -> Parsed:
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    nodes = tuple([_node(node.SerializeToString()) for node in graph.node])
+    nodes = tuple([
+        _without_weights(node) if node.op == "Constant" else node
+        for node in [file_node(one.SerializeToString()) for one in graph.node]
+    ])  # fmt: skip
     _validate(model, nodes)
     tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -197,11 +200,8 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             )
 
 
-def _node(data: bytes) -> FileNode:
-    """The operator of these bytes, less the weights of a Constant."""
-    node = file_node(data)
-    if node.op != "Constant":
-        return node
+def _without_weights(node: FileNode) -> FileNode:
+    """A Constant less its weights."""
     lean = node.proto()
     for attribute in lean.attribute:
         if attribute.HasField("t"):
