@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePath
 
 from hybridlat.errors import InputError, NetworkError
@@ -16,6 +16,8 @@ from hybridlat.graph.network import Network
 from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.store.importers.table import RowRejected
 
+MOST_UNPACKED_BYTES = 4_000_000_000
+"""The ONNX files of an archive are held in memory: files without weights take a hundredth of it."""
 _ENDING = ".onnx"
 FileSource = Path | Callable[[], bytes]
 
@@ -91,18 +93,30 @@ def _plain(name: str) -> str:
 def _in_archive(path: Path) -> dict[str, FileSource]:
     # Read once from front to back: a compressed archive cannot be entered in the middle.
     files: dict[str, FileSource] = {}
+    unpacked_bytes = 0
+
+    def keep(name: str, size_bytes: int, read: Callable[[], bytes]) -> None:
+        nonlocal unpacked_bytes
+        unpacked_bytes += size_bytes
+        if unpacked_bytes > MOST_UNPACKED_BYTES:
+            raise InputError(
+                f"{path} unpacks to more than {MOST_UNPACKED_BYTES / 1e9:.0f} GB of ONNX files: "
+                "unpack it, and name the folder instead"
+            )
+        files.setdefault(PurePath(name).stem, _given(read()))
+
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                for name in sorted(archive.namelist()):
-                    if name.endswith(_ENDING):
-                        files.setdefault(PurePath(name).stem, _given(archive.read(name)))
+                for info in sorted(archive.infolist(), key=lambda info: info.filename):
+                    if info.filename.endswith(_ENDING):
+                        keep(info.filename, info.file_size, partial(archive.read, info))
             return files
         with tarfile.open(path) as tar:
             for member in tar:
                 inside = tar.extractfile(member) if member.isfile() else None
                 if inside is not None and member.name.endswith(_ENDING):
-                    files.setdefault(PurePath(member.name).stem, _given(inside.read()))
+                    keep(member.name, member.size, inside.read)
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise InputError(
             f"{path} cannot be read as a folder or an archive (.tar.gz, .zip) of ONNX files: "

@@ -17,7 +17,7 @@ from hybridlat.errors import InputError
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import hash_of, sign
-from hybridlat.measuring import tables
+from hybridlat.measuring import network_files, tables
 from hybridlat.measuring.network_files import NetworkFile, NetworkFiles
 from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.target import Target
@@ -146,6 +146,22 @@ def test_a_file_without_images_takes_no_size(nets: Path, tmp_path: Path) -> None
     assert taken([row("flat")], nets).imported.measurements
     refused = refusal(taken([row("flat", size=(8, 8))], nets))
     assert "no input of images" in refused.reason and refused.value == "flat: x [1, 8]"
+
+
+def test_an_archive_that_unpacks_to_more_than_memory_holds_is_refused(
+    nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = nets / "deep" / "net-a.onnx"
+    with zipfile.ZipFile(tmp_path / "nets.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(file, "a.onnx")
+        archive.write(file, "b.onnx")
+    with tarfile.open(tmp_path / "nets.tar.gz", "w:gz") as tar:
+        tar.add(file, "a.onnx")
+        tar.add(file, "b.onnx")
+    monkeypatch.setattr(network_files, "MOST_UNPACKED_BYTES", 1.5 * file.stat().st_size)
+    for name in ("nets.zip", "nets.tar.gz"):
+        with pytest.raises(InputError, match="unpack it, and name the folder"):
+            NetworkFiles.at(tmp_path / name)
 
 
 def test_an_archive_serves_as_a_folder(nets: Path, tmp_path: Path) -> None:
