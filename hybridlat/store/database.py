@@ -153,9 +153,11 @@ class Database:
                 try:
                     return work(self._opened())
                 except self._driver.errors() as error:
-                    if self._connection is not None and self._connection.is_closed:
-                        self._connection = None
                     passes = self._driver.may_pass(error, self._was_reached)
+                    broken = passes and self._driver.breaks_connection(error)
+                    if self._connection is not None and (broken or self._connection.is_closed):
+                        self._connection.close()
+                        self._connection = None
                     if not passes or time.monotonic() > deadline_s:
                         raise
                 time.sleep(pause_s)

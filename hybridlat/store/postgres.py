@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +16,7 @@ from hybridlat.store.place import StorePlace
 #: SQL's own states: gone away, collided, restarting, full.
 _STATES = ("08", "40", "57P", "53300")
 _STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
+CONNECT_S = 10
 _MAKING_TABLES = 0x4C4154  # any number that all of hybridlat takes for this lock
 
 
@@ -26,6 +28,10 @@ def _psycopg() -> Any:
             "a store on PostgreSQL needs the driver package 'psycopg': install it with "
             '`pip install "hybridlat[postgres]"`'
         ) from error
+    # What it warns of while a server restarts is tried again, and is no news for a terminal.
+    log = logging.getLogger("psycopg")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
     return psycopg
 
 
@@ -45,12 +51,23 @@ def may_pass(error: Exception, was_reached: bool) -> bool:
     return state.startswith(_STATES) or any(sign in str(error).lower() for sign in _STARTING)
 
 
+def breaks_connection(error: Exception) -> bool:
+    """Whether the connection is of no use any more: all but another process in the way.
+
+    A transaction that a restart interrupts leaves a connection that is not closed, and in which
+    no other transaction begins.
+    """
+    return not (getattr(error, "sqlstate", None) or "").startswith("40")
+
+
 def connect(place: StorePlace, busy_s: float) -> PostgresConnection:
     """A connection to the server; StoreError where the address is none."""
     psycopg = _psycopg()
     address = re.sub(r"^[a-z+]+://", "postgresql://", place.url)
+    # The driver's own limit is over two minutes: a restart takes seconds.
+    limit = {} if "connect_timeout" in address else {"connect_timeout": CONNECT_S}
     try:
-        return PostgresConnection(psycopg.connect(address, autocommit=True))
+        return PostgresConnection(psycopg.connect(address, autocommit=True, **limit))
     except psycopg.ProgrammingError as error:  # it quotes the address, which may hold a password
         raise StoreError(
             f"{place.shown!r} is no address of a store: write it like postgresql://user@host/name"

@@ -31,6 +31,12 @@ def may_pass(error: Exception, was_reached: bool) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def breaks_connection(error: Exception) -> bool:
+    """Whether the connection is of no use any more: a file's never is."""
+    del error
+    return False
+
+
 def connect(place: StorePlace, busy_s: float) -> SqliteConnection:
     """A connection to the file, which is made where it does not exist yet."""
     if place.file is not None:
