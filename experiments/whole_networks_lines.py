@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.report.table import Table, titled
+
 Array = NDArray[np.float64]
 
 
@@ -46,59 +48,60 @@ def mean_line(lines: Sequence[Line]) -> Line:
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """The tables, one line a target, regime and method."""
-    text = [
-        "| target | regime | method | n | RMSPE % | median % | bias % | 90 % holds | width |",
-        "|---|---|---|---|---|---|---|---|---|",
+    """A row a target, regime and method."""
+    titles = titled("target", "regime", "method", "n", "RMSPE %", "median %", "bias %",
+                    "90 % holds", "width")  # fmt: skip
+    rows = [
+        (one.target, one.regime, one.method, one.networks, *_errors(one), *_shares(one, " %"))
+        for one in lines
     ]
-    for one in lines:
-        holds = f"{100 * one.coverage:.0f} %" if one.coverage is not None else ""
-        width = f"{100 * one.width:.0f} %" if one.width is not None else ""
-        text.append(
-            f"| {one.target} | {one.regime} | {one.method} | {one.networks} | {one.rmspe:.1f} | "
-            f"{one.median:.1f} | {one.bias:+.1f} | {holds} | {width} |"
-        )
-    return "\n".join(text) + "\n"
+    return Table(titles, rows).markdown() + "\n"
 
 
 def csv(lines: Sequence[Line]) -> str:
-    """All lines as comma-separated values."""
-    text = [
-        "target,regime,method,latencies,rmspe_percent,median_percent,bias_percent,"
-        "coverage_percent,width_percent"
+    """The same rows as comma-separated values."""
+    titles = titled("target", "regime", "method", "latencies", "rmspe_percent", "median_percent",
+                    "bias_percent", "coverage_percent", "width_percent")  # fmt: skip
+    rows = [
+        (one.target, one.regime, one.method, one.networks, *_errors(one), *_shares(one))
+        for one in lines
     ]
-    for one in lines:
-        holds, width = (
-            "" if share is None else f"{100 * share:.0f}" for share in (one.coverage, one.width)
-        )
-        text.append(
-            f"{one.target},{one.regime},{one.method},{one.networks},{one.rmspe:.1f},"
-            f"{one.median:.1f},{one.bias:+.1f},{holds},{width}"
-        )
-    return "\n".join(text) + "\n"
+    return Table(titles, rows).csv()
 
 
 def summary(lines: Sequence[Line]) -> str:
     """A row a target: RMSPE and median of hybridlat in three regimes, and of the best baseline."""
-    text = [
-        "| target | latencies | unseen | 90 % holds | families held out | device left out "
-        "| best baseline, unseen |",
-        "|---|--:|--:|--:|--:|--:|---|",
-    ]
+    numbers = titled("latencies", "unseen", "90 % holds", "families held out", "device left out",
+                     right=True)  # fmt: skip
+    rows = []
     for one in lines:
         if (one.regime, one.method) != ("unseen", "hybridlat"):
             continue
         same = [other for other in lines if other.target == one.target]
-        ours = {other.regime: _errors(other) for other in same if other.method == "hybridlat"}
+        ours = {other.regime: _pair(other) for other in same if other.method == "hybridlat"}
         others = [o for o in same if o.regime == "unseen" and o.method != "hybridlat"]
         best = min(others, key=lambda other: other.rmspe, default=None)
-        text.append(
-            f"| {one.target} | {one.networks} | {_errors(one)} | {100 * (one.coverage or 0):.0f} % "
-            f"| {ours.get('unseen_family', '–')} | {ours.get('zero_shot', '–')} "
-            f"| {f'{_errors(best)}, {best.method}' if best else ''} |"
-        )
-    return "\n".join(text) + "\n"
+        rows.append((
+            one.target, one.networks, _pair(one), _shares(one, " %")[0],
+            ours.get("unseen_family", "–"), ours.get("zero_shot", "–"),
+            f"{_pair(best)}, {best.method}" if best else "",
+        ))  # fmt: skip
+    columns = [*titled("target"), *numbers, *titled("best baseline, unseen")]
+    return Table(columns, rows).markdown() + "\n"
 
 
-def _errors(one: Line) -> str:
-    return f"{one.rmspe:.1f} / {one.median:.1f}"
+def _errors(one: Line) -> tuple[str, str, str]:
+    return f"{one.rmspe:.1f}", f"{one.median:.1f}", f"{one.bias:+.1f}"
+
+
+def _pair(one: Line) -> str:
+    rmspe, median, _ = _errors(one)
+    return f"{rmspe} / {median}"
+
+
+def _shares(one: Line, unit: str = "") -> tuple[str, str]:
+    """Coverage and width in percent, empty where a method has none."""
+    holds, width = (
+        "" if share is None else f"{100 * share:.0f}{unit}" for share in (one.coverage, one.width)
+    )
+    return holds, width
