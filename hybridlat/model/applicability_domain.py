@@ -54,11 +54,6 @@ def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
     return np.asarray(((number * _BINS + first) * _BINS + second) * _BINS + third, np.int64)
 
 
-def no_triples() -> Floats:
-    """Weights of a ground that does not look at combinations."""
-    return np.zeros(len(_TRIPLES), np.float32)
-
-
 @dataclass(frozen=True)
 class ApplicabilityDomain:
     """Where the training cells lie, and how far from them a prediction is still trusted.
