@@ -20,7 +20,7 @@ from hybridlat.estimate.lookup.models import model_folders, read_target, user_mo
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation.tracking import tracking_uri
 from hybridlat.measuring.steadiness import Steadiness, steadiness
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.store import Store, packs
 from hybridlat.store.place import StorePlace, without_password
 

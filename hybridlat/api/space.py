@@ -26,7 +26,7 @@ from hybridlat.graph.chaining import chain, place_in_chain
 from hybridlat.graph.network import Network
 from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.block_table import NONE
-from hybridlat.schema.structure import CellStructure
+from hybridlat.schema.estimate import CellStructure
 
 Blocks: TypeAlias = "Mapping[str, ManySource | None] | Sequence[ManySource | None]"
 DRAWN = 8

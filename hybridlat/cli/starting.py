@@ -10,7 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from hybridlat.errors import InputError
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 
 _HINTS = {
     "bash": 'eval "$(hybridlat completion bash)"   # in ~/.bashrc',

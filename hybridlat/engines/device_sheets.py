@@ -20,7 +20,7 @@ from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.schema.device import Device
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
 _NUMBERS = {  # key -> its unit in words

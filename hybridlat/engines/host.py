@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable
-from hybridlat.schema.machine_load import MachineLoad
+from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.names import cpu_name
 from hybridlat.schema.target import Target
 

@@ -20,8 +20,7 @@ from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.structure import network_structure
 from hybridlat.estimate.warnings import Findings, warnings_of
-from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
-from hybridlat.schema.structure import Structure
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource, Structure
 
 _log = logging.getLogger(__name__)
 

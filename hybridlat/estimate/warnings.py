@@ -19,7 +19,7 @@ from hybridlat.estimate.compose.target_composition import (
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.roofline import contradiction
 from hybridlat.schema.estimate import CellEstimate
-from hybridlat.schema.machine_load import MachineLoad
+from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 
 ENOUGH_NETWORKS = 10

@@ -39,8 +39,7 @@ from hybridlat.measuring.statistics import (
 )
 from hybridlat.measuring.target_constants import fit_dispatch_overhead_us, overhead_probes
 from hybridlat.measuring.visiting import References
-from hybridlat.schema.machine_load import MachineLoad, mean_load
-from hybridlat.schema.measurement import Measurement, Visit
+from hybridlat.schema.measurement import MachineLoad, Measurement, Visit, mean_load
 
 PROTOCOL = "differential-3"
 # A visit is undisturbed if the reference around it is at most so much slower than it usually is.

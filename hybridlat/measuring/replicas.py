@@ -35,8 +35,7 @@ from hybridlat.measuring.target_constants import (
     reference_latency_us,
 )
 from hybridlat.measuring.visiting import VisitResult, VisitTask
-from hybridlat.schema.machine_load import MachineLoad, mean_load
-from hybridlat.schema.measurement import Kind, Measurement, Visit
+from hybridlat.schema.measurement import Kind, MachineLoad, Measurement, Visit, mean_load
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target
 from hybridlat.schema.wire import decode_or_none

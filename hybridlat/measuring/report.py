@@ -9,8 +9,7 @@ from typing import Literal
 from hybridlat.engines import registry
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.schema.machine_load import busiest
-from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.measurement import Measurement, busiest
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs
 from hybridlat.store.packs import PackLookup

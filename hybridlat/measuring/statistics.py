@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad
-from hybridlat.schema.measurement import Kind, Measurement, Visit
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, Kind, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
 
 # A visit's level is this quantile of its kept samples. Disturbance only ever adds time, and on a

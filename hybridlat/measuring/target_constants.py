@@ -17,8 +17,7 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.statistics import Subject, record_of
-from hybridlat.schema.machine_load import MachineLoad, was_busy
-from hybridlat.schema.measurement import Visit
+from hybridlat.schema.measurement import MachineLoad, Visit, was_busy
 from hybridlat.store import Store
 
 PROTOCOL = "reference-1"

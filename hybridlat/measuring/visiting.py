@@ -15,7 +15,7 @@ from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.graph.reference_networks import reference_network
-from hybridlat.schema.machine_load import MachineLoad
+from hybridlat.schema.measurement import MachineLoad
 
 WARM_UP_S = 0.5
 PATIENCE_S = 2.0

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlat.schema.structure import CellStructure, Kernel, Limit
+from hybridlat.schema.estimate import CellStructure, Kernel, Limit
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")

@@ -24,8 +24,7 @@ from hybridlat.report.units import (
     plus_minus_text,
     scale_for,
 )
-from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
-from hybridlat.schema.structure import CellStructure
+from hybridlat.schema.estimate import CellEstimate, CellStructure, Estimate, LatencySource
 
 ALIKE = 1.25
 """Cells whose latencies are further apart than this factor are not folded into one row."""

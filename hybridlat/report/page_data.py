@@ -26,8 +26,7 @@ from hybridlat.report.units import (
     plus_minus_text,
     scale_for,
 )
-from hybridlat.schema.estimate import CellEstimate, Estimate
-from hybridlat.schema.structure import CellStructure
+from hybridlat.schema.estimate import CellEstimate, CellStructure, Estimate
 
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 _WIDTH = 1000.0  # of the drawing, in its own units

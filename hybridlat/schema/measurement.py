@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
-from typing import Final, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, Self
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -20,6 +21,46 @@ from hybridlat.schema.target import Target
 RECORD_FORMAT = 1
 Kind = Literal["cell", "network", "layer"]
 KINDS: Final[tuple[Kind, ...]] = ("cell", "network", "layer")
+_HASH = re.compile(r"[0-9a-f]{32}")
+
+
+class _Record(Struct, frozen=True):
+    """What goes into a store: known by the hash of its content, sound or refused."""
+
+    PARTS: ClassVar[Mapping[str, type[Struct]]] = {}
+
+    @property
+    def id(self) -> str:
+        """Hash of the whole content, 32 hex digits: the same record imported twice is one."""
+        return id_of(self.text)
+
+    @property
+    def text(self) -> str:
+        """The whole content as canonical JSON."""
+        return wire.canonical(self.to_json(), self.numbers())
+
+    def to_json(self) -> dict[str, object]:
+        """The record as JSON types (format 1)."""
+        return wire.body_of(self, RECORD_FORMAT)
+
+    @classmethod
+    def from_json(cls, body: object) -> Self:
+        """The record that ``to_json`` wrote; ValueError names the field that is not as written.
+
+        Strict: a field too many, a missing one or one of another type is damage, not a variant.
+        """
+        record = wire.record(body, cls, cls.__name__.lower(), RECORD_FORMAT, cls.PARTS)
+        for problem in record.problems():
+            raise ValueError(problem)
+        return record
+
+    def numbers(self) -> list[float]:
+        """All the floats in it."""
+        return []
+
+    def problems(self) -> tuple[str, ...]:
+        """What makes the record impossible, one sentence each; empty for a sound record."""
+        raise NotImplementedError
 
 
 class Visit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +79,7 @@ class Visit(Struct, frozen=True, forbid_unknown_fields=True):
         force_setattr(self, "drift", float(self.drift))
 
 
-class Measurement(Struct, frozen=True, forbid_unknown_fields=True):
+class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
     """One record. Never edited: a newer measurement of the same thing is a further record.
 
     ``signature`` is the hash of what was measured, ``kind`` whether it was a cell (a kernel is a
@@ -47,6 +88,8 @@ class Measurement(Struct, frozen=True, forbid_unknown_fields=True):
     ``spread_share`` is the relative standard error of ``latency_us`` as the protocol sees it.
     ``labels`` says where the thing was met (``{"network": "resnet18"}``) for splits by network.
     """
+
+    PARTS: ClassVar[Mapping[str, type[Struct]]] = {"visits": Visit}
 
     target: Target
     signature: str
@@ -67,33 +110,12 @@ class Measurement(Struct, frozen=True, forbid_unknown_fields=True):
             if value is not None:
                 force_setattr(self, name, float(value))
 
-    @property
-    def id(self) -> str:
-        """Hash of the whole content, 32 hex digits: the same record imported twice is one."""
-        return id_of(self.text)
-
-    @property
-    def text(self) -> str:
-        """The whole content as canonical JSON."""
+    def numbers(self) -> list[float]:
         numbers = [self.spread_share, self.overhead_us, *(visit.drift for visit in self.visits)]
         numbers += [] if self.latency_us is None else [self.latency_us]
-        numbers += [sample for visit in self.visits for sample in visit.samples_us]
-        return wire.canonical(self.to_json(), numbers)
-
-    def to_json(self) -> dict[str, object]:
-        """The record as JSON types (format 1)."""
-        return wire.body_of(self, RECORD_FORMAT)
-
-    @classmethod
-    def from_json(cls, body: object) -> Measurement:
-        """The record that ``to_json`` wrote; ValueError names the field that is not as written.
-
-        Strict: a field too many, a missing one or one of another type is damage, not a variant.
-        """
-        return _sound(wire.record(body, cls, "measurement", RECORD_FORMAT, {"visits": Visit}))
+        return numbers + [sample for visit in self.visits for sample in visit.samples_us]
 
     def problems(self) -> tuple[str, ...]:
-        """What makes the record impossible, one sentence each; empty for a sound record."""
         problems = []
         if not _HASH.fullmatch(self.signature):
             problems.append(f"signature {self.signature[:60]!r} is not 32 hex digits")
@@ -113,7 +135,7 @@ class Measurement(Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(problems)
 
 
-class Breakdown(Struct, frozen=True, forbid_unknown_fields=True):
+class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
     """How a measured whole network falls into cells (lowered) and layers (of the file, unfused).
 
     ``network`` is its readable name, ``signature`` the hash that its whole-network records carry;
@@ -128,27 +150,7 @@ class Breakdown(Struct, frozen=True, forbid_unknown_fields=True):
     layers: tuple[tuple[str, int], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def id(self) -> str:
-        """Hash of the whole content, as for a Measurement."""
-        return id_of(self.text)
-
-    @property
-    def text(self) -> str:
-        """The whole content as canonical JSON."""
-        return wire.canonical(self.to_json(), ())
-
-    def to_json(self) -> dict[str, object]:
-        """The breakdown as JSON types (format 1)."""
-        return wire.body_of(self, RECORD_FORMAT)
-
-    @classmethod
-    def from_json(cls, body: object) -> Breakdown:
-        """The breakdown that ``to_json`` wrote; ValueError as for a Measurement."""
-        return _sound(wire.record(body, cls, "breakdown", RECORD_FORMAT))
-
     def problems(self) -> tuple[str, ...]:
-        """What makes the breakdown impossible; empty for a sound one."""
         hashes = (self.signature, *(h for h, _ in self.cells), *(h for h, _ in self.layers))
         problems = [f"{h[:60]!r} is not 32 hex digits" for h in hashes if not _HASH.fullmatch(h)]
         for signature, count in (*self.cells, *self.layers):
@@ -157,19 +159,9 @@ class Breakdown(Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(problems)
 
 
-_HASH = re.compile(r"[0-9a-f]{32}")
-_Record = TypeVar("_Record", Measurement, Breakdown)
-
-
 def id_of(text: str) -> str:
     """The id of the record or breakdown whose canonical JSON this is."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _sound(record: _Record) -> _Record:
-    for problem in record.problems():
-        raise ValueError(problem)
-    return record
 
 
 _WITH_COPIES, _WITHOUT_COPIES = "including IO", "not including IO"
@@ -185,3 +177,77 @@ def holds_copies(note: str) -> bool | None:
     if _WITHOUT_COPIES in note:
         return False
     return True if _WITH_COPIES in note else None
+
+
+BUSY_LOAD_SHARE = 0.5
+"""Other tasks that run or wait, per core, above which a machine is busy."""
+BUSY_STEAL_SHARE = 0.05
+"""Share of the CPU time that goes to other virtual machines, above which a machine is busy."""
+BUSY_SPREAD_SHARE = 0.5
+"""Least relative standard error of what a busy machine measured: twice the latency was seen at a
+load of 4 on 2 cores, in all visits alike, so that nothing in the samples tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLoad:
+    """``load``: tasks besides the measuring one that ran or waited for one of the ``cores``.
+
+    ``steal_share`` is the share of the CPU time that the hypervisor gave to others.
+    """
+
+    load: float
+    steal_share: float
+    cores: int
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other work made the latencies too long to be believed."""
+        return self.load > BUSY_LOAD_SHARE * self.cores or self.steal_share > BUSY_STEAL_SHARE
+
+    @property
+    def sentence(self) -> str:
+        """What a reader must know of a busy machine."""
+        facts = f"load {self.load:.1f} on {self.cores} core{'' if self.cores == 1 else 's'}"
+        if self.steal_share > BUSY_STEAL_SHARE:
+            facts += f", {100 * self.steal_share:.0f} % of the CPU time stolen by the hypervisor"
+        return f"the machine was busy while measuring ({facts}): repeat when it is idle"
+
+    def environment(self) -> dict[str, str]:
+        """The entries for the environment of a record."""
+        return {"load": f"{self.load:.2f}", "load_cores": str(self.cores),
+                "steal_share": f"{self.steal_share:.3f}"}  # fmt: skip
+
+
+def load_of(environment: Mapping[str, str]) -> MachineLoad | None:
+    """The load that a record's environment tells; None where it tells none."""
+    try:
+        return MachineLoad(
+            float(environment["load"]), float(environment["steal_share"]),
+            int(environment["load_cores"]),
+        )  # fmt: skip
+    except (KeyError, ValueError):
+        return None
+
+
+def was_busy(environment: Mapping[str, str]) -> bool:
+    """Whether a record was made while the machine was busy, as far as its environment tells."""
+    load = load_of(environment)
+    return load is not None and load.is_busy
+
+
+def mean_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
+    """The mean over visits; None where none of them could tell."""
+    known = [load for load in loads if load is not None]
+    if not known:
+        return None
+    return MachineLoad(
+        sum(load.load for load in known) / len(known),
+        sum(load.steal_share for load in known) / len(known),
+        known[-1].cores,
+    )
+
+
+def busiest(environments: Iterable[Mapping[str, str]]) -> MachineLoad | None:
+    """The highest load of the records that were made while the machine was busy."""
+    loads = [load for load in map(load_of, environments) if load is not None and load.is_busy]
+    return max(loads, key=lambda load: (load.load / load.cores, load.steal_share), default=None)

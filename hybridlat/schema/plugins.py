@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,3 +69,16 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return value
 
     return load
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def shipped(*parts: str) -> Path:
+    """``models``, or ``data`` and ``packs`` …: a folder or file that is shipped with the package.
+
+    An editable install has no ``_shipped`` and reads the repository's own folders. What is not
+    there is a path that does not exist.
+    """
+    wheel = _PACKAGE / "_shipped"
+    return (wheel if wheel.is_dir() else _PACKAGE.parent).joinpath(*parts)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
 
 #: latency_us, spread_share, measured_at and failure of one record.

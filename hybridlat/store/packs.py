@@ -28,7 +28,7 @@ from msgspec import Meta, Struct
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import LatencyStats
 

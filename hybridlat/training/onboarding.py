@@ -24,8 +24,8 @@ from hybridlat.measuring.measurer import Measurer, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.fit_trees import check_installed
 from hybridlat.schema.device import Device
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage, OnProgress, silent
-from hybridlat.schema.resources import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.train import Trained, TrainingOptions, train_target

@@ -24,8 +24,7 @@ from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.report.units import why_untrusted
-from hybridlat.schema.machine_load import MachineLoad, load_of
-from hybridlat.schema.measurement import KINDS, Kind, Measurement
+from hybridlat.schema.measurement import KINDS, Kind, MachineLoad, Measurement, load_of
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs
 from tests.estimate.test_whole_networks import FAKE, NETS, QUICK, TARGET, network_of

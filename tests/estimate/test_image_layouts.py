@@ -8,7 +8,7 @@ from hybridlat.api import Predictor
 from hybridlat.estimate.partition.structure import _kernels
 from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import kernel_text, what_text
-from hybridlat.schema.structure import CellStructure
+from hybridlat.schema.estimate import CellStructure
 from tests.onnx_io.test_precision import model
 
 HERE = "here/onnxruntime-1.31/int8/1t"

@@ -14,7 +14,7 @@ from hybridlat.estimate.compose.target_composition import composition_of, lent_c
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.onnx_io import to_onnx
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.promotion import install

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from hybridlat.estimate.predict.other_cpu import other_cpu
-from hybridlat.schema import resources
+from hybridlat.schema import plugins
 from hybridlat.schema.target import Target
 
 SHIPPED = "epyc-26-2"
 
 
 def test_the_other_machine_runs_the_same_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridlat.estimate.lookup.models.shipped", resources.shipped)
+    monkeypatch.setattr("hybridlat.estimate.lookup.models.shipped", plugins.shipped)
     same = other_cpu(Target.parse("some-cpu/onnxruntime-1.31/fp32/1t"))
     assert same is not None and same.target.device == SHIPPED
     newer = other_cpu(Target.parse("some-cpu/onnxruntime-9.9/fp32/2t"))

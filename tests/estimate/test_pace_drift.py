@@ -21,8 +21,7 @@ from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
-from hybridlat.schema.machine_load import MachineLoad
-from hybridlat.schema.measurement import Kind, Measurement, Visit
+from hybridlat.schema.measurement import Kind, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import Builder

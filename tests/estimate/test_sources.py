@@ -25,7 +25,7 @@ from hybridlat.model.family import shipped
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.schema.resources import shipped as shipped_path
+from hybridlat.schema.plugins import shipped as shipped_path
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import Builder, residual_block

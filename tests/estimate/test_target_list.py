@@ -14,7 +14,7 @@ from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup import target_list
 from hybridlat.model.family import shipped
 from hybridlat.report.units import half_width_share
-from hybridlat.schema.resources import shipped as shipped_path
+from hybridlat.schema.plugins import shipped as shipped_path
 from tests.cli.shell import process
 
 FAMILY = shipped_path("models", "family_tensorrt")

@@ -18,8 +18,7 @@ from hybridlat.measuring.statistics import (
     usual_us,
     without_outliers,
 )
-from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad
-from hybridlat.schema.measurement import Visit
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.latencies import aggregate
 

@@ -11,7 +11,7 @@ import pytest
 from hybridlat.engines import registry
 from hybridlat.model.geometry import COLUMN, network_geometry
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from tests.networks import Builder
 

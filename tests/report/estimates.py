@@ -5,8 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
-from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
+from hybridlat.schema.estimate import (
+    CellEstimate,
+    CellPosition,
+    CellStructure,
+    Estimate,
+    Kernel,
+    LatencySource,
+    Roofs,
+    Structure,
+    Work,
+)
 
 TARGET = "xeon-8481c/onnxruntime-1.31/fp32/1t"
 

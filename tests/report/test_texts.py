@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.report import cell_texts, units
-from hybridlat.schema.structure import CellStructure, Work
+from hybridlat.schema.estimate import CellStructure, Work
 from tests.report.estimates import kernel
 
 

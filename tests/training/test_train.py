@@ -23,7 +23,7 @@ from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
 from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import train

@@ -16,7 +16,7 @@ from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE, MachineLoad, busiest
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 

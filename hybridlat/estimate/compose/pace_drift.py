@@ -14,8 +14,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hybridlat.schema.machine_load import was_busy
-from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.measurement import Measurement, was_busy
 
 LARGE_SHARE = 0.03
 """From here on an estimate says that the machine's pace varies."""

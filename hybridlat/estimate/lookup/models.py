@@ -35,7 +35,7 @@ from hybridlat.model.model_files import (
 )
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 

@@ -25,7 +25,7 @@ from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema import wire
-from hybridlat.schema.machine_load import BUSY_SPREAD_SHARE
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs
 from hybridlat.store.packs import PackLookup

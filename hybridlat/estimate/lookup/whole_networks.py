@@ -11,8 +11,7 @@ from functools import lru_cache
 
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
-from hybridlat.schema.machine_load import MachineLoad, busiest, was_busy
-from hybridlat.schema.measurement import Measurement, is_suspect
+from hybridlat.schema.measurement import MachineLoad, Measurement, busiest, is_suspect, was_busy
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.latencies import aggregate

@@ -19,7 +19,7 @@ from hybridlat.model.family.intervals import ELSEWHERE, Calibration
 from hybridlat.model.family.served import FamilyModel, read_head, relative_point
 from hybridlat.model.family.tasks import Task
 from hybridlat.schema.measurement import holds_copies
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 
 FAMILY_OF = {

@@ -9,7 +9,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.model.family.kernels import CLASSES, KernelTable, kernel_table, table_of_texts
 from hybridlat.model.geometry import COLUMN, geometry, network_geometry
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.resources import shipped
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from tests.networks import Builder
 
