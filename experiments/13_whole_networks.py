@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from public_data.kernel_tables import at_batch
 from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
 from whole_networks_few_shot import few_shot
 from whole_networks_lines import Line, csv, line, markdown, summary
@@ -34,12 +35,17 @@ from hybridlat.engines import device_sheets
 from hybridlat.evaluation.cross_fitting import even_folds
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.family.dataset import SumData, collect
-from hybridlat.model.family.intervals import ELSEWHERE, Calibration, calibrate
-from hybridlat.model.family.posterior import embedded, fit
-from hybridlat.model.family.served import FamilyModel, relative_point, serve
+from hybridlat.model.family.dataset import SumData, collect, family_of
+from hybridlat.model.family.law import embedded, fit
+from hybridlat.model.family.served import (
+    ELSEWHERE,
+    Calibration,
+    FamilyModel,
+    calibrate,
+    relative_point,
+    serve,
+)
 from hybridlat.model.family.shipped import embedding_of
-from hybridlat.model.family.tasks import family_of
 
 Array = NDArray[np.float64]
 NAMED = (
@@ -185,8 +191,8 @@ def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
         own = [world.rows[i] for i in rows]
         truth, counted = world.truth[rows], world.counted[rows]
         names = tuple(r.architecture for r in own)
-        fused = Sums.of_networks([world.lowerer.table(r).at_batch(r.batch) for r in own])
-        layers = Sums.of_networks([world.lowerer.layers(r).at_batch(r.batch) for r in own])
+        fused = Sums.of_networks([at_batch(world.lowerer.table(r), r.batch) for r in own])
+        layers = Sums.of_networks([at_batch(world.lowerer.layers(r), r.batch) for r in own])
         for name in BASELINES:
             sums = layers if name == "layerwise_learned" else fused
             predicted = np.zeros(len(rows))

@@ -30,12 +30,11 @@ from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines.regressions import FlopsLinear
 from hybridlat.model.family.adapt import adapt, choose
-from hybridlat.model.family.dataset import KernelSet, Observation, collect, kernel_set
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, collect, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
-from hybridlat.model.family.posterior import fit
+from hybridlat.model.family.law import fit
 from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.shipped import embedding_of
-from hybridlat.model.family.tasks import Task
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 

@@ -102,7 +102,7 @@ def law_of(target: Target) -> Family:
     name = shipped.family_name(target.engine)
     model = shipped.load(ROOT / "models" / f"family_{name}")
     device = device_sheets.load(target.device)
-    return Family.of(model, device, target.precision, shipped.task_of(target, model))
+    return Family.of(model, device, target.precision, shipped.task_of(target, model.tasks))
 
 
 def log_half_width(guess: CellPrediction) -> float:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from public_data.kernel_tables import at_batch, kernel_table, unfused
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.torch import eager
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.model.family.dataset import KernelSet, Observation, kernel_set
-from hybridlat.model.family.kernels import KernelTable, kernel_table
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
+from hybridlat.model.family.kernels import KernelTable
 from hybridlat.model.family.shipped import copies_of
-from hybridlat.model.family.tasks import Task, architecture_of
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.measurement import is_suspect
 from hybridlat.schema.target import Target
@@ -98,7 +98,7 @@ class Lowerer:
         """The file's operators, each a kernel of its own: what layer-wise methods add up."""
         result = self._tables.get((row.onnx, "layers"))
         if result is None:
-            result = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", _unfused)
+            result = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", unfused)
         return result
 
     def _read(self, onnx: str, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
@@ -108,7 +108,7 @@ class Lowerer:
                 return KernelTable(
                     kept["values"], kept["classes"], kept["counts"], float(kept["copied"])
                 )
-        table = kernel_table(lower(_network(self.nets / f"{onnx}.onnx")).network)
+        table = kernel_table(lower(_network(self.nets / f"{onnx}.onnx")))
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(
             file, values=table.values, classes=table.classes, counts=table.counts,
@@ -121,7 +121,7 @@ class Lowerer:
         name = (row.onnx, key, row.batch, row.target.device, row.target.precision)
         if name not in self._sets:
             device = device_sheets.load(row.target.device)
-            table = self.table(row).at_batch(row.batch)
+            table = at_batch(self.table(row), row.batch)
             self._sets[name] = kernel_set(table, device, row.target.precision)
         return self._sets[name]
 
@@ -149,11 +149,6 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
             return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
         return key, lambda n: registry.lower(n, target)
     return f"{target.engine}-{precision}", lambda n: registry.lower(n, target)
-
-
-def _unfused(network: Network) -> Lowered:
-    every = range(len(network.nodes))
-    return Lowered(network, tuple((i,) for i in every), (), "unfused")
 
 
 def _with_relu(network: Network) -> Network:

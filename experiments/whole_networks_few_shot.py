@@ -17,7 +17,6 @@ from whole_networks_lines import Line, line, mean_line
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.dataset import KernelSet, SumData
 from hybridlat.model.family.served import FamilyModel
-from hybridlat.model.family.tasks import by_task
 
 Array = NDArray[np.float64]
 FEW = (5, 10, 30, 100)
@@ -40,11 +39,11 @@ def few_shot(table: Table, model: FamilyModel, label: str, rows: Sequence[int]) 
     A layout is a law of its own, and so are latencies with copies: of each, so many are measured.
     """
     draw = np.random.default_rng(0)
-    tasks = [
-        (own, _chosen(table, model, own))
-        for own in by_task(rows, [table.rows[i].task for i in rows])
-        if len(own) >= 2 * FEW[0]
+    by_task = [
+        [i for i in rows if table.rows[i].task == task]
+        for task in sorted({table.rows[i].task for i in rows})
     ]
+    tasks = [(own, _chosen(table, model, own)) for own in by_task if len(own) >= 2 * FEW[0]]
     for count in FEW:
         many = [task for task in tasks if len(task[0]) >= 2 * count]
         pick = partial(_first, count)

@@ -23,12 +23,19 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import HybridlatError, InputError, TargetError
 from hybridlat.evaluation.dataset import RecordSource, signature_texts
 from hybridlat.graph.signature_reading import read
-from hybridlat.model.family.dataset import KernelSet, Observation, SumData, collect, kernel_set
+from hybridlat.model.family.dataset import (
+    KernelSet,
+    Observation,
+    SumData,
+    Task,
+    architecture_of,
+    collect,
+    kernel_set,
+)
 from hybridlat.model.family.kernels import table_of_texts
-from hybridlat.model.family.posterior import embedded, fit
+from hybridlat.model.family.law import embedded, fit
 from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of, embedding_of, family_name
-from hybridlat.model.family.tasks import Task, architecture_of
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement, is_suspect
 from hybridlat.schema.target import Target

@@ -34,11 +34,10 @@ from hybridlat.evaluation.metrics import (
 )
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.family.adapt import adapt, choose
-from hybridlat.model.family.intervals import Calibration, calibrate
+from hybridlat.model.family.dataset import family_of
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
-from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.served import Calibration, FamilyModel, calibrate, relative_point
 from hybridlat.model.family.shipped import family_name
-from hybridlat.model.family.tasks import by_task, family_of
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage
@@ -180,7 +179,11 @@ class Regimes:
             )
         ]  # fmt: skip
         chance = np.random.default_rng(seed)
-        by_own_task = by_task(places, [self.records.rows[i].task for i in places])
+        rows = self.records.rows
+        by_own_task = [
+            [i for i in places if rows[i].task == task]
+            for task in sorted({rows[i].task for i in places})
+        ]
         for count in FEW:
             # Layouts are laws of their own: of each, so many networks are measured.
             tasks = [own for own in by_own_task if len(own) >= 2 * count]

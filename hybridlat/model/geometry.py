@@ -7,7 +7,6 @@ together; it is separate because building Networks would cost ten times as long.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.kernel_rows import (
     Tensor,
     attributes_of,
     kernel_row,
     tensor_of,
-    typed,
 )
 from hybridlat.schema.device import Device
 
@@ -113,28 +110,6 @@ def geometry(texts: Sequence[str]) -> Geometry:
     counts = np.fromiter((len(rows) // _PACK.size for rows in packed), np.intp, len(packed))
     cell = np.repeat(np.arange(len(packed)), counts)
     return Geometry(values, cell, len(packed), tuple(_op_numbers))
-
-
-def network_geometry(network: Network) -> Geometry:
-    """The geometry of a lowered network's kernels, one row and one cell for each of its nodes.
-
-    The same rows as ``geometry`` reads from the signatures of its kernels, in the order of the
-    nodes and without writing a text; the column ``context`` is that of the network.
-    """
-    tensors = {name: typed(str(t.dtype), t.shape, False) for name, t in network.types.items()}
-    tensors.update(
-        (name, typed(c.type.dtype, c.type.shape, True)) for name, c in network.constants.items()
-    )
-    context = CONTEXTS[network.context]
-    rows = []
-    for node in network.nodes:
-        read = tuple([tensors.get(name) for name in node.inputs])
-        made = tuple([tensors[name] for name in node.outputs if name])
-        attributes = json.dumps(dict(node.attributes), sort_keys=True)
-        rows.append((*_row(node.qualified_op, read, made, attributes), context))
-    count = len(rows)
-    values = np.array(rows).reshape(count, len(COLUMNS))
-    return Geometry(values, np.arange(count), count, tuple(_op_numbers))
 
 
 def problem_of(text: str) -> str:

@@ -25,12 +25,6 @@ Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes
 
 
 @lru_cache(maxsize=65536)
-def typed(dtype: str, shape: tuple[int, ...], weight: bool) -> Tensor:
-    """A tensor of a network; KeyError for a type without a size."""
-    return shape, math.prod(shape), ITEM_BYTES[dtype], weight
-
-
-@lru_cache(maxsize=65536)
 def tensor_of(text: str, separator: str, weight: bool) -> Tensor:
     """A tensor as a signature writes it (``float32:1x64x56x56``); ValueError for what is none."""
     dtype, _, dims = text.partition(separator)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry
 from hybridlat.engines.torch import compiled, eager
 from hybridlat.engines.torch.module import as_module, folded_norms
 from hybridlat.engines.torch.views import dense, reshaped
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.model.family.kernels import kernel_table
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -180,8 +180,7 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
 def test_the_shapes_of_what_runs_with_channels_last_are_those_of_the_file() -> None:
     net = network(f"y = {CONV}(x, w)", w=(128, 64, 3, 3))
     rows = [
-        kernel_table(eager.lower_with(net, channels_last=last).network).values
-        for last in (False, True)
+        kernel_table(eager.lower_with(net, channels_last=last)).values for last in (False, True)
     ]
     changed = np.flatnonzero((rows[0] != rows[1]).any(axis=0))
     assert changed.tolist() == [COLUMN["variant"]]

@@ -36,7 +36,7 @@ L4 = Target.parse("l4/tensorrt/fp16")
 
 def law() -> Family:
     model = shipped.load(shipped_path("models", "family_tensorrt"))
-    return Family.of(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model))
+    return Family.of(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model.tasks))
 
 
 def cells_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -15,7 +15,7 @@ from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.families import FamilyRecords, NetworkRecord, family_records, rows_of
 from hybridlat.model import baselines
-from hybridlat.model.family.tasks import architecture_of, family_of
+from hybridlat.model.family.dataset import architecture_of, family_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target

@@ -15,7 +15,7 @@ from hybridlat.estimate.lookup.models import (
     user_models_folder,
 )
 from hybridlat.model.family import shipped
-from hybridlat.model.family.tasks import Task
+from hybridlat.model.family.dataset import Task
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs

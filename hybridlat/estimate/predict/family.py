@@ -22,11 +22,10 @@ from hybridlat.estimate.lookup.whole_networks import tells_latency
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
 from hybridlat.model.family import shipped
 from hybridlat.model.family.adapt import AdaptedTask, adapt
-from hybridlat.model.family.dataset import KernelSet, kernel_set, task_base
+from hybridlat.model.family.dataset import KernelSet, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
-from hybridlat.model.family.posterior import LOWEST, log_sum
+from hybridlat.model.family.law import LOWEST, log_sum
 from hybridlat.model.family.served import FamilyModel, relative_point
-from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Measurement
@@ -86,7 +85,7 @@ class Family:
             there = plain if target is None else replace(plain, precision=target.precision)
             kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
             rows.append((kernels, one.latency_us))
-            tasks.append(task if target is None else shipped.task_of(target, model))
+            tasks.append(task if target is None else shipped.task_of(target, model.tasks))
         counts = Counter("" if one.target is None else str(one.target) for one in measured)
         return replace(plain, adapted=adapt(model, task, rows, tasks), measured=counts)
 
@@ -198,7 +197,7 @@ def family_of(
     for other in others:
         theirs = measured_networks(store, other)[: MOST_NETWORKS - len(networks)]
         networks += [replace(network, target=other) for network in theirs]
-    task = shipped.task_of(target, law)
+    task = shipped.task_of(target, law.tasks)
     return Family.of(law, device, target.precision, task, networks)
 
 

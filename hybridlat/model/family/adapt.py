@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import KernelSet, task_base
-from hybridlat.model.family.posterior import log_sum
+from hybridlat.model.family.dataset import KernelSet, Task, task_base
+from hybridlat.model.family.law import log_sum
 from hybridlat.model.family.served import FamilyModel
-from hybridlat.model.family.tasks import Task
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
@@ -42,14 +41,8 @@ class AdaptedTask:
     factor: Array
 
     def equation(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, Float32]:
-        """(log latency in us, linear equation) of a network; ``points`` where they are at hand."""
-        if points is None:
-            points = self.model.embedding(kernels.descriptors, kernels.classes)
-        ratios = (points @ self.coefficients).astype(np.float64)
-        logarithm, share = log_sum(
-            kernels, task_base(kernels, self.task), ratios, self.model.embedding.hyper.highest
-        )
-        return logarithm, share.astype(np.float32) @ points
+        """As ``FamilyModel.equation``."""
+        return self.model.equation(kernels, self.task, points, self.coefficients)
 
     def log_latency(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, float]:
         """(logarithm of the latency in us, its standard deviation) of a network."""
@@ -83,7 +76,7 @@ def adapt(
     bases = [task_base(k, one) for (k, _), one in zip(measured, tasks, strict=True)]
     target = np.log([latency_us for _, latency_us in measured])
     count = len(measured)
-    noise = hyper.noise**2 + hyper.network**2 + hyper.architecture**2
+    noise = hyper.own_variance
     weights = np.ones(count)
     equations = np.zeros((count, model.embedding.columns), np.float32)
     factor = np.zeros((count, count))
@@ -140,8 +133,7 @@ def choose(
     """
     equations = np.stack([model.equation(kernels, task)[1] for kernels in candidates])
     covariance = model.covariance(equations, [task] * len(candidates))
-    hyper = model.embedding.hyper
-    noise = hyper.noise**2 + hyper.network**2 + hyper.architecture**2
+    noise = model.embedding.hyper.own_variance
     left = np.ones(len(candidates), np.bool_)
     chosen: list[int] = []
     for _ in range(min(count, len(candidates))):

@@ -1,22 +1,28 @@
-"""Latencies of whole networks as equations between kernels: what the family model learns from."""
+"""Latencies of whole networks as equations between kernels: what the family model learns from.
+
+A task is a slice of the data with a law of its own: a device, an engine version, a precision.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import (
+from hybridlat.model.family.kernels import (
+    CLASSES,
+    COPY,
     DESCRIPTORS,
-    classes_and_counts,
+    HOST,
+    KernelTable,
     describe,
     groups_of,
 )
-from hybridlat.model.family.kernels import CLASSES, COPY, HOST, KernelTable
-from hybridlat.model.family.tasks import Task
 from hybridlat.schema.device import Device
+from hybridlat.schema.target import VERSION
 
 Array = NDArray[np.float64]
 _NOTHING_US = 1e-3
@@ -25,6 +31,60 @@ STARTS_EACH_GROUP = ("paddle-tensorrt-2020", "paddle-tensorrt-2021")
 V100 take 8.9 ms at batch 1 and at batch 4, a ResNet-50 2.8 and 4.4."""
 GROUP_US = 4.0
 GROUPED = CLASSES.index("conv grouped")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """One slice of the data with a law of its own.
+
+    ``engine`` is the engine with its version (``paddle-tensorrt-8.0``), ``layout`` that of the
+    activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
+    whether inputs and outputs are moved between host and device within the time that was taken.
+    """
+
+    device: str
+    engine: str
+    precision: str
+    layout: str = ""
+    copies: bool = False
+
+    @property
+    def runtime(self) -> str:
+        """The engine without its version."""
+        return VERSION.sub("", self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
+
+    ``all`` is common to the whole family, the others to tasks of one device, one engine version,
+    one precision, one layout, to one task alone, to all versions of one engine, and to one engine
+    version at one precision, which runs the same kernels on every device.
+    """
+
+    all: float = 1.0
+    device: float = 0.3
+    engine: float = 0.2
+    precision: float = 0.3
+    layout: float = 0.1
+    task: float = 0.4
+    runtime: float = 0.0
+    recipe: float = 0.0
+
+    def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
+        """Covariance factor of every pair, (left x right)."""
+        alike = {
+            name: np.array([getattr(task, name) for task in left])[:, None]
+            == np.array([getattr(task, name) for task in right])[None, :]
+            for name in ("device", "engine", "precision", "layout", "runtime")
+        }
+        result = np.full((len(left), len(right)), float(self.all))
+        for name, same_name in alike.items():
+            result += getattr(self, name) * same_name
+        result += self.recipe * (alike["engine"] & alike["precision"])
+        same = np.array([[a == b for b in right] for a in left], np.float64)
+        return np.asarray(result + self.task * same.reshape(len(left), len(right)))
 
 
 @dataclass(frozen=True)
@@ -44,12 +104,13 @@ class KernelSet:
 def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
     """The kernels of a network as a device sees them; ``precision`` names a peak of its sheet."""
     descriptors, base_us = describe(table, device, precision)
-    return KernelSet(descriptors.astype(np.float32), *classes_and_counts(table), base_us)
+    classes, counts = np.append(table.classes, [HOST, COPY]), np.append(table.counts, [1.0, 1.0])
+    return KernelSet(descriptors.astype(np.float32), classes, counts, base_us)
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A measured latency: of a whole network, or of one cell (``is_network`` False).
+    """The measured latency of a whole network.
 
     ``network`` groups what must be held out together: all sizes and forms of one architecture.
     ``weight`` divides the variance of its noise; 0 leaves it out of learning.
@@ -60,7 +121,6 @@ class Observation:
     latency_us: float
     network: str
     weight: float = 1.0
-    is_network: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,32 +159,26 @@ class SumData:
 def collect(observations: Iterable[Observation]) -> SumData:
     """Observations in columns. Raises ValueError for a latency that is not above zero."""
     items = list(observations)
-    sets: dict[int, int] = {}
-    distinct: list[KernelSet] = []
-    of_set = []
     for one in items:
         if not one.latency_us > 0:
             raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
-        set_index = sets.get(id(one.kernels))
-        if set_index is None:
-            set_index = sets[id(one.kernels)] = len(distinct)
-            distinct.append(one.kernels)
-        of_set.append(set_index)
+    sets = {id(one.kernels): one.kernels for one in items}
+    set_number = {key: i for i, key in enumerate(sets)}
     tasks = tuple(sorted({one.task for one in items}))
     number = {task: i for i, task in enumerate(tasks)}
     return SumData(
-        tuple(distinct),
-        np.array(of_set, np.intp),
+        tuple(sets.values()),
+        np.array([set_number[id(one.kernels)] for one in items], np.intp),
         tasks,
         np.array([number[one.task] for one in items], np.intp),
         np.log([one.latency_us for one in items]),
         tuple(one.network for one in items),
         np.array([one.weight for one in items]),
-        tuple(task_base(one.kernels, one.task, one.is_network) for one in items),
+        tuple(task_base(one.kernels, one.task) for one in items),
     )
 
 
-def task_base(kernels: KernelSet, task: Task, is_network: bool = True) -> Array:
+def task_base(kernels: KernelSet, task: Task) -> Array:
     """Base latencies of a set's kernels under a task; what does not happen there costs nothing.
 
     An engine that starts a grouped convolution once for each group launches as often.
@@ -137,9 +191,27 @@ def task_base(kernels: KernelSet, task: Task, is_network: bool = True) -> Array:
         base[grouped] += GROUP_US * (groups_of(kernels.descriptors[grouped]) - 1)
     if not task.copies:
         base[kernels.classes == COPY] = _NOTHING_US
-    if not is_network:
-        base[kernels.classes == HOST] = _NOTHING_US
     return base
 
 
-CLASS_COUNT = len(CLASSES)
+_FAMILY = (
+    "efficientnetv2", "efficientnet", "mobilenetv1", "mobilenetv2", "mobilenetv3", "mobilenetv4",
+    "mobilenet_edgetpu", "mobileone", "convnextv2", "convnext", "convmixer", "convformer",
+    "resnetv2", "resnest", "resnext", "regnet", "repvgg", "repvit", "repghostnet", "ghostnet",
+    "densenet", "darknet", "hrnet", "hgnet", "dla", "dpn", "vgg", "inception", "xception",
+    "rexnet", "nfnet", "nf_", "seresnext", "seresnet", "senet", "ecaresnet", "eca_", "res2ne",
+    "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
+    "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
+    "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
+)  # fmt: skip
+
+
+def architecture_of(network: str) -> str:
+    """A network's name without the size and the form that it was exported in."""
+    return network.removeprefix("torchvision__").split("__")[0]
+
+
+def family_of(architecture: str) -> str:
+    """What an architecture is a variant of, by its name."""
+    name = re.sub(r"^(tf_|dm_|legacy_|gc_|test_)", "", architecture)
+    return next((f for f in _FAMILY if name.startswith(f)), name.split("_")[0])

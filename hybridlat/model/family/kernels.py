@@ -1,4 +1,11 @@
-"""The kernels of one network as the family model sees them: distinct rows, how often, what kind."""
+"""What the family model sees of a kernel: its class, its base latency and its descriptors.
+
+The base (compute, memory and launch by a data sheet) is what a kernel takes before anything was
+measured; the model learns how far kernels are from it, and what it says of a device left out is
+only as good as what the base says of the differences between devices. A descriptor is a formula
+over a kernel's geometry and its device, in octaves, scaled so that 1 is a long way; fitting refines
+the scales.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import (
-    COLUMN,
-    COLUMNS,
-    Geometry,
-    geometry,
-    network_geometry,
-)
+from hybridlat.model.geometry import COLUMN, COLUMNS, Geometry, View, geometry
+from hybridlat.model.kernel_rows import CHANNELS_LAST
+from hybridlat.schema.device import Device
 
 Array = NDArray[np.float64]
 
@@ -32,7 +34,6 @@ CLASSES: tuple[str, ...] = (
 device: every network has one of each.
 """
 HOST, COPY = CLASSES.index("host"), CLASSES.index("copy")
-_CONVOLUTIONS = 4  # classes below are convolutions that tiles of a matrix product describe
 _BY_OPERATOR = {
     "MaxPool": "max pool", "NhwcMaxPool": "max pool", "AveragePool": "average pool",
     "LpPool": "average pool", "Window": "average pool", "Softmax": "softmax",
@@ -42,7 +43,6 @@ _BY_OPERATOR = {
     "Pad": "pad", "Expand": "pad", "Tile": "pad", "Resize": "resize", "Upsample": "resize",
     "Reduction": "global reduction",
 }  # fmt: skip
-_SCALED = [COLUMN[name] for name in ("batch", "m", "flop", "in_bytes", "out_bytes")]
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class KernelTable:
     """The distinct kernels of one network.
 
     ``values`` are rows of ``geometry.COLUMNS`` (``op`` is 0: its number lives as long as a
-    process), ``classes`` index ``CLASSES``, ``counts`` say how often each stands in the network.
-    ``copied_bytes`` is what the network reads and gives out, for engines timed from host to host.
+    process), ``classes`` index ``CLASSES``, ``counts`` say how often each stands in the network,
+    ``copied_bytes`` is the size of its inputs and outputs.
     """
 
     values: Array
@@ -59,43 +59,17 @@ class KernelTable:
     counts: Array
     copied_bytes: float
 
-    def at_batch(self, factor: int) -> KernelTable:
-        """The kernels of the same network on ``factor`` times as many inputs.
-
-        Sizes that hold the batch grow with it; a network's first axis is its batch in all of them.
-        """
-        values = self.values.copy()
-        made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
-        pointwise = values[:, COLUMN["kind"]] == KINDS["pointwise"]
-        whole = pointwise & (values[:, COLUMN["run"]] >= made) & (made > 1)
-        values[:, _SCALED] *= factor
-        values[whole, COLUMN["run"]] *= factor
-        return KernelTable(values, self.classes, self.counts, self.copied_bytes * factor)
-
-
-def kernel_table(lowered: Network) -> KernelTable:
-    """The kernels of a lowered network."""
-    outside = (*lowered.inputs, *lowered.outputs)
-    copied = sum(lowered.type_of(name).bytes for name in outside)
-    kernels = network_geometry(lowered)
-    return _table(kernels, np.ones(len(kernels.values)), float(copied))
-
 
 def table_of_texts(
-    texts: Sequence[str], counts: Sequence[float] | None = None, copied_bytes: float = 0.0
+    texts: Sequence[str], counts: Sequence[float], copied_bytes: float = 0.0
 ) -> KernelTable:
     """The kernels of cells given by their signature texts, each ``counts`` times."""
     kernels = geometry(texts)
-    each = np.ones(len(texts)) if counts is None else np.asarray(counts, np.float64)
-    return _table(kernels, each[kernels.cell], copied_bytes)
-
-
-def _table(kernels: Geometry, counts: Array, copied_bytes: float) -> KernelTable:
-    classes = class_of(kernels)
-    rows = np.column_stack([kernels.values, classes])
+    rows = np.column_stack([kernels.values, class_of(kernels)])
     rows[:, COLUMN["op"]] = 0.0
     distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-    summed = np.bincount(inverse.reshape(-1), counts, len(distinct)).astype(np.float64)
+    each = np.asarray(counts, np.float64)[kernels.cell]
+    summed = np.bincount(inverse.reshape(-1), each, len(distinct)).astype(np.float64)
     return KernelTable(
         distinct[:, : len(COLUMNS)], distinct[:, -1].astype(np.intp), summed, copied_bytes
     )
@@ -130,3 +104,168 @@ def _class(name: str, kind: float, groups: float, c_in: float, taps: float) -> s
         if "Normalization" in operator:
             return "normalisation"
     return "pointwise" if kind == KINDS["pointwise"] else "other"
+
+
+PARTS: tuple[str, ...] = ("compute", "memory", "launch")
+"""The columns of ``parts_us``."""
+_LAUNCH_US = 4.0
+_LAUNCH_OF_SHEET = 2.8  # a launch into a busy stream, beside the enqueued ones of a data sheet
+_DEPTHWISE_SLOWDOWN = 4.0
+"""A depthwise convolution has no matrix product for tensor cores; ready-made kernels reach about a
+quarter of what the plain FP32 units can do."""
+_KEPT_SHARE = 0.5
+"""How much of what would fit into the last cache a kernel finds there of the one before it. A large
+cache is what tells an RTX 4090 from a 3090 in memory-bound networks: both stand in tables of
+PyTorch, and with nothing kept each one's zero-shot latencies of the other are off by a tenth."""
+_TILES = (((32, 32), 0.7), ((64, 64), 0.9), ((128, 128), 1.0))
+"""Output tiles that kernels are made for, and how near to the peak each comes: a small tile reads
+more for what it computes, a large one leaves more units idle."""
+_IDLE_SHARE = 0.8
+"""How much of what the best of these tiles takes beyond the peak is believed: 0 knows no idle
+units, 1 has no way round them (split sums)."""
+_MEMORY_POWER = 0.5
+"""What reading and writing at full bandwidth draws, of the power limit."""
+_DEFAULT_CACHE_BYTES = 2.0**20
+
+
+def _last_cache_bytes(device: Device) -> float:
+    return float(device.cache_bytes[-1]) if device.cache_bytes else _DEFAULT_CACHE_BYTES
+
+
+def parts_us(table: KernelTable, view: View) -> Array:
+    """Compute, memory and launch time of every kernel (kernels x ``PARTS``), one after the other.
+
+    Kernels with few output tiles leave units idle, depthwise convolutions compute outside the
+    tensor cores, and what the last cache keeps need not come from memory.
+    """
+    device, precision = view.device, view.precision
+    deep = table.classes == CLASSES.index("conv depthwise")
+    tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
+    best_us = np.min([view.wave_us(tile) / near for tile, near in _TILES], axis=0)
+    idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
+    slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
+    kept = _KEPT_SHARE * np.minimum(view.activation_size, _last_cache_bytes(device))
+    memory_us = view.memory_us * (1 - kept / np.maximum(view.size, 1))
+    launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
+    at_peak_us = np.where(deep, 0.0, view.compute_us)
+    beside_us = np.where(deep, slower * view.compute_us, idle_us)
+    slowdown = power_slowdown(
+        float(table.counts @ at_peak_us),
+        float(table.counts @ memory_us),
+        float(table.counts @ (beside_us + launch_us)),
+        device.sustained_share(precision),
+    )
+    compute_us = slowdown * at_peak_us + beside_us
+    return np.column_stack([compute_us, memory_us, np.full(len(table.values), launch_us)])
+
+
+def power_slowdown(
+    compute_us: float, memory_us: float, other_us: float, sustained_share: float
+) -> float:
+    """How much longer a network's computing takes because power is limited (1 or more).
+
+    The limit holds for the mean over milliseconds: over all kernels of a network, not over each.
+    Computing takes energy by its operations, ``compute_us / sustained_share`` of time at the limit,
+    and memory its own; other kernels (``other_us``) let the device recover.
+    """
+    if compute_us <= 0 or sustained_share >= 1:
+        return 1.0
+    energy_us = compute_us / sustained_share + _MEMORY_POWER * memory_us
+    return max(1.0, (energy_us - memory_us - other_us) / compute_us)
+
+
+DESCRIPTORS: tuple[str, ...] = (
+    "m", "n", "k", "groups", "group_width", "size", "roofline", "intensity", "taps", "asymmetric",
+    "stride", "dilated", "activation", "adds", "batch", "height", "c_in", "c_out", "fill_64",
+    "fill_128", "outputs_per_unit", "align_in", "align_out", "align_group", "weight_share",
+    "to_last_cache", "inputs", "run", "length", "balance",
+    "units", "wide",
+)  # fmt: skip
+"""Columns of ``describe`` that say how alike kernels are, in order."""
+LAYOUT = len(DESCRIPTORS) + len(PARTS)
+"""The last column, behind the parts of the base as shares of it (0..1): whether channels are
+innermost."""
+_HOST_US = 60.0
+_COPY_BYTES_PER_US = 8e3
+"""Starting points of what a run and a copied byte cost; fitting corrects them."""
+
+
+def _octaves(values: Array) -> Array:
+    return np.log2(np.maximum(values, 1.0))
+
+
+def _alignment(channels: Array) -> Array:
+    """Largest power of two, up to 16, that divides the channels, as a share of four octaves."""
+    whole = np.maximum(channels, 1).astype(np.int64) & 127
+    lowest = whole & -whole
+    octaves = np.where(lowest == 0, 7.0, np.log2(np.maximum(lowest, 1)))
+    return np.minimum(octaves, 4.0) / 4.0
+
+
+def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array, Array]:
+    """(rows, base latency in us) of every kernel on a device.
+
+    A row holds ``DESCRIPTORS``, ``PARTS`` and, at ``LAYOUT``, whether channels are innermost. The
+    base is the sum of its parts (``parts_us``). Two rows follow the kernels': what the run costs
+    beside them, and copying the network's inputs and outputs from and to the host.
+    """
+    count = len(table.values)
+    v = View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
+    convolves = (table.classes <= 3).astype(np.float64)
+    group_width = np.maximum(v.c_in / np.maximum(v.groups, 1), 1)
+    ratio = np.log2(np.maximum(v.compute_us, 1e-5) / np.maximum(v.memory_us, 1e-5))
+    cache = _last_cache_bytes(device)
+    balance = device.peak(precision) / device.bandwidth_bytes_per_s
+
+    def fill(tile: int) -> Array:
+        tiles = v.tiles((tile, tile))
+        return 0.7 * convolves * tiles / np.maximum(v.waves((tile, tile)) * device.units, 1.0)
+
+    columns = {
+        "m": _octaves(v.m) / 3,
+        "n": _octaves(v.n) / 2,
+        "k": _octaves(v.k) / 2,
+        "groups": _octaves(v.groups) / 2,
+        "group_width": _octaves(group_width) / 2,
+        "size": _octaves(v.size) / 3,
+        "roofline": np.log2(v.roofline_us + 1.0) / 2,
+        "intensity": np.clip(ratio, -6, 6) / 2,
+        "taps": _octaves(v.k_h * v.k_w) / 1.5,
+        "asymmetric": (v.k_h != v.k_w).astype(np.float64),
+        "stride": 0.7 * (v.stride - 1),
+        "dilated": (v.dilation > 1).astype(np.float64),
+        "activation": 0.35 * v.activation,
+        "adds": 0.4 * v.has_add,
+        "batch": _octaves(v.batch) / 3,
+        "height": _octaves(v.h_out) / 2,
+        "c_in": _octaves(v.c_in) / 2.5,
+        "c_out": _octaves(v.c_out) / 2.5,
+        "fill_64": fill(64),
+        "fill_128": fill(128),
+        "outputs_per_unit": _octaves(v.m * v.n * v.groups / device.units) / 3,
+        "align_in": 0.5 * convolves * _alignment(v.c_in),
+        "align_out": 0.5 * convolves * _alignment(v.c_out),
+        "align_group": 0.5 * convolves * _alignment(group_width),
+        "weight_share": 0.7 * v.weight_size / np.maximum(v.size, 1),
+        "to_last_cache": np.clip(np.log2(np.maximum(v.size, 1) / cache), -6, 6) / 3,
+        "inputs": _octaves(v.inputs) / 1.5,
+        "run": _octaves(v.run) / 4,
+        "length": _octaves(v.length) / 3,
+        "balance": np.full(count, np.log2(balance) / 3),
+        # Libraries' ready-made depthwise kernels end at 7x7: wider ones are another matter.
+        "wide": 3.0 * (np.maximum(v.k_h, v.k_w) > 7) * convolves,
+        "units": np.full(count, np.log2(device.units) / 3),
+    }
+    rows = np.zeros((count + 2, LAYOUT + 1))
+    rows[:count, : len(DESCRIPTORS)] = np.column_stack([columns[name] for name in DESCRIPTORS])
+    parts = parts_us(table, v)
+    kernels_us = parts.sum(axis=1)
+    rows[:count, len(DESCRIPTORS) : LAYOUT] = parts / kernels_us[:, None]
+    rows[:count, LAYOUT] = v.variant >= CHANNELS_LAST
+    copy_us = max(table.copied_bytes, 1.0) / _COPY_BYTES_PER_US
+    return rows, np.append(kernels_us, [_HOST_US, copy_us])
+
+
+def groups_of(descriptors: NDArray[np.float32]) -> Array:
+    """The groups of convolutions, of rows of ``describe``."""
+    return np.exp2(2.0 * descriptors[:, DESCRIPTORS.index("groups")].astype(np.float64))

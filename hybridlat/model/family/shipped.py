@@ -9,15 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.model.family.embedding import (
+from hybridlat.model.family.dataset import Task
+from hybridlat.model.family.law import (
     Embedding,
     across_devices,
     of_many_networks,
     of_old_versions,
 )
-from hybridlat.model.family.intervals import ELSEWHERE, Calibration
-from hybridlat.model.family.served import FamilyModel, read_head, relative_point
-from hybridlat.model.family.tasks import Task
+from hybridlat.model.family.served import (
+    ELSEWHERE,
+    Calibration,
+    FamilyModel,
+    read_head,
+    relative_point,
+)
 from hybridlat.schema.measurement import holds_copies
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -86,8 +91,9 @@ class FamilyHead:
 
     def networks(self, target: Target) -> int:
         """Whole networks of a target that the intervals were calibrated on."""
-        known = self.calibration
-        return 0 if known is None else len(known.by_task.get(label_of(self._task(target)), ()))
+        if self.calibration is None:
+            return 0
+        return len(self.calibration.by_task.get(label_of(task_of(target, self.tasks)), ()))
 
     def half_width_share(self, target: Target | None) -> float | None:
         """How far the farther end of an interval of 90 % typically is from the latency (0..).
@@ -97,16 +103,13 @@ class FamilyHead:
         """
         if self.calibration is None:
             return None
-        label = ELSEWHERE if target is None else label_of(self._task(target))
-        half = self.calibration.typical_half_width(label)
-        if half is None:
+        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
+        spread = self.calibration.spreads.get(label)
+        if spread is None:
             return None
-        spread = np.array([self.calibration.spreads[label]])
-        point = float(relative_point(spread, self.networks(target) if target is not None else 0)[0])
-        return float(np.exp(half)) / point - 1
-
-    def _task(self, target: Target) -> Task:
-        return task_among(target, self.tasks)
+        seen = self.networks(target) if target is not None else 0
+        point = float(relative_point(np.array([spread]), seen)[0])
+        return float(np.exp(self.calibration.half_width(spread, label))) / point - 1
 
 
 def folders(user_folder: Path) -> list[Path]:
@@ -126,12 +129,7 @@ def label_of(task: Task) -> str:
     return f"{task.device}/{task.engine}/{task.precision} {task.layout}".strip()
 
 
-def task_of(target: Target, model: FamilyModel) -> Task:
-    """What the model takes a target for; see `task_among`."""
-    return task_among(target, model.tasks)
-
-
-def task_among(target: Target, tasks: Sequence[Task]) -> Task:
+def task_of(target: Target, tasks: Sequence[Task]) -> Task:
     """What a family of these tasks takes a target for.
 
     Where a source told layouts apart and the target does not, the layout is that of the file

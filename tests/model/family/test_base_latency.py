@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.model.family.descriptors import parts_us, power_slowdown
-from hybridlat.model.family.kernels import KernelTable
+from experiments.public_data.kernel_tables import at_batch
+from hybridlat.model.family.kernels import KernelTable, parts_us, power_slowdown
 from hybridlat.model.geometry import Geometry, View
 from hybridlat.schema.device import Device
 from tests.model.family.worlds import GPU, table
@@ -52,7 +52,7 @@ def test_a_power_limit_costs_large_batches_most() -> None:
     limited = replace(GPU, sustained_flops={"fp32": 0.2 * GPU.peak("fp32")})
     costs = []
     for batch in (1, 4, 64):
-        kernels = one.at_batch(batch)
+        kernels = at_batch(one, batch)
         free, held = (parts_of(kernels, device) for device in (GPU, limited))
         np.testing.assert_array_equal(free[:, 1:], held[:, 1:])
         assert (held[:, 0] >= free[:, 0]).all()

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridlat.model.family.descriptors import describe, groups_of
-from hybridlat.model.family.kernels import CLASSES
+from hybridlat.model.family.kernels import CLASSES, describe, groups_of
 from hybridlat.model.geometry import COLUMN
 from tests.model.family.worlds import GPU, table
 

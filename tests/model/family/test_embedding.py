@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from hybridlat.model.family.dataset import kernel_set
-from hybridlat.model.family.descriptors import LAYOUT
-from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.kernels import LAYOUT
+from hybridlat.model.family.law import Embedding, Hyper
 from tests.model.family.worlds import GPU, table
 
 KERNELS = kernel_set(table(np.random.default_rng(5)), GPU, "fp32")

@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.public_data.kernel_tables import at_batch, kernel_table
 from hybridlat.engines import registry
-from hybridlat.graph.cells import kernels as kernels_of
-from hybridlat.graph.signature import sign
-from hybridlat.model.family.kernels import CLASSES, KernelTable, kernel_table, table_of_texts
-from hybridlat.model.geometry import COLUMN, geometry, network_geometry
+from hybridlat.model.family.kernels import CLASSES, KernelTable
+from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -22,27 +21,18 @@ def _rows(table: KernelTable) -> set[tuple[float, ...]]:
     return {tuple(np.round(row, 6)) for row in rows}
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100", "squeezenet"])
-def test_rows_are_those_of_the_kernels_own_signatures(name: str) -> None:
-    lowered = registry.lower(read_network(NETS / f"{name}.onnx"), TENSORRT)
-    texts = [sign(cell.network).text for cell in kernels_of(lowered)]
-    direct = network_geometry(lowered.network)
-    assert np.array_equal(direct.values, geometry(texts).values)
-    assert _rows(kernel_table(lowered.network)) == _rows(table_of_texts(texts))
-
-
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet", "mobilenetv3_small_100"])
 def test_a_larger_batch_is_the_same_as_lowering_at_it(name: str) -> None:
     file = NETS / f"{name}.onnx"
-    once = kernel_table(registry.lower(read_network(file), TENSORRT).network)
-    at_four = kernel_table(registry.lower(read_network(file, batch=4), TENSORRT).network)
-    assert _rows(once.at_batch(4)) == _rows(at_four)
-    assert once.at_batch(4).copied_bytes == at_four.copied_bytes
+    once = kernel_table(registry.lower(read_network(file), TENSORRT))
+    at_four = kernel_table(registry.lower(read_network(file, batch=4), TENSORRT))
+    assert _rows(at_batch(once, 4)) == _rows(at_four)
+    assert at_batch(once, 4).copied_bytes == at_four.copied_bytes
 
 
 def test_counts_add_up_to_the_kernels() -> None:
     lowered = registry.lower(read_network(NETS / "resnet18.onnx"), TENSORRT)
-    table = kernel_table(lowered.network)
+    table = kernel_table(lowered)
     assert table.counts.sum() == len(lowered.network.nodes)
     assert len(table.values) < len(lowered.network.nodes)
 
@@ -53,7 +43,7 @@ def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
     flat = net.flatten(x)
     made = net.op("Gemm", [flat, net.weight((4096, 25088))], (1, 4096), 13, {"transB": 1})
     lowered = registry.lower(net.network(made), TENSORRT)
-    table = kernel_table(lowered.network)
+    table = kernel_table(lowered)
     (row,) = table.values[table.classes == CLASSES.index("matmul")]
     assert row[COLUMN["k"]] == 25088
     assert row[COLUMN["flop"]] == 2 * 4096 * 25088

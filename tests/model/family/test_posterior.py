@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import Array, KernelSet, Observation, collect, task_base
-from hybridlat.model.family.descriptors import DESCRIPTORS
-from hybridlat.model.family.embedding import Embedding, Hyper
-from hybridlat.model.family.posterior import fit
+from hybridlat.model.family.dataset import Array, Observation, Task, collect, task_base
+from hybridlat.model.family.kernels import DESCRIPTORS
+from hybridlat.model.family.law import Embedding, Hyper, fit
 from hybridlat.model.family.served import FamilyModel, serve
-from hybridlat.model.family.tasks import Task
 from tests.model.family.worlds import HERE, THERE, observations, true_us
 
 EMBEDDING = Embedding(Hyper(), size=60)
@@ -68,33 +66,6 @@ def test_an_observation_of_weight_zero_teaches_nothing() -> None:
     without = serve(fit(collect(rows), EMBEDDING))
     held_out = observations(5, 2)
     assert _errors(with_them, held_out) == pytest.approx(_errors(without, held_out), abs=0.02)
-
-
-def test_cells_and_networks_teach_together() -> None:
-    """A class that no network holds is learned from kernels measured alone."""
-    networks = [_without(one, 3) for one in observations(40, 1)]
-    cells = [_alone(one, 3) for one in observations(40, 4)]
-    held_out = observations(30, 2)
-    alone = serve(fit(collect(networks), EMBEDDING))
-    both = serve(fit(collect([*networks, *cells]), EMBEDDING))
-    assert np.abs(_errors(both, held_out)).mean() < 0.5 * np.abs(_errors(alone, held_out)).mean()
-
-
-def _kept(one: Observation, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Observation:
-    k = one.kernels
-    kernels = KernelSet(k.descriptors[rows], k.classes[rows], k.counts[rows], k.base_us[rows])
-    return replace(one, kernels=kernels, latency_us=true_us(kernels, one.task))
-
-
-def _without(one: Observation, class_: int) -> Observation:
-    return _kept(one, one.kernels.classes != class_)
-
-
-def _alone(one: Observation, class_: int) -> Observation:
-    first = np.flatnonzero(one.kernels.classes == class_)[:1]
-    if not len(first):
-        first = np.array([0])
-    return replace(_kept(one, first), is_network=False)
 
 
 def test_another_device_is_answered_from_this_one() -> None:

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family.dataset import collect, kernel_set
-from hybridlat.model.family.embedding import Embedding, Hyper
-from hybridlat.model.family.intervals import calibrate
+from hybridlat.model.family.dataset import Sharing, Task, collect, kernel_set
 from hybridlat.model.family.kernels import KernelTable
-from hybridlat.model.family.posterior import fit
-from hybridlat.model.family.served import FamilyModel, relative_point, serve
-from hybridlat.model.family.tasks import Sharing, Task
+from hybridlat.model.family.law import Embedding, Hyper, fit
+from hybridlat.model.family.served import FamilyModel, calibrate, relative_point, serve
 from hybridlat.schema.device import Device
 from tests.model.family.worlds import DEVICES, GPU, HERE, OTHER, THERE, observations, table
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hybridlat.model.family.shipped import copies_of, task_among
-from hybridlat.model.family.tasks import Task
+from hybridlat.model.family.dataset import Task
+from hybridlat.model.family.shipped import copies_of, task_of
 from hybridlat.schema.target import Target
 
 PADDLE = Target("v100", "paddle-tensorrt-2020", "fp16")
@@ -28,7 +28,7 @@ def task(layout: str = "", copies: bool = False) -> Task:
 def test_copies_count_as_usual_unless_it_was_measured_otherwise(
     known: list[Task], taken: Task
 ) -> None:
-    assert task_among(PADDLE, known) == taken
+    assert task_of(PADDLE, known) == taken
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridlat.model.family.dataset import GROUPED, kernel_set, task_base
-from hybridlat.model.family.descriptors import DESCRIPTORS
-from hybridlat.model.family.tasks import Sharing, Task
+from hybridlat.model.family.dataset import GROUPED, Sharing, Task, kernel_set, task_base
+from hybridlat.model.family.kernels import DESCRIPTORS
 from tests.model.family.worlds import GPU, table
 
 OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.family.dataset import KernelSet, Observation, kernel_set, task_base
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import CLASSES, KernelTable
-from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, COLUMNS
 from hybridlat.schema.device import Device
 

@@ -1,26 +1,37 @@
-"""Kernels as points in a space where nearness means like latency: random Fourier features.
+"""The law of kernels' latencies: a Gaussian process seen through the logarithm of sums.
 
-The covariance of two kernels' log-ratios is a sum of two Gaussian kernels over the descriptors (a
-smooth one and a rough one), one term for kernels of the same class and a constant. Random features
-(Rahimi and Recht 2007) make it an inner product, so that the covariance of two *networks* is the
-inner product of their kernels' points, weighted by their shares of the time. Linear terms in the
-shares that compute, memory and launch have of a kernel's base let each class of kernels reach peak
-and bandwidth as well as it does.
+A kernel takes ``base * exp(f)``; ``f`` is a Gaussian process over kernels and tasks. The covariance
+of two kernels is a sum of two Gaussian kernels over the descriptors (a smooth one and a rough one),
+one term for kernels of the same class and a constant, and linear terms in the shares that compute,
+memory and launch have of a kernel's base. Random Fourier features (Rahimi and Recht 2007) make it
+an inner product of points, one for each kernel.
+
+Of a network only ``log(sum of counts * base * exp(f))`` is seen. Linearised, a change of that
+logarithm is the sum of the kernels' changes weighted by their shares of the time, so a network is
+one linear equation, and Gauss-Newton steps that renew the shares find the mode. Student-t weights
+take observations that no law explains out of the fit (Lange et al. 1989).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT, PARTS
-from hybridlat.model.family.kernels import CLASSES
-from hybridlat.model.family.tasks import Sharing
+from hybridlat.model.family.dataset import KernelSet, Sharing, SumData
+from hybridlat.model.family.kernels import CLASSES, DESCRIPTORS, LAYOUT, PARTS
 
-Float32 = NDArray[np.float32]
 Array = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+LOWEST = -1.3
+"""Bound of a kernel's log-ratio to its base: what no kernel was seen to leave."""
+_STEPS = 7
+_DAMPING = 0.7
+_FREEDOM = 4.0
+_LEAST_WEIGHT = 0.02
+_LEFT_OUT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -54,9 +65,14 @@ class Hyper:
     parts: float = 0.0
     layout_distance: float = 0.0
 
+    @property
+    def own_variance(self) -> float:
+        """Of one observation: its noise and what its network has of its own."""
+        return self.noise**2 + self.network**2 + self.architecture**2
 
-ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
-                  "outputs_per_unit": 0.5}  # fmt: skip
+
+_ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
+                   "outputs_per_unit": 0.5}  # fmt: skip
 """Descriptors that tell devices apart count less where few devices tell of another."""
 
 
@@ -94,7 +110,7 @@ def of_many_networks() -> Hyper:
 def across_devices() -> Hyper:
     """What is assumed where devices of one engine differ by little but their data sheets."""
     lengths = Hyper().lengths.copy()
-    for name, factor in ACROSS_DEVICES.items():
+    for name, factor in _ACROSS_DEVICES.items():
         lengths[DESCRIPTORS.index(name)] *= factor
     sharing = Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05)
     hyper = Hyper(lengths=lengths, sharing=sharing, by_part=0.3, parts=0.3, layout_distance=1.0)
@@ -105,7 +121,7 @@ class Embedding:
     """Maps kernels to points; the same seed and hyper-parameters give the same map.
 
     ``size`` is the number of waves of each of the two Gaussian kernels, each with a sine and a
-    cosine. Directions are orthogonal in blocks, which makes few waves go further (Yu et al. 2016).
+    cosine; directions are orthogonal in blocks (Yu et al. 2016).
     """
 
     def __init__(self, hyper: Hyper, size: int = 400, seed: int = 1) -> None:
@@ -123,16 +139,9 @@ class Embedding:
         apart = np.random.default_rng([seed, 1]).standard_normal((2, size))
         self._over_layout = (apart * hyper.layout_distance).astype(np.float32)
 
-    @property
-    def columns(self) -> int:
-        """Coordinates of a point."""
-        return 4 * self.size + len(CLASSES) + 1 + self._part_columns
-
-    @property
-    def _part_columns(self) -> int:
-        """Coordinates of the parts: none in a law that knows nothing of them."""
-        known = self.hyper.by_part > 0 or self.hyper.parts > 0
-        return len(PARTS) * (len(CLASSES) + 1) if known else 0
+        knows_parts = hyper.by_part > 0 or hyper.parts > 0
+        self._part_columns = len(PARTS) * (len(CLASSES) + 1) if knows_parts else 0
+        self.columns = 4 * size + len(CLASSES) + 1 + self._part_columns
 
     def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
         """Points (kernels x columns) whose inner products are prior covariances."""
@@ -170,3 +179,87 @@ def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array
         lengths = np.sqrt((draw.standard_normal((dimensions, dimensions)) ** 2).sum(axis=0))
         blocks.append(directions * lengths)
     return np.hstack(blocks)[:, :count]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What was learned.
+
+    ``points`` are the observations' equations (observations x columns of the embedding), ``dual``
+    the weight of each in every prediction, ``robust`` the Student-t weight of each.
+    """
+
+    embedding: Embedding
+    data: SumData
+    points: Float32
+    dual: Array
+    robust: Array
+
+
+def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = None) -> Posterior:
+    """The mode of the kernels' log-ratios given all sums.
+
+    ``clouds`` are the embedded kernel sets, where they are at hand. Observations of weight 0 teach
+    nothing. Deterministic. Cost grows with the cube of the observations.
+    """
+    hyper = embedding.hyper
+    points_of = embedded(data, embedding) if clouds is None else clouds
+    shared = hyper.sharing.between(data.tasks, data.tasks)
+    between = shared[np.ix_(data.task, data.task)]
+    own = _own_covariance(data, embedding)
+    count = len(data)
+    robust = np.ones(count)
+    levels = np.zeros((len(data.tasks), embedding.columns), np.float32)
+    ratios = [np.zeros(len(base)) for base in data.base_us]
+    points = np.empty((count, embedding.columns), np.float32)
+    residual = np.zeros(count)
+    dual: Array = np.zeros(count)
+    trust = np.maximum(data.weights, _LEFT_OUT)
+    for step in range(_STEPS):
+        for i in range(count):
+            cloud, set_index = points_of[data.of_set[i]], int(data.of_set[i])
+            if step:
+                target = cloud @ levels[data.task[i]]
+                damping = 1.0 if step == _STEPS - 1 else _DAMPING
+                ratios[i] = ratios[i] + damping * (target - ratios[i])
+            logarithm, share = log_sum(
+                data.sets[set_index], data.base_us[i], ratios[i], hyper.highest
+            )
+            points[i] = share.astype(np.float32) @ cloud
+            residual[i] = data.log_us[i] - logarithm + share @ ratios[i]
+        noise = hyper.noise**2 / (robust * trust)
+        covariance = (points @ points.T) * between + own
+        covariance[np.diag_indices(count)] += noise
+        dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)
+        for task in range(len(data.tasks)):
+            weights = (dual * shared[task][data.task]).astype(np.float32)
+            levels[task] = weights @ points
+        unexplained = (noise * dual + own @ dual) / max(hyper.noise, 0.03)
+        robust = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), _LEAST_WEIGHT)
+    return Posterior(embedding, data, points, dual, robust)
+
+
+def embedded(data: SumData, embedding: Embedding) -> list[Float32]:
+    """Points of the kernels of every set."""
+    return [embedding(one.descriptors, one.classes) for one in data.sets]
+
+
+def log_sum(
+    kernels: KernelSet, base_us: Array, ratios: Array, highest: float
+) -> tuple[float, Array]:
+    """(logarithm of the network's latency, share of each row of kernels in it).
+
+    Log-ratios count from ``LOWEST`` to ``highest``.
+    """
+    each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, highest))
+    total = float(each.sum())
+    return float(np.log(total)), np.asarray(each / total)
+
+
+def _own_covariance(data: SumData, embedding: Embedding) -> Array:
+    """What observations of one network have in common that its kernels do not tell."""
+    hyper = embedding.hyper
+    _, network = np.unique(np.array(data.networks), return_inverse=True)
+    same = network[:, None] == network[None, :]
+    alike = same & (data.task[:, None] == data.task[None, :])
+    return np.asarray(hyper.network**2 * alike + hyper.architecture**2 * same)

@@ -1,0 +1,46 @@
+"""The kernels of lowered networks as the family model sees them, at any batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hybridlat.graph.cells import kernels
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.operators import KINDS
+from hybridlat.graph.signature import sign
+from hybridlat.model.family.kernels import KernelTable, table_of_texts
+from hybridlat.model.geometry import COLUMN, Geometry, geometry
+
+_SCALED = [COLUMN[name] for name in ("batch", "m", "flop", "in_bytes", "out_bytes")]
+
+
+def unfused(network: Network) -> Lowered:
+    """A network whose operators are each a kernel of its own."""
+    return Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "the file")
+
+
+def kernel_rows(lowered: Lowered) -> Geometry:
+    """One row and one cell for each kernel, in the order of the nodes."""
+    return geometry([sign(cell.network).text for cell in kernels(lowered)])
+
+
+def kernel_table(lowered: Lowered) -> KernelTable:
+    """The kernels of a lowered network."""
+    network = lowered.network
+    texts = [sign(cell.network).text for cell in kernels(lowered)]
+    copied = sum(network.type_of(name).bytes for name in (*network.inputs, *network.outputs))
+    return table_of_texts(texts, [1] * len(texts), float(copied))
+
+
+def at_batch(table: KernelTable, factor: int) -> KernelTable:
+    """The kernels of the same network on ``factor`` times as many inputs.
+
+    Sizes that hold the batch grow with it; a network's first axis is its batch in all of them.
+    """
+    values = table.values.copy()
+    made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
+    pointwise = values[:, COLUMN["kind"]] == KINDS["pointwise"]
+    whole = pointwise & (values[:, COLUMN["run"]] >= made) & (made > 1)
+    values[:, _SCALED] *= factor
+    values[whole, COLUMN["run"]] *= factor
+    return KernelTable(values, table.classes, table.counts, table.copied_bytes * factor)
