@@ -44,9 +44,8 @@ from two_modes_series import (
 from hybridlat.engines import device_sheets
 from hybridlat.model import baselines, features
 from hybridlat.model.fit import fit_model
-from hybridlat.model.fit_trees import fit_boosted, fit_forest
 from hybridlat.model.geometry import TILES, geometry
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.training_problem import FitConfig, fit_boosted, fit_forest
 from hybridlat.store.packs import PackLookup
 
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"

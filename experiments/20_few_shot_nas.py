@@ -28,7 +28,7 @@ from experiments.public_data.networks import fbnet, nasbench201
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines import Problem, Sums
-from hybridlat.model.baselines.regressions import FlopsLinear
+from hybridlat.model.baselines.methods import FlopsLinear
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, collect, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts

@@ -36,10 +36,10 @@ from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.predict.family import Family
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
+from hybridlat.model.cell_model import load_model
 from hybridlat.model.family import shipped
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import View, geometry
-from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.estimate import CellPrediction

@@ -90,7 +90,7 @@ def explained(latency: Array, driver: Array) -> float:
 
 def fitted(latency: Array, driver: Array) -> Array:
     """The latencies that this line makes."""
-    from hybridlat.model.baselines.regressions import relative_line
+    from hybridlat.model.baselines.methods import relative_line
 
     columns = np.stack([np.ones(len(driver)), driver], axis=1)
     return np.asarray(columns @ relative_line(columns, latency))

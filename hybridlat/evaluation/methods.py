@@ -20,7 +20,7 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.evaluation.metrics import MethodResult, Prediction, mean_score, score
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline, Problem, Unit
-from hybridlat.model.baselines.known import ModelOnly
+from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig

@@ -115,6 +115,20 @@ class ApplicabilityDomain:
         novelty = np.where(codes < 0, np.inf, novelty)
         return novelty, np.where(outside > 1e-6, worst, -1), distance
 
+    def reason(self, geometry: Geometry, row: int, code: int, column: int, distance: float) -> str:
+        """Why the kernel of a row is not trusted, by what ``novelty`` gives."""
+        if code < 0:
+            return f"operator never seen in training: {geometry.op(row)}"
+        if column >= 0:
+            name = RANGED[column]
+            value = geometry.column(name)[row]
+            low, high = self.low[code, column], self.high[code, column]
+            return f"outside the training range: {name}={value:g}, trained on {low:g}..{high:g}"
+        if distance > self.radius:
+            near = self.radius
+            return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
+        return "a combination of sizes that training never met"
+
 
 _PROTOTYPES = 640
 

@@ -1,5 +1,7 @@
 """The learned model of one target: latency of a cell from its signature, with an interval.
 
+As files it is arrays, trees and JSON: light to load, neither training nor pickles.
+
 A kernel's latency is (roofline + floor)·exp(smooth share + trees): the mean of a Gaussian
 process carries what shape alone explains, trees the jumps of tiles and kernel choice. A cell's
 is the sum over its kernels. A second, small ensemble says how far off the first tends to be; a
@@ -8,16 +10,21 @@ conformal factor makes intervals from it that hold the truth as often as ``confi
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.errors import StoreError
 from hybridlat.graph.operators import kind_of
 from hybridlat.model import features
-from hybridlat.model.applicability_domain import RANGED, ApplicabilityDomain
+from hybridlat.model.applicability_domain import ApplicabilityDomain
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.xgboost_runtime import Booster
@@ -26,9 +33,14 @@ from hybridlat.schema.estimate import CellPrediction
 
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
-MOST_REMEMBERED = 65_536
-MOST_CELLS_REMEMBERED = 20_000
-BLOCK_ROWS = 32
+_MOST_REMEMBERED = 65_536
+_MOST_CELLS_REMEMBERED = 20_000
+_BLOCK_ROWS = 32
+MODEL_FORMAT = 2
+CARD_FILE = "card.json"
+PRIOR_FOLDER = "prior"
+"""The folder within a model's that holds the model it started from, and so on."""
+MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
 @dataclass(frozen=True)
@@ -46,9 +58,8 @@ class Predictions:
 
 @dataclass
 class CellModel:
-    """Predicts cells it has not seen (model_files.py saves and loads it).
+    """Predicts cells it has not seen; ``card`` says what it was trained on.
 
-    ``card`` says what it was trained on.
     ``ops`` are the operators it was trained on; ``gp_weight`` the share of the Gaussian process in
     the sum; ``error_scale`` says how far off a kernel tends to be, ``quantile`` is the conformal
     factor from that to the interval's half-width. ``domain`` is where the model is trusted.
@@ -84,7 +95,7 @@ class CellModel:
         known = self._cells
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
-            if len(known) > MOST_CELLS_REMEMBERED:
+            if len(known) > _MOST_CELLS_REMEMBERED:
                 known.clear()
                 new = list(dict.fromkeys(texts))
             try:
@@ -149,13 +160,13 @@ class CellModel:
         keys = [row.tobytes() for row in cells.values]
         new = {key: row for row, key in enumerate(keys) if key not in known}
         if new:
-            if len(known) > MOST_REMEMBERED:
+            if len(known) > _MOST_REMEMBERED:
                 known.clear()
                 new = {key: row for row, key in enumerate(keys)}
             rows = list(new.values())
-            rows += [rows[-1]] * (-len(rows) % BLOCK_ROWS)
-            for start in range(0, len(rows), BLOCK_ROWS):
-                part = np.array(rows[start : start + BLOCK_ROWS], np.intp)
+            rows += [rows[-1]] * (-len(rows) % _BLOCK_ROWS)
+            for start in range(0, len(rows), _BLOCK_ROWS):
+                part = np.array(rows[start : start + _BLOCK_ROWS], np.intp)
                 values = self._kernel_values(cells.one_by_one(part), 1)
                 columns = zip(*(each.tolist() for each in values), strict=True)
                 known.update(zip([keys[row] for row in part], columns, strict=True))
@@ -169,7 +180,7 @@ class CellModel:
 
         And why it is novel: the range that it breaks (-1: none), its distance in octaves.
         """
-        codes = self.codes(cells)
+        codes = cells.codes(self.ops)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
         rows, prior = self.rows(cells, codes, view, base, chunk)
@@ -181,10 +192,6 @@ class CellModel:
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
         return kernel_us, expected, *self.domain.novelty(cells, codes)
-
-    def codes(self, cells: Geometry) -> NDArray[np.intp]:
-        """Position in ``ops`` of every kernel's operator, -1 for one without training."""
-        return cells.codes(self.ops)
 
     def rows(
         self, cells: Geometry, codes: NDArray[np.intp], view: View, base: Array, chunk: int = CHUNK
@@ -208,29 +215,17 @@ class CellModel:
         distance: Array,
     ) -> list[str]:  # fmt: skip
         """Why each of the cells ``unsure`` is: the reason of its strangest kernel."""
-        codes = self.codes(cells)
-        highest = dict.fromkeys(unsure.tolist(), -1.0)
-        worst = dict.fromkeys(highest, "")
+        codes = cells.codes(self.ops)
+        worst: dict[int, int] = {}
         for row in np.flatnonzero(np.isin(cells.cell, unsure)).tolist():
-            cell = int(cells.cell[row])
-            if strange[row] > highest[cell]:
-                highest[cell] = float(strange[row])
-                code, column = int(codes[row]), int(broken[row])
-                worst[cell] = self._reason(cells, row, code, column, float(distance[row]))
-        return list(worst.values())
-
-    def _reason(self, cells: Geometry, row: int, code: int, column: int, distance: float) -> str:
-        if code < 0:
-            return f"operator never seen in training: {cells.op(row)}"
-        if column >= 0:
-            name = RANGED[column]
-            value = cells.column(name)[row]
-            low, high = self.domain.low[code, column], self.domain.high[code, column]
-            return f"outside the training range: {name}={value:g}, trained on {low:g}..{high:g}"
-        if distance > self.domain.radius:
-            near = self.domain.radius
-            return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
-        return "a combination of sizes that training never met"
+            before = worst.setdefault(int(cells.cell[row]), row)
+            if strange[row] > strange[before]:
+                worst[int(cells.cell[row])] = row
+        reasons = {
+            cell: self.domain.reason(cells, row, int(codes[row]), int(broken[row]), distance[row])
+            for cell, row in worst.items()
+        }
+        return [reasons.get(cell, "") for cell in unsure.tolist()]
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:
@@ -254,3 +249,106 @@ def log_bias_factor(log_bias: float, spread: Array) -> Array:
     """exp(−log_bias·σ²), σ being the standard error of the logarithm (at most one half)."""
     sigma = np.minimum(1.25 * spread, 0.5)  # of a normal error the mean size is 0.8 of its sigma
     return np.asarray(np.exp(-log_bias * sigma**2), np.float64)
+
+
+def save_model(
+    model: CellModel, folder: Path | str, card: Mapping[str, object] | None = None
+) -> None:
+    """Write a model; ``card`` adds metrics, date, versions to its own."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    gp_mean, domain = model.gp_mean, model.domain
+    head = {
+        "format": MODEL_FORMAT, "precision": model.precision, "ops": model.ops,
+        "floor_us": model.floor_us, "mix": model.gp_weight, "quantile": model.quantile,
+        "confidence": model.confidence, "features": features.feature_names(model.ops),
+        "level": gp_mean.level, "reach": domain.radius, "limit": domain.limit,
+        "lean": model.log_bias, "prior_line": model.prior_line, "device": asdict(model.device),
+    }  # fmt: skip
+    stream = io.BytesIO()
+    np.savez_compressed(
+        stream, columns=gp_mean.columns, shift=gp_mean.shift, scale=gp_mean.scale,
+        points=gp_mean.points, weights=gp_mean.weights, low=domain.low, high=domain.high,
+        landmarks=domain.prototypes, met=domain.seen_triples.astype(np.int32),
+        triples=domain.weights,
+    )  # fmt: skip
+    _write_json(folder / "model.json", head)
+    (folder / "arrays.npz").write_bytes(stream.getvalue())
+    (folder / "trees.ubj").write_bytes(model.trees.ubj)
+    (folder / "spread.ubj").write_bytes(model.error_scale.ubj)
+    _write_json(folder / CARD_FILE, {**model.card, **(card or {})})
+    if model.prior is not None:
+        save_model(model.prior, folder / PRIOR_FOLDER)
+
+
+def _write_json(path: Path, body: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def load_model(folder: Path | str) -> CellModel:
+    """Read a model folder; StoreError when it is missing, damaged or of another format."""
+    folder = Path(folder)
+    missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
+    if missing:
+        raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
+    try:
+        return _read(folder)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
+
+
+def _read(folder: Path) -> CellModel:
+    head: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    if head["format"] != MODEL_FORMAT:
+        raise StoreError(
+            f"{folder} has model format {head['format']}, this version reads {MODEL_FORMAT}: "
+            "train it again with `hybridlat train`"
+        )
+    ops = tuple(head["ops"])
+    if list(head["features"]) != list(features.feature_names(ops)):
+        raise StoreError(
+            f"{folder} was trained on other features than this version computes: "
+            "train it again with `hybridlat train`"
+        )
+    stream = io.BytesIO((folder / "arrays.npz").read_bytes())
+    with np.load(stream, allow_pickle=False) as arrays:
+        a = {name: arrays[name] for name in arrays.files}
+    width = len(head["features"])
+    card_file, prior = folder / CARD_FILE, folder / PRIOR_FOLDER
+    return CellModel(
+        device=_device(head),
+        precision=head["precision"],
+        ops=ops,
+        floor_us=head["floor_us"],
+        gp_mean=GaussianProcessMean(
+            a["columns"], a["shift"], a["scale"], a["points"], a["weights"], head["level"]
+        ),
+        gp_weight=head["mix"],
+        trees=Booster((folder / "trees.ubj").read_bytes(), width),
+        error_scale=Booster((folder / "spread.ubj").read_bytes(), width),
+        domain=ApplicabilityDomain(
+            a["low"], a["high"], a["landmarks"], head["reach"], a["met"], a["triples"],
+            head["limit"],
+        ),
+        quantile=head["quantile"],
+        log_bias=head["lean"],
+        confidence=head["confidence"],
+        prior=load_model(prior) if prior.is_dir() else None,
+        prior_line=(head["prior_line"][0], head["prior_line"][1]),
+        card=json.loads(card_file.read_text()) if card_file.is_file() else {},
+    )  # fmt: skip
+
+
+def read_device(folder: Path | str) -> Device | None:
+    """The device that a model folder was trained for; None where it does not say.
+
+    Also of models that this version cannot use any more: training them anew needs it.
+    """
+    try:
+        return _device(json.loads((Path(folder) / "model.json").read_text()))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _device(head: Mapping[str, Any]) -> Device:
+    return Device.from_mapping(head["device"])

@@ -70,25 +70,23 @@ class GaussianProcessMean:
         return result
 
 
-START_SCALE = 4.0
-START_NOISE = 0.05
-SCALE_BOUNDS = (0.5, 100.0)
-VARIANCE_BOUNDS = (1e-5, 1e5)
+_START_SCALE = 4.0
+_START_NOISE = 0.05
+_SCALE_BOUNDS = (0.5, 100.0)
+_VARIANCE_BOUNDS = (1e-5, 1e5)
+_NOISE_BOUNDS = (0.03, 1.0)  # of the variance: less lets single kernel choices bend the mean
 
 
-def tune(rows: Array, values: Array, noise_bounds: tuple[float, float]) -> tuple[Array, float]:
-    """Length scales (one a column) of a Matérn 3/2 process, and its noise to signal variance.
-
-    ``rows`` should have columns of about unit spread; ``values`` are brought to mean 0 and spread
-    1 here, and ``noise_bounds`` hold for the noise variance in those units.
-    """
+def _tune(rows: Array, values: Array) -> tuple[Array, float]:
+    """Length scales (one a column of unit spread) of a Matérn 3/2 process, and its noise to signal
+    variance."""
     from scipy.optimize import minimize
 
     spread = float(values.std()) or 1.0
     standard = (values - values.mean()) / spread
     columns = rows.shape[1]
-    start = np.log([1.0, *[START_SCALE] * columns, START_NOISE])
-    bounds = [VARIANCE_BOUNDS, *[SCALE_BOUNDS] * columns, noise_bounds]
+    start = np.log([1.0, *[_START_SCALE] * columns, _START_NOISE])
+    bounds = [_VARIANCE_BOUNDS, *[_SCALE_BOUNDS] * columns, _NOISE_BOUNDS]
     fitted: Any = minimize(
         _loss, start, args=(rows, standard), jac=True, method="L-BFGS-B",
         bounds=[(math.log(low), math.log(high)) for low, high in bounds],
@@ -137,21 +135,19 @@ SMOOTH: tuple[str, ...] = (
     "context", "log2_run", "log2_length",
 )  # fmt: skip
 """Features that the process is smooth in; constant ones drop out of each fit."""
-_LEAST_NOISE = 0.03  # of the variance: less lets single kernel choices bend the mean
 _TUNING_ROWS = 320
 
 
-def choose(count: int, wanted: int, seed: int) -> NDArray[np.intp]:
+def _choose(count: int, wanted: int, seed: int) -> NDArray[np.intp]:
     """``wanted`` of ``count`` positions at random (all if there are fewer), in order."""
-    picked = np.random.default_rng(seed).permutation(count)[:wanted]
-    return np.sort(picked)
+    return np.sort(np.random.default_rng(seed).permutation(count)[:wanted])
 
 
 def tune_gaussian_process(
     rows: Floats, values: Array, columns: Sequence[int], seed: int
 ) -> dict[str, Any]:
     """Length scales and noise of the process by marginal likelihood on some of the rows."""
-    taken = choose(len(rows), _TUNING_ROWS, seed)
+    taken = _choose(len(rows), _TUNING_ROWS, seed)
     part = rows[taken][:, list(columns)].astype(float)
     varying = part.std(axis=0) > 1e-6
     varied = np.asarray(columns, np.intp)[varying]
@@ -159,13 +155,8 @@ def tune_gaussian_process(
         return {"columns": varied, "noise": 1.0, "shift": np.zeros(0), "scale": np.ones(0)}
     part = part[:, varying]
     shift, spread = part.mean(axis=0), part.std(axis=0)
-    scales, noise = tune((part - shift) / spread, values[taken], (_LEAST_NOISE, 1.0))
-    return {
-        "columns": varied,
-        "shift": shift,
-        "scale": spread * scales,
-        "noise": noise,
-    }
+    scales, noise = _tune((part - shift) / spread, values[taken])
+    return {"columns": varied, "shift": shift, "scale": spread * scales, "noise": noise}
 
 
 def fit_gp_mean(
@@ -184,7 +175,7 @@ def fit_gp_mean(
     if len(tuned["columns"]) == 0:
         return gp_mean
     scaled = gp_mean.scaled(rows)
-    inducing = scaled[choose(len(rows), points, seed)]
+    inducing = scaled[_choose(len(rows), points, seed)]
     normal = tuned["noise"] * matern(inducing, inducing).astype(float)
     right = np.zeros(len(inducing))
     for start in range(0, len(scaled), 4096):

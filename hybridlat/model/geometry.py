@@ -64,13 +64,19 @@ class Geometry:
     def column(self, name: str) -> NDArray[np.float64]:
         return self.values[:, COLUMN[name]]
 
+    def rows_of(self, cells: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The rows of some of the cells, in the order given (no cell twice)."""
+        index = np.full(self.cells, len(cells))
+        index[cells] = np.arange(len(cells))
+        order = np.argsort(index[self.cell], kind="stable")
+        return order[: int((index[self.cell] < len(cells)).sum())]
+
     def take(self, cells: NDArray[np.intp]) -> Geometry:
         """The geometry of some of the cells, in the order given (no cell twice)."""
-        new_index = np.full(self.cells, -1)
-        new_index[cells] = np.arange(len(cells))
-        rows = np.flatnonzero(new_index[self.cell] >= 0)
-        rows = rows[np.argsort(new_index[self.cell[rows]], kind="stable")]
-        return Geometry(self.values[rows], new_index[self.cell[rows]], len(cells), self.ops)
+        rows = self.rows_of(cells)
+        index = np.zeros(self.cells, np.intp)
+        index[cells] = np.arange(len(cells))
+        return Geometry(self.values[rows], index[self.cell[rows]], len(cells), self.ops)
 
     def one_by_one(self, rows: NDArray[np.intp] | slice = slice(None)) -> Geometry:
         """The same kernels (or those of ``rows``), each as a cell of its own."""

@@ -15,25 +15,20 @@ _one_at_a_time = threading.RLock()
 
 @cache
 def _blas() -> ThreadpoolController:
-    """The BLAS libraries of this process: numpy has loaded its own before anybody asks."""
     return ThreadpoolController().select(user_api="blas")
 
 
 @contextmanager
 def steady_sums(*, alone: bool) -> Iterator[None]:
-    """Keep BLAS to one thread in this block.
-
-    It splits a sum among its threads, so the last digits hang on how many there are: workers have
-    another number than who called them, and one machine another than the next. The matrices here
-    are too small to gain by more.
+    """Keep BLAS to one thread in this block: it splits a sum among its threads, so the last digits
+    depend on how many there are.
 
     The limit is the process's, so another thread that leaves its block would lift it: blocks that
-    are ``alone`` wait for each other. One in which something is measured need not be, since what
-    is measured is never twice the same.
+    are ``alone`` wait for each other. One in which something is measured need not be.
     """
     with _one_at_a_time if alone else nullcontext():
         blas = _blas()
-        # Asked for in a tenth of the time of being set.
+        # Reading the number takes a tenth of the time of setting it.
         many = any(library.get_num_threads() != 1 for library in blas.lib_controllers)
         with blas.limit(limits=1) if many else nullcontext():
             yield
@@ -41,10 +36,7 @@ def steady_sums(*, alone: bool) -> Iterator[None]:
 
 @contextmanager
 def steady_fits() -> Iterator[None]:
-    """The same around work of seconds and more, for a block or as a decorator.
-
-    Fitting also uses the BLAS that SciPy brings along, which may not be loaded yet.
-    """
+    """The same around fits, as a block or a decorator: SciPy's own BLAS may not be loaded yet."""
     with suppress(ImportError):
         importlib.import_module("scipy.linalg")
     with threadpool_limits(1, user_api="blas"):

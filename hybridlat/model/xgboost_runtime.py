@@ -21,16 +21,11 @@ from numpy.typing import NDArray
 from hybridlat.errors import StoreError, UnavailableError
 
 _log = logging.getLogger(__name__)
-_CONFIG = json.dumps(
-    {
-        "type": 1,  # sum of leaves, without the objective's transformation
-        "training": False,
-        "iteration_begin": 0,
-        "iteration_end": 0,
-        "strict_shape": False,
-        "missing": float("nan"),
-    }
-).encode()
+_SUM_OF_LEAVES = 1  # without the objective's transformation
+_CONFIG = json.dumps({
+    "type": _SUM_OF_LEAVES, "training": False, "iteration_begin": 0, "iteration_end": 0,
+    "strict_shape": False, "missing": float("nan"),
+}).encode()  # fmt: skip
 
 
 @cache
@@ -52,10 +47,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _candidates(folder: Path) -> list[str]:
-    """Where the package's own finder sees the library: not every build keeps it in the package.
-
-    The finder is a small module that imports nothing of the package, so it is run alone.
-    """
+    """Where the package's own finder, a small module run alone, sees the library."""
     spec = importlib.util.spec_from_file_location("xgboost_libpath", folder / "libpath.py")
     if spec is None or spec.loader is None:
         return []
@@ -86,21 +78,14 @@ class Booster:
             raise StoreError(
                 "the file of boosted trees is damaged: it is not a whole UBJSON object"
             )
-        library = _library()
-        _check(
-            library.XGBoosterCreate(None, ctypes.c_uint64(0), ctypes.byref(self._handle)),
-            "boosted trees cannot be created",
-        )
-        _check(
-            library.XGBoosterLoadModelFromBuffer(self._handle, ubj, ctypes.c_uint64(len(ubj))),
-            "the file of boosted trees is damaged",
-        )
+        library, damaged = _library(), "the file of boosted trees is damaged"
+        created = library.XGBoosterCreate(None, ctypes.c_uint64(0), ctypes.byref(self._handle))
+        _check(created, "boosted trees cannot be created")
+        size = ctypes.c_uint64(len(ubj))
+        _check(library.XGBoosterLoadModelFromBuffer(self._handle, ubj, size), damaged)
         _check(library.XGBoosterSetParam(self._handle, b"nthread", b"1"), "one thread is refused")
         wanted = ctypes.c_uint64()
-        _check(
-            library.XGBoosterGetNumFeature(self._handle, ctypes.byref(wanted)),
-            "the file of boosted trees is damaged",
-        )
+        _check(library.XGBoosterGetNumFeature(self._handle, ctypes.byref(wanted)), damaged)
         if wanted.value != columns:
             raise StoreError(
                 f"the boosted trees read {wanted.value} features, the model has {columns}"
@@ -119,14 +104,10 @@ class Booster:
         if len(rows) == 0:
             return np.zeros(0)
         rows = np.ascontiguousarray(rows, np.float32)
-        interface = json.dumps(
-            {
-                "data": [rows.ctypes.data, True],
-                "shape": list(rows.shape),
-                "typestr": "<f4",
-                "version": 3,
-            }
-        ).encode()
+        interface = json.dumps({
+            "data": [rows.ctypes.data, True], "shape": list(rows.shape), "typestr": "<f4",
+            "version": 3,
+        }).encode()  # fmt: skip
         shape = ctypes.POINTER(ctypes.c_uint64)()
         dimensions = ctypes.c_uint64()
         result = ctypes.POINTER(ctypes.c_float)()

@@ -22,7 +22,7 @@ from hybridlat.measuring.fleet import Fleet, FleetMeasurer
 from hybridlat.measuring.fleet.unit import FarBackend
 from hybridlat.measuring.measurer import Measurer, measurer_of
 from hybridlat.measuring.schedule import MeasurementConfig
-from hybridlat.model.fit_trees import check_installed
+from hybridlat.model.training_problem import check_installed
 from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage, OnProgress, silent

@@ -122,9 +122,7 @@ def test_the_wave_model_explains_a_staircase_from_few_rows() -> None:
 
 
 def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(
-        "mine", "hybridlat.model.baselines.regressions:Roofline", "hybridlat.baselines"
-    )
+    point = EntryPoint("mine", "hybridlat.model.baselines.methods:Roofline", "hybridlat.baselines")
     monkeypatch.setattr(
         "importlib.metadata.entry_points",
         lambda group: [point] if group == "hybridlat.baselines" else [],

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridlat.model.fit import fit_model
-from hybridlat.model.fit_trees import best_shares
+from hybridlat.model.fit import best_shares, fit_model
 from hybridlat.model.training_problem import MODEL_SHARE, FitConfig, trust_of
 from tests.model.rows import DEVICE, latencies_us, texts
 

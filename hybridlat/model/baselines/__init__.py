@@ -1,34 +1,139 @@
-"""Baselines, each a class that keeps the contract of ``base.Baseline``.
+"""Baselines: what hybridlat is judged against, on the same sums of kernels.
 
-Another package offers a baseline of its own, a class, under the entry point group
-``hybridlat.baselines``.
+Another package offers a baseline of its own, a subclass of ``Baseline``, under the entry point
+group ``hybridlat.baselines``.
 """
 
 from __future__ import annotations
 
-from typing import cast
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.model.baselines.base import Baseline, Problem, Sums, Unit
+from hybridlat.model.family.kernels import CLASSES, KernelTable
+from hybridlat.model.geometry import COLUMN, Geometry, View, geometry
+from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import Plugins
 
-__all__ = ["PARTS_OF_HYBRIDLAT", "Baseline", "Problem", "Sums", "Unit", "load", "names"]
+Array = NDArray[np.float64]
+Unit = Literal["cell", "layer", "network", "layered network"]
 
-PARTS_OF_HYBRIDLAT = ("lookup_only", "model_only")
-"""Baselines that show what one part of hybridlat does alone; the others know nothing of it."""
+
+@dataclass(frozen=True)
+class Sums:
+    """Things whose latency is a sum over kernels: cells, unfused layers, or whole networks.
+
+    ``kernels.cell`` is the sum that a kernel belongs to and ``counts`` how often it occurs there.
+    The column ``op`` counts in ``kernels.ops``: the engine's operators, of networks the classes of
+    kernels. ``texts`` are the signatures of cells and layers; ``copied_bytes`` is what networks
+    read and give out. ``whole`` marks networks, which cost something beside their kernels.
+    """
+
+    kernels: Geometry
+    counts: Array
+    copied_bytes: Array
+    texts: tuple[str, ...] = ()
+    whole: bool = False
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str]) -> Sums:
+        """Cells or layers by their signature texts."""
+        kernels = geometry(texts)
+        return cls(kernels, np.ones(len(kernels.cell)), np.zeros(len(texts)), tuple(texts))
+
+    @classmethod
+    def of_networks(cls, tables: Sequence[KernelTable]) -> Sums:
+        """Whole networks by their tables of kernels."""
+        values = np.vstack([table.values for table in tables])
+        values[:, COLUMN["op"]] = np.concatenate([table.classes for table in tables])
+        owner = np.repeat(np.arange(len(tables)), [len(table.values) for table in tables])
+        return cls(
+            Geometry(values, owner, len(tables), CLASSES),
+            np.concatenate([table.counts for table in tables]),
+            np.array([table.copied_bytes for table in tables], np.float64),
+            whole=True,
+        )
+
+    def __len__(self) -> int:
+        return self.kernels.cells
+
+    def take(self, places: NDArray[np.intp]) -> Sums:
+        """The sums at these places, in the order given (none twice)."""
+        counts = self.counts[self.kernels.rows_of(places)]
+        texts = tuple(self.texts[i] for i in places) if self.texts else ()
+        return Sums(self.kernels.take(places), counts, self.copied_bytes[places], texts, self.whole)
+
+    def view(self, device: Device, precision: str) -> View:
+        """The kernels on a device."""
+        return View(self.kernels, device, precision)
+
+    def total(self, each: Array) -> Array:
+        """Per sum, a quantity of its kernels, each as often as it occurs."""
+        return np.asarray(np.bincount(self.kernels.cell, self.counts * each, len(self)), np.float64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sums with their latencies in microseconds; ``groups`` are the networks they are from."""
+
+    sums: Sums
+    latencies_us: Array
+    groups: tuple[str, ...]
+
+    def take(self, places: NDArray[np.intp]) -> Problem:
+        """The part of the problem at these places."""
+        groups = tuple(self.groups[i] for i in places)
+        return Problem(self.sums.take(places), self.latencies_us[places], groups)
+
+    def usable(self) -> Problem:
+        """The part with a positive latency; InputError where there is none."""
+        places = np.flatnonzero(np.isfinite(self.latencies_us) & (self.latencies_us > 0))
+        if not len(places):
+            raise InputError("a baseline needs at least one row with a positive latency, got none")
+        return self if len(places) == len(self.sums) else self.take(places)
+
+
+class Baseline(abc.ABC):
+    """A method that predicts the latencies of sums after seeing others.
+
+    ``units`` says which sums it is given, at fit and at predict: ``cell``s of the lowered network,
+    unfused ``layer``s of the file, whole ``network``s, or ``layered network``s: unfused ones. Where
+    it has cells or layers, a network's latency is the sum over them. ``learns`` is False for a
+    pure look-up, which answers NaN to what it has not seen.
+    """
+
+    name: ClassVar[str]
+    units: ClassVar[tuple[Unit, ...]] = ("cell",)
+    learns: ClassVar[bool] = True
+
+    def __init__(self, device: Device, precision: str, seed: int = 0) -> None:
+        self.device = device
+        self.precision = precision
+        self.seed = seed
+
+    @abc.abstractmethod
+    def fit(self, problem: Problem) -> None:
+        """Learn from ``problem``; calling it again forgets what it learned before."""
+
+    @abc.abstractmethod
+    def predict(self, sums: Sums) -> Array:
+        """Latency in microseconds of each sum, NaN where the baseline has no answer."""
+
+
+_CLASS_OF = {
+    "flops_linear": "FlopsLinear", "kernel_forest": "KernelForest",
+    "layerwise_learned": "LayerwiseLearned", "layerwise_measured": "LayerwiseMeasured",
+    "lookup_only": "LookupOnly", "model_only": "ModelOnly", "per_kind_linear": "PerKindLinear",
+    "roofline": "Roofline", "wave_model": "WaveModel",
+}  # fmt: skip
 BASELINES = Plugins(
     "hybridlat.baselines",
-    {
-        "flops_linear": f"{__name__}.regressions:FlopsLinear",
-        "kernel_forest": f"{__name__}.regressions:KernelForest",
-        "layerwise_learned": f"{__name__}.regressions:LayerwiseLearned",
-        "layerwise_measured": f"{__name__}.known:LayerwiseMeasured",
-        "lookup_only": f"{__name__}.known:LookupOnly",
-        "model_only": f"{__name__}.known:ModelOnly",
-        "per_kind_linear": f"{__name__}.regressions:PerKindLinear",
-        "roofline": f"{__name__}.regressions:Roofline",
-        "wave_model": f"{__name__}.wave_model:WaveModel",
-    },
+    {name: f"{__name__}.methods:{class_}" for name, class_ in _CLASS_OF.items()},
 )
 
 
