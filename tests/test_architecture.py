@@ -34,7 +34,7 @@ OFFENCES = {
         ("estimate/lookup/whole_networks.py", "hybridlat.estimate.compose.machine"),
     "Posterior, gate and composition are arithmetic on what they are given":
         ("estimate/gate/gate.py", "os"),
-    "Reports show what they are given": ("report/units.py", "hybridlat.store.codec"),
+    "Reports show what they are given": ("report/units.py", "hybridlat.store.database"),
     "Only onnx_io imports onnx": ("engines/host.py", "onnx"),
     "Only the tracker imports mlflow": ("evaluation/metrics.py", "mlflow"),
     "Only the store speaks SQL": ("training/train.py", "sqlite3"),

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import datetime
-import time
-from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
-from hybridlat.cli import options, store_tables
-from hybridlat.cli.output import ProgressShown, aside, console, print_json
+from hybridlat.cli import options
+from hybridlat.cli.output import console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, complete_target
+from hybridlat.cli.store_import import import_
 from hybridlat.errors import StoreError
 from hybridlat.estimate.partition.partitioner import is_outdated
 from hybridlat.report.cell_texts import lines_at_slashes
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
-from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
-from hybridlat.store import Store, importers
-from hybridlat.store.changes import Removal
-from hybridlat.store.exchange import batches
+from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
 DAMAGED = 2
 _COUNTS_WIDTH = 64  # of the other columns of `store stats`
-_AT_ONCE = 5000  # records in one transaction
 
 
 @click.group()
@@ -39,6 +32,9 @@ def store() -> None:
     hybridlat store stats
     hybridlat store import a-pack
     """
+
+
+store.add_command(import_)
 
 
 @store.command()
@@ -115,110 +111,6 @@ def export(
     else:
         for pack in packs:
             click.echo(pack)
-
-
-def _complete_data_set(
-    _context: click.Context, _parameter: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in importers.names() if name.startswith(typed)]
-
-
-@store.command(name="import")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option(
-    "--from",
-    "data_set",
-    metavar="NAME",
-    shell_complete=_complete_data_set,
-    help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or what an "
-    "importer of another package reads.",
-)
-@click.option("--nets", metavar="DIR", type=click.Path(), help="ONNX files of a table's networks.")
-@click.option("--columns", metavar="FILE", type=click.Path(), help="A table's columns, as TOML.")
-@click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
-@options.store
-@options.as_json
-def import_(
-    paths: tuple[str, ...],
-    data_set: str | None,
-    store: str | None,
-    as_json: bool,
-    **table: str | None,
-) -> None:
-    """Add the records of packs, JSON Lines or Parquet files, tables or logs.
-
-    What the store has already is not added twice. See docs/importing.md for tables.
-
-    \b
-    hybridlat store import a-pack
-    hybridlat store import latencies.csv --from networks --nets DIR --target t4/tensorrt/fp16
-    """
-    given = [name for name, value in table.items() if value is not None]
-    if given and data_set not in importers.TABLES:
-        raise click.UsageError(
-            f"--{given[0]} is for tables: use it with --from {' or '.join(importers.TABLES)}"
-        )
-    counts: Counter[str] = Counter()
-    skipped: dict[str, int] = {}
-    targets: list[str] = []
-    with Store(store) as opened:
-        if data_set in importers.TABLES:
-            with ProgressShown() as shown:
-                totals = store_tables.run(opened, data_set, paths, table, Pace(shown, "lowering"))
-            store_tables.show(totals, as_json)
-            return
-        for path in paths:
-            if data_set is None:
-                counts.update(asdict(opened.import_(path)))
-            else:
-                new, skipped, targets = _import_by_plugin(opened, data_set, Path(path))
-                counts.update(new)
-    if as_json:
-        print_json({**counts, "skipped": skipped, "targets": targets})
-        return
-    click.echo(
-        f"{counts['measurements']:,} of {counts['read']:,} records are new, "
-        f"with {count_text(counts['signatures'], 'signature')} and "
-        f"{count_text(counts['breakdowns'], 'breakdown')}"
-    )
-    for target in targets:
-        click.echo(f"  {target}")
-    for reason, number in skipped.items():
-        aside(f"{number:,} rows left out: {reason}")
-
-
-def _import_by_plugin(
-    opened: Store, data_set: str, path: Path
-) -> tuple[dict[str, int], dict[str, int], list[str]]:
-    """Counts of what was new, of what was left out by reason, and the targets met."""
-    with ProgressShown() as shown:
-        imported = importers.load(data_set).read(path, Pace(shown, "reading"))
-        counts = {"read": len(imported.measurements), "measurements": 0, "breakdowns": 0}
-        pace, total = Pace(shown, "keeping"), len(imported.measurements) + len(imported.breakdowns)
-        counts["signatures"] = opened.add_signatures(imported.signatures)
-        for part in batches(imported.measurements, _AT_ONCE):
-            counts["measurements"] += opened.add(part)
-            pace(pace.done + len(part), total)
-        for items in batches(imported.breakdowns, _AT_ONCE):
-            counts["breakdowns"] += opened.add_breakdowns(items)
-            pace(pace.done + len(items), total)
-    targets = sorted({str(m.target) for m in imported.measurements})
-    return counts, dict(imported.skipped), targets
-
-
-class Pace:
-    """Turns "so many of so many" into progress with the time left."""
-
-    def __init__(self, shown: ProgressShown, label: str) -> None:
-        self._shown, self._label, self._began = shown, label, time.monotonic()
-        self.done = 0
-
-    def __call__(self, done: int, total: int) -> None:
-
-        self.done = done
-        spent = time.monotonic() - self._began
-        left = spent * (total - done) / done if done else None
-        self._shown(Progress(done, total, self._label, left))
 
 
 @store.command()

@@ -19,7 +19,7 @@ from hybridlat.graph.signature_reading import read
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import LatencyRow, aggregate
+from hybridlat.store.records import LatencyRow, aggregate
 
 
 class RecordSource(Protocol):

@@ -39,7 +39,7 @@ from hybridlat.model.family.shipped import FAMILY_OF, copies_of, embedding_of, f
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement, is_suspect
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import aggregate
+from hybridlat.store.records import aggregate
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]

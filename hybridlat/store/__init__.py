@@ -4,8 +4,8 @@
 """
 
 from hybridlat.store.integrity import IntegrityProblem
-from hybridlat.store.latencies import LatencyStats, TargetStats
 from hybridlat.store.place import default_url
-from hybridlat.store.store import Store
+from hybridlat.store.records import LatencyStats, TargetStats
+from hybridlat.store.store import Removal, Store
 
-__all__ = ["IntegrityProblem", "LatencyStats", "Store", "TargetStats", "default_url"]
+__all__ = ["IntegrityProblem", "LatencyStats", "Removal", "Store", "TargetStats", "default_url"]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from hybridlat.errors import StoreError
 from hybridlat.schema import wire
-from hybridlat.store import codec
-from hybridlat.store.codec import chunks
 from hybridlat.store.connection import Connection
 from hybridlat.store.database import Database
 
+T = TypeVar("T")
 MAX_ENTRIES = 50_000
 MAX_BYTES = 200_000_000
 _ROOM = 0.9  # of the bound is what is left when it was passed, so that it is not passed at once
-_PAGE = 200
 _SCOPE_LENGTH = 255  # of the column
+_log = logging.getLogger(__name__)
 _GET = "SELECT text FROM cache WHERE key = :key"
 _PUT = """
 INSERT INTO cache (key, text, scope, made_at_s, size_bytes)
@@ -43,50 +47,95 @@ class CacheSweep:
     file_bytes: int | None = None
 
 
-def scope_of(key: str) -> str:
-    """What keys of one kind share: all but the last of the parts between slashes."""
-    return key.rpartition("/")[0][:_SCOPE_LENGTH]
+class Cache:
+    """The documents by their keys. The scope of a key is all but its last part between slashes."""
 
+    _database: Database
 
-def get(database: Database, key: str) -> str | None:
-    """The document under a key; None where there is none."""
-    rows = database.read(tuple[str], _GET, {"key": codec.digest(key)})
-    return rows[0][0] if rows else None
+    def cache_get(self, key: str) -> str | None:
+        """The document that ``cache_put`` stored under ``key``, else None.
 
+        It may be damaged: ``wire.decode_or_none`` reads it.
+        """
+        rows = self._database.read(tuple[str], _GET, {"key": _digest(key)})
+        return rows[0][0] if rows else None
 
-def put(database: Database, key: str, text: str) -> None:
-    """Store a document, dated now; one that is there already stays."""
-    digest = codec.digest(key)
-    row = {
-        "key": digest, "text": text, "scope": scope_of(key), "made_at_s": int(time.time()),
-        "size_bytes": len(text.encode()),
-    }  # fmt: skip
+    def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
+        """What ``read`` makes of the document under ``key``; None where there is none.
 
-    def work(connection: Connection) -> None:
-        new = connection.change(_PUT, [row])
-        if new and digest[0] == 0:  # one write in 256 looks, so it may be passed by a little
-            _bound(connection)
+        One of which it makes None is damaged, and is removed so that it can be made again.
+        """
+        text = self.cache_get(key)
+        document = None if text is None else read(text)
+        if text is not None and document is None:
+            _log.warning("a damaged entry of the cache is made again: %s", key)
+            with contextlib.suppress(StoreError):  # a store that takes nothing
+                self.cache_remove([key])
+        return document
 
-    database.write(work)
+    def cache_put(self, key: str, text: str) -> None:
+        """Keep a JSON document under ``key`` for later processes; what is there already stays."""
+        digest = _digest(key)
+        row = {
+            "key": digest, "text": text, "scope": key.rpartition("/")[0][:_SCOPE_LENGTH],
+            "made_at_s": int(time.time()), "size_bytes": len(text.encode()),
+        }  # fmt: skip
 
+        def work(connection: Connection) -> None:
+            new = connection.change(_PUT, [row])
+            if new and digest[0] == 0:  # one write in 256 looks, so it may be passed by a little
+                _bound(connection)
 
-def remove(database: Database, keys: Iterable[str]) -> int:
-    """Drop the entries of these keys; how many there were."""
-    rows = [{"key": codec.digest(key)} for key in keys]
-    return database.write(lambda connection: connection.change(_DELETE, rows))
+        self._database.write(work)
+
+    def cache_remove(self, keys: Iterable[str]) -> int:
+        """Drop the documents under ``keys``; how many there were."""
+        if not self._database.exists:
+            return 0
+        rows = [{"key": _digest(key)} for key in keys]
+        return self._database.write(lambda connection: connection.change(_DELETE, rows))
+
+    def cache_sweep(
+        self,
+        *,
+        older_than_s: float | None = None,
+        max_bytes: int | None = None,
+        is_outdated: Callable[[str], bool] = lambda _: False,
+        dry_run: bool = False,
+    ) -> CacheSweep:
+        """Drop cached documents that are no longer useful, and give their space back.
+
+        Dropped are damaged ones, those older than ``older_than_s``, those of whose scope
+        ``is_outdated`` says so, and the oldest over ``max_bytes``. With ``dry_run`` nothing is, and
+        the answer says what would be. Records all stay.
+        """
+        if not self._database.exists:
+            return CacheSweep()
+        before_s = -1 if older_than_s is None else int(time.time() - older_than_s)
+        broken = {key for key, _, _ in damaged(self._database)}
+        verdicts: dict[str, bool] = {}
+
+        def drops(key: bytes, scope: str, made_at_s: int) -> bool:
+            if scope not in verdicts:
+                verdicts[scope] = is_outdated(scope)
+            return made_at_s < before_s or verdicts[scope] or key in broken
+
+        swept = self._database.write(
+            lambda connection: _drop(connection, drops, max_bytes, None, dry_run=dry_run)
+        )
+        if dry_run or not swept.dropped:
+            return swept
+        return replace(swept, file_bytes=self._database.shrink())
 
 
 def damaged(database: Database) -> Iterator[tuple[bytes, str, str]]:
     """The key, the scope and the problem of each entry that is not as it was written."""
-    keys = [key for (key,) in database.read(tuple[bytes], _KEYS)]
-    for part in chunks(keys, _PAGE):
-        for key, scope, text, size in database.read(
-            tuple[bytes, str, str, int], _ENTRIES, {"keys": part}
-        ):
-            if len(text.encode()) != size:
-                yield key, scope, f"it has {len(text.encode())} bytes instead of {size}"
-            elif not wire.is_json(text):
-                yield key, scope, "it is not a JSON document"
+    keys = database.keys(_KEYS)
+    for key, scope, text, size in database.paged(tuple[bytes, str, str, int], _ENTRIES, keys):
+        if len(text.encode()) != size:
+            yield key, scope, f"it has {len(text.encode())} bytes instead of {size}"
+        elif not wire.is_json(text):
+            yield key, scope, "it is not a JSON document"
 
 
 def drop_of(connection: Connection, target: str, dry_run: bool) -> int:
@@ -98,28 +147,9 @@ def drop_of(connection: Connection, target: str, dry_run: bool) -> int:
     return _drop(connection, drops, None, None, dry_run=dry_run).dropped
 
 
-def sweep(
-    database: Database,
-    *,
-    older_than_s: float | None = None,
-    max_bytes: int | None = None,
-    is_outdated: Callable[[str], bool] = lambda _: False,
-    dry_run: bool = False,
-) -> CacheSweep:
-    """Drop entries that are damaged, old or of an outdated scope, and the oldest over a size."""
-    before_s = -1 if older_than_s is None else int(time.time() - older_than_s)
-    broken = {key for key, _, _ in damaged(database)}
-    verdicts: dict[str, bool] = {}
-
-    def drops(key: bytes, scope: str, made_at_s: int) -> bool:
-        if scope not in verdicts:
-            verdicts[scope] = is_outdated(scope)
-        return made_at_s < before_s or verdicts[scope] or key in broken
-
-    done = database.write(
-        lambda connection: _drop(connection, drops, max_bytes, None, dry_run=dry_run)
-    )
-    return done if dry_run or not done.dropped else replace(done, file_bytes=database.shrink())
+def _digest(key: str) -> bytes:
+    """The 16 bytes that a key is stored as."""
+    return hashlib.sha256(key.encode()).digest()[:16]
 
 
 def _bound(connection: Connection) -> None:

@@ -1,69 +1,251 @@
-"""What the drivers of all databases offer: questions, changes and transactions.
+"""Connections to a store's database: SQLite by Python's own driver, PostgreSQL by psycopg.
 
-SQL is written once, for SQLite and PostgreSQL: parameters are named (``:name``), and a list fills
-``IN :names``.
+SQL is written once for both: parameters are named (``:name``), and a list fills ``IN :names``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+import itertools
+import logging
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any, ClassVar, TypeAlias
+
+from hybridlat.errors import StoreError
+from hybridlat.store.place import StorePlace
 
 Row: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = Mapping[str, object]
 
+CACHE_KIB = 65_536
+"""Of a connection. Hashes come in any order: what a large store's index cannot keep here is read
+for each."""
+_SHRINKING_WAITS_MS = 2000
+_CONNECT_S = 10
+_MAKING_TABLES = 0x4C4154  # any number that all of hybridlat takes for this lock
+_PASSING_STATES = ("08", "40", "57P", "53300")  # SQL's own: gone away, collided, restarting, full
+_STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
+_numbers = itertools.count()
 
-class Connection(Protocol):
-    """An open connection of one driver; it is in a transaction only within ``transaction``."""
 
-    @property
-    def types(self) -> Mapping[str, str]:
-        """The words of ``tables`` that databases write differently."""
+class Connection:
+    """A connection to a SQLite file, which is made where it does not exist yet, or to memory.
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server has ended it."""
+    A writer takes its lock at once and waits its turn: SQLite gives up without waiting when a
+    reader turns into a writer.
+    """
+
+    types: ClassVar[Mapping[str, str]] = {
+        "number": "INTEGER", "bytes": "BLOB", "clustered": "WITHOUT ROWID",
+    }  # fmt: skip
+    begin: ClassVar[str] = "BEGIN IMMEDIATE"
+    _raw: Any = None
+
+    def __init__(self, place: StorePlace, busy_s: float) -> None:
+        self._file, self._busy_ms = place.file, round(busy_s * 1000)
+        self._number = next(_numbers)
+        if place.file is not None:
+            try:
+                place.file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(
+                    f"the folder of the store {place.shown} cannot be made: {error.strerror}"
+                ) from error
+        self._raw = sqlite3.connect(
+            place.file or ":memory:", timeout=busy_s, isolation_level=None, check_same_thread=False
+        )
+        self._raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
+            self._raw.execute("PRAGMA journal_mode = WAL")
+        # With WAL this survives a killed process; only a power cut may take the last commits.
+        self._raw.execute("PRAGMA synchronous = NORMAL")
+
+    @staticmethod
+    def errors() -> tuple[type[Exception], ...]:
+        """What the driver raises; it quotes a damaged schema, which then is no text."""
+        return sqlite3.Error, UnicodeDecodeError
+
+    @staticmethod
+    def may_pass(error: Exception, was_reached: bool) -> bool:
+        """Whether what is in the way may pass: SQLite answers some collisions without waiting.
+
+        A server that never answered (not ``was_reached``) is not waited for.
+        """
+        del was_reached
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+    def is_broken(self, error: Exception) -> bool:
+        """Whether the connection is of no use any more after a passing error: a file's never is."""
+        del error
+        return False
 
     @property
     def stamp(self) -> object:
         """Changes with every write of any process; None where only a query tells."""
+        ((version,),) = self._raw.execute("PRAGMA data_version").fetchall()
+        return self._number, version, self._raw.total_changes
 
     def rows(self, sql: str, values: Values) -> list[Row]:
         """The rows of a question."""
+        sql, single = _with_lists(sql, values)
+        rows: list[Row] = self._raw.execute(self._translated(sql), single).fetchall()
+        return rows
 
     def change(self, sql: str, rows: Sequence[Values]) -> int:
         """Run a statement once for each of ``rows``; how many rows of its table it changed."""
+        if not rows:
+            return 0
+        cursor = self._raw.cursor()
+        cursor.executemany(self._translated(sql), rows)
+        return int(cursor.rowcount)
 
     def define(self, sql: str) -> None:
         """Run a statement that makes a table or an index."""
+        self._raw.execute(sql)
 
-    def transaction(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """A transaction that may write, rolled back when an error leaves it."""
+        self._raw.execute(self.begin)
+        try:
+            yield
+            self._raw.execute("COMMIT")
+        except BaseException:
+            with suppress(*self.errors()):  # some errors have ended it
+                self._raw.execute("ROLLBACK")
+            raise
 
     def lock_tables(self) -> None:
         """Keep other processes from making the tables until the transaction ends."""
 
     def table_names(self) -> list[str]:
         """The tables of the database."""
+        named = self._raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return [name for (name,) in named if not name.startswith("sqlite_")]
 
     def damage(self) -> list[str]:
-        """What the database finds wrong with its own file."""
-
-    def count_rows(self, names: Sequence[str]) -> None:
-        """Let the planner count what these tables hold."""
+        """What the database finds wrong with its own file; a server says so at every read."""
+        lines = [str(line) for (line,) in self._raw.execute("PRAGMA integrity_check")]
+        return [line for line in lines if line != "ok"]
 
     def shrink(self) -> int | None:
         """Give empty pages back: how many bytes; None where that cannot be done now."""
+        if self._file is None:
+            return None
+        checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"  # from the journal into the file itself
+        try:
+            self._raw.execute(f"PRAGMA busy_timeout = {_SHRINKING_WAITS_MS}")
+            self._raw.execute(checkpoint).fetchall()
+            before = self._file.stat().st_size
+            self._raw.execute("VACUUM")
+            ((busy, _, _),) = self._raw.execute(checkpoint).fetchall()
+            return None if busy else before - self._file.stat().st_size
+        except sqlite3.OperationalError:
+            return None
+        finally:
+            self._raw.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
 
     def close(self) -> None:
         """End the connection."""
+        if self._raw is not None:
+            self._raw.close()
+
+    def __del__(self) -> None:
+        self.close()  # the drivers warn of connections that are left open
+
+    @staticmethod
+    def _translated(sql: str) -> str:
+        return sql
 
 
-def with_lists(sql: str, values: Values) -> tuple[str, Values]:
+class PostgresConnection(Connection):
+    """A connection to a server that commits each statement outside of ``transaction``."""
+
+    types: ClassVar = {"number": "SERIAL", "bytes": "BYTEA", "clustered": ""}
+    begin = "BEGIN"
+
+    def __init__(self, place: StorePlace, busy_s: float) -> None:
+        del busy_s  # the server lets writers wait for each other
+        psycopg = _psycopg()
+        address = re.sub(r"^[a-z+]+://", "postgresql://", place.url)
+        # The driver's own limit is over two minutes: a restart takes seconds.
+        limit = {} if "connect_timeout" in address else {"connect_timeout": _CONNECT_S}
+        try:
+            self._raw = psycopg.connect(address, autocommit=True, **limit)
+        except psycopg.ProgrammingError as error:  # it quotes the address and its password
+            raise StoreError(
+                f"{place.shown!r} is no address of a store: write it like "
+                "postgresql://user@host/name"
+            ) from error
+
+    @staticmethod
+    def errors() -> tuple[type[Exception], ...]:
+        """What the driver raises; StoreError where it is not installed."""
+        return (_psycopg().Error,)
+
+    @staticmethod
+    def may_pass(error: Exception, was_reached: bool) -> bool:
+        """Whether the server restarts, or another process is in the way."""
+        state: str = getattr(error, "sqlstate", None) or ""
+        if was_reached and not state and isinstance(error, _psycopg().OperationalError):
+            return True  # no connection to be had, or it broke
+        return state.startswith(_PASSING_STATES) or any(
+            sign in str(error).lower() for sign in _STARTING
+        )
+
+    def is_broken(self, error: Exception) -> bool:
+        """After all but another process in the way.
+
+        A transaction that a restart interrupts leaves a connection that is not closed, and in which
+        no other transaction begins.
+        """
+        return not (getattr(error, "sqlstate", None) or "").startswith("40")
+
+    @property
+    def stamp(self) -> object:
+        return None
+
+    def lock_tables(self) -> None:
+        self._raw.execute(f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})")
+
+    def table_names(self) -> list[str]:
+        mine = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        return [str(name) for (name,) in self._raw.execute(mine)]
+
+    def damage(self) -> list[str]:
+        return []
+
+    def shrink(self) -> int | None:
+        return None
+
+    @staticmethod
+    @cache
+    def _translated(sql: str) -> str:
+        """The statement with psycopg's names of parameters."""
+        return re.sub(r":([a-z_][a-z_0-9]*)", r"%(\1)s", sql)
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:  # also a driver that lacks its library
+        raise StoreError(
+            "a store on PostgreSQL needs the driver package 'psycopg': install it with "
+            '`pip install "hybridlat[postgres]"`'
+        ) from error
+    # What it warns of while a server restarts is tried again, and is no news for a terminal.
+    log = logging.getLogger("psycopg")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+    return psycopg
+
+
+def _with_lists(sql: str, values: Values) -> tuple[str, Values]:
     """The statement with a parameter for each item of each list, and the values by name."""
-    if not any(isinstance(value, list) for value in values.values()):
-        return sql, values
     single: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, list):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -17,16 +18,18 @@ import msgspec
 
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
-from hybridlat.store import postgres, sqlite
-from hybridlat.store.connection import Connection, Row, Values
+from hybridlat.schema.measurement import Kind
+from hybridlat.store.connection import Connection, PostgresConnection, Row, Values
 from hybridlat.store.place import StorePlace
 
 T = TypeVar("T")
+R = TypeVar("R", bound=tuple[object, ...])
 
 BUSY_S = 60
 """How long a call waits for other writers, and for a server that restarts."""
-MANY = 10_000
-"""New rows after which a server that has not counted them plans badly."""
+PAGE = 500
+"""Keys of one question: every database takes so many as the values of one ``IN``."""
+KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 SCHEMA = 1
 TABLES: Final = (
     "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
@@ -65,12 +68,11 @@ class Database:
 
     def __init__(self, place: StorePlace) -> None:
         self._place = place
-        self._driver = postgres if place.is_server else sqlite
+        self._driver = PostgresConnection if place.is_server else Connection
         self._connection: Connection | None = None
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._was_reached = False
-        self._grown = self._counted = 0
 
     @property
     def shown(self) -> str:
@@ -98,6 +100,21 @@ class Database:
                 "(`hybridlat store check` lists all damage)"
             ) from error
 
+    def keys(self, sql: str, values: Values | None = None) -> list[bytes]:
+        """The one column of a question."""
+        return [key for (key,) in self.read(tuple[bytes], sql, values)]
+
+    def paged(self, form: type[R], sql: str, keys: list[bytes]) -> Iterator[R]:
+        """The rows that ``sql`` gives for ``:keys``, a key first in each, in the order of the keys.
+
+        Each page of them is a transaction of its own: a slow reader, or one that writes meanwhile,
+        holds up no other.
+        """
+        for start in range(0, len(keys), PAGE):
+            part = keys[start : start + PAGE]
+            rows = {row[0]: row for row in self.read(form, sql, {"keys": part})}
+            yield from (rows[key] for key in part if key in rows)
+
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work`` in one transaction, tried again if others got in its way.
 
@@ -115,17 +132,6 @@ class Database:
     def stamp(self) -> object:
         """Equal as long as no process writes; None on a server, where only a query tells."""
         return self._run(lambda connection: connection.stamp) if self.exists else "absent"
-
-    def has_grown(self, rows: int) -> None:
-        """Have the rows counted after many new ones, and whenever there are twice as many.
-
-        PostgreSQL does so by itself, but a minute or more after a large import; until then it reads
-        all records of a target to find three hundred.
-        """
-        self._grown += rows
-        if self._grown >= max(MANY, self._counted):
-            self._counted, self._grown = self._counted + self._grown, 0
-            self._run(lambda connection: connection.count_rows(TABLES))
 
     def damage(self) -> list[str]:
         """What is wrong with the database's file."""
@@ -154,8 +160,7 @@ class Database:
                     return work(self._opened())
                 except self._driver.errors() as error:
                     passes = self._driver.may_pass(error, self._was_reached)
-                    broken = passes and self._driver.breaks_connection(error)
-                    if self._connection is not None and (broken or self._connection.is_closed):
+                    if self._connection is not None and self._connection.is_broken(error):
                         self._connection.close()
                         self._connection = None
                     if not passes or time.monotonic() > deadline_s:
@@ -172,7 +177,7 @@ class Database:
 
     def _opened(self) -> Connection:
         if self._connection is None:
-            connection: Connection = self._driver.connect(self._place, BUSY_S)
+            connection = self._driver(self._place, BUSY_S)
             self._was_reached = True
             try:
                 _make_tables(connection, self._place.shown)
@@ -229,3 +234,32 @@ def _has_tables(connection: Connection, store: str) -> bool:
             "version of hybridlat knows: upgrade hybridlat"
         )
     return True
+
+
+def key_of(hash_: str) -> bytes:
+    """The 16 bytes that a hash is stored as; StoreError for what is no hash."""
+    try:
+        key = bytes.fromhex(hash_)
+    except ValueError:
+        key = b""
+    if len(key) != 16:
+        raise StoreError(f"{hash_[:60]!r} is not a signature hash: it has 32 hex digits")
+    return key
+
+
+def packed(text: str) -> bytes:
+    """A record's canonical JSON as it is stored: compressed."""
+    return zlib.compress(text.encode())
+
+
+def unpacked(body: bytes) -> object:
+    """The JSON of a stored record; ValueError where it is damaged."""
+    try:
+        return wire.decode(zlib.decompress(body), object)
+    except zlib.error as error:
+        raise ValueError(f"a record cannot be unpacked ({error})") from error
+
+
+def plain(text: str) -> str:
+    """A text as every database takes it: PostgreSQL keeps no NUL."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.store import cache, queries
-from hybridlat.store.codec import KIND_CODES, plain, unpacked
-from hybridlat.store.database import Database
-from hybridlat.store.exchange import lookup_of
-from hybridlat.store.latencies import LatencyRow
+from hybridlat.store import cache
+from hybridlat.store.database import KIND_CODES, Database, plain, unpacked
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
+from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, row_of
 
+R = TypeVar("R", Measurement, Breakdown)
 _TARGETS = "SELECT id, name FROM target"
 _ENTRIES = """
 SELECT id, target_id, kind, signature, latency_us, spread_share, failure FROM measurement"""
@@ -34,62 +33,6 @@ class IntegrityProblem:
         return f"{self.where}: {self.problem}"
 
 
-def doubts(record: Measurement) -> list[str]:
-    """What makes a sound record implausible, one phrase each."""
-    samples = [s for visit in record.visits for s in visit.samples_us]
-    problems = []
-    if any(s <= 0 for s in samples):
-        problems.append("a sample is not positive")
-    if samples and record.latency_us is not None:
-        slowest = max(s / visit.drift for visit in record.visits for s in visit.samples_us)
-        if record.latency_us > 1.01 * slowest:
-            problems.append(
-                f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
-            )
-    return problems
-
-
-def check_text(hash_: str, text: str) -> list[str]:
-    """What is wrong with a signature text and the hash it is filed under."""
-    problems = []
-    if hash_of(text) != hash_:
-        problems.append(f"the text hashes to {hash_of(text)}")
-    try:
-        read(text)
-    except ValueError as error:
-        problems.append(f"the text cannot be read: {error}")
-    return problems
-
-
-@dataclass
-class Orphans:
-    """Records and breakdowns that name signatures whose text is missing, counted by place."""
-
-    texts: set[str] = field(default_factory=set)
-    _missing: dict[str, list[str]] = field(default_factory=dict)
-
-    def see(self, item: Measurement | Breakdown) -> None:
-        """Note what an item refers to; a breakdown describes a whole network."""
-        if isinstance(item, Measurement):
-            if item.kind != "network":
-                self._need(f"{item.kind} records of {item.target}", [item.signature])
-        else:
-            hashes = [h for h, _ in (*item.cells, *item.layers)]
-            self._need(f"breakdowns of {item.target}", hashes)
-
-    def _need(self, where: str, hashes: Iterable[str]) -> None:
-        missing = [h for h in hashes if h not in self.texts]
-        if missing:
-            self._missing.setdefault(where, []).extend(missing)
-
-    def problems(self) -> list[IntegrityProblem]:
-        """One finding per place, with a count and an example."""
-        return [
-            IntegrityProblem(where, f"{len(set(h))} signatures have no text, for example {h[0]}")
-            for where, h in self._missing.items()
-        ]
-
-
 class _Entry(NamedTuple):
     id: bytes
     target_id: int
@@ -100,103 +43,131 @@ class _Entry(NamedTuple):
     failure: str | None
 
 
+class _Check:
+    """Collects what is wrong while all of a store or pack is read, the texts first."""
+
+    def __init__(self) -> None:
+        self._problems: list[IntegrityProblem] = []
+        self._texts: set[str] = set()
+        self._without_text: dict[str, list[str]] = {}
+
+    def note(self, where: str, *problems: str) -> None:
+        self._problems += [IntegrityProblem(where, problem) for problem in problems]
+
+    def text(self, hash_: str, text: str) -> None:
+        self._texts.add(hash_)
+        if hash_of(text) != hash_:
+            self.note(f"signature {hash_}", f"the text hashes to {hash_of(text)}")
+        try:
+            read(text)
+        except ValueError as error:
+            self.note(f"signature {hash_}", f"the text cannot be read: {error}")
+
+    def record(self, record: Measurement, where: str) -> None:
+        self.note(where, *_doubts(record))
+        if record.kind != "network":
+            self._needs(f"{record.kind} records of {record.target}", record.signature)
+
+    def breakdown(self, item: Breakdown) -> None:
+        self._needs(f"breakdowns of {item.target}", *(h for h, _ in (*item.cells, *item.layers)))
+
+    def _needs(self, where: str, *hashes: str) -> None:
+        missing = [h for h in hashes if h not in self._texts]
+        if missing:
+            self._without_text.setdefault(where, []).extend(missing)
+
+    def stored(
+        self, what: str, bodies: Iterator[tuple[bytes, bytes]], of: Callable[[object], R]
+    ) -> Iterator[tuple[bytes, str, R]]:
+        """Key, name and content of those that can be read."""
+        for key, body in bodies:
+            where = f"{what} {key.hex()}"
+            try:
+                item = of(unpacked(body))
+            except ValueError as error:
+                self.note(where, str(error))
+                continue
+            if item.id != key.hex():
+                self.note(where, f"its content hashes to {item.id}")
+            yield key, where, item
+
+    def problems(self) -> list[IntegrityProblem]:
+        """All of them; missing texts by place, with a count and an example."""
+        for where, hashes in self._without_text.items():
+            count = len(set(hashes))
+            self.note(where, f"{count} signatures have no text, for example {hashes[0]}")
+        return self._problems
+
+
 def check_database(database: Database) -> list[IntegrityProblem]:
-    """Every finding in a database: the file itself, texts, records, breakdowns, orphans, cache."""
-    problems = [IntegrityProblem("database", line) for line in database.damage()]
-    orphans = Orphans()
-    for key, text in queries.all_texts(database):
-        hash_ = key.hex()
-        orphans.texts.add(hash_)
-        problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
+    """What is wrong in a database: the file itself, texts, records, breakdowns, cache."""
+    check = _Check()
+    check.note("database", *database.damage())
+    keys = database.keys("SELECT hash FROM signature ORDER BY hash")
+    for key, text in database.paged(tuple[bytes, str], TEXTS, keys):
+        check.text(key.hex(), text)
     names = dict(database.read(tuple[int, str], _TARGETS))
     entries = {entry.id: entry for entry in database.read(_Entry, _ENTRIES)}
-    for key, body in queries.payloads(database):
-        problems += _check_payload(key, body, entries, names, orphans)
-    for key, body in queries.all_breakdowns(database):
-        problems += _check_breakdown(key, body, orphans)
-    problems += [
-        IntegrityProblem(f"record {key.hex()}", "its raw samples are missing") for key in entries
-    ]
-    problems += [
-        IntegrityProblem(f"cache {scope or key.hex()}", f"{problem}: `store gc` drops it")
-        for key, scope, problem in cache.damaged(database)
-    ]
-    return problems + orphans.problems()
-
-
-def _check_payload(
-    key: bytes,
-    body: bytes,
-    entries: dict[bytes, _Entry],
-    names: dict[int, str],
-    orphans: Orphans,
-) -> list[IntegrityProblem]:
-    where = f"record {key.hex()}"
-    row = entries.pop(key, None)
-    try:
-        record = Measurement.from_json(unpacked(body))
-    except ValueError as error:
-        return [IntegrityProblem(where, str(error))]
-    problems = [IntegrityProblem(where, doubt) for doubt in doubts(record)]
-    if record.id != key.hex():
-        problems.append(IntegrityProblem(where, f"its content hashes to {record.id}"))
-    if row is None:
-        problems.append(IntegrityProblem(where, "it has no entry that a look-up would find"))
-    else:
-        _, target, kind, signature, latency, spread, failure = row
-        entry = (names.get(target), kind, signature.hex(), latency, spread, failure or "")
-        holds = (
-            str(record.target), KIND_CODES[record.kind], record.signature,
-            record.latency_us, record.spread_share, plain(record.failure or ""),
-        )  # fmt: skip
-        if entry != holds:
-            problems.append(
-                IntegrityProblem(where, "its entry for look-ups differs from the record")
-            )
-    orphans.see(record)
-    return problems
-
-
-def _check_breakdown(key: bytes, body: bytes, orphans: Orphans) -> list[IntegrityProblem]:
-    where = f"breakdown {key.hex()}"
-    try:
-        item = Breakdown.from_json(unpacked(body))
-    except ValueError as error:
-        return [IntegrityProblem(where, str(error))]
-    orphans.see(item)
-    return (
-        []
-        if item.id == key.hex()
-        else [IntegrityProblem(where, f"its content hashes to {item.id}")]
-    )
+    keys = database.keys("SELECT id FROM payload ORDER BY id")
+    bodies = database.paged(tuple[bytes, bytes], BODIES, keys)
+    for key, where, record in check.stored("record", bodies, Measurement.from_json):
+        check.record(record, where)
+        entry = entries.get(key)
+        if entry is None:
+            check.note(where, "it has no entry that a look-up would find")
+        elif not _agree(entry, names, record):
+            check.note(where, "its entry for look-ups differs from the record")
+    for key in entries.keys() - set(keys):
+        check.note(f"record {key.hex()}", "its raw samples are missing")
+    keys = database.keys("SELECT id FROM breakdown ORDER BY id")
+    bodies = database.paged(tuple[bytes, bytes], BREAKDOWN_BODIES, keys)
+    for _, _, item in check.stored("breakdown", bodies, Breakdown.from_json):
+        check.breakdown(item)
+    for key, scope, problem in cache.damaged(database):
+        check.note(f"cache {scope or key.hex()}", f"{problem}: `store gc` drops it")
+    return check.problems()
 
 
 def check_pack(folder: str | Path) -> list[IntegrityProblem]:
-    """Every finding in a pack: its files, texts, records, breakdowns, orphans and look-up."""
-    try:
-        pack = PackLookup(folder)
-    except StoreError as error:
-        return [IntegrityProblem(str(folder), str(error))]
-    problems = [IntegrityProblem(name, problem) for name, problem in pack.altered_files().items()]
-    orphans = Orphans()
+    """What is wrong in a pack: its files, texts, records, breakdowns and look-up."""
+    check = _Check()
     rows: dict[tuple[str, str], list[LatencyRow]] = {}
     try:
+        pack = PackLookup(folder)
+        for name, problem in pack.altered_files().items():
+            check.note(name, problem)
         for hash_, text in pack.all_signature_texts():
-            orphans.texts.add(hash_)
-            problems += [IntegrityProblem(f"signature {hash_}", p) for p in check_text(hash_, text)]
+            check.text(hash_, text)
         for record in pack.measurements():
+            where = f"record {record.id}"
             if record.target != pack.target:
-                problems.append(
-                    IntegrityProblem(f"record {record.id}", f"it is of {record.target}")
-                )
-            problems += [IntegrityProblem(f"record {record.id}", doubt) for doubt in doubts(record)]
-            row = (record.latency_us, record.spread_share, record.measured_at, record.failure)
-            rows.setdefault((record.kind, record.signature), []).append(row)
-            orphans.see(record)
+                check.note(where, f"it is of {record.target}")
+            check.record(record, where)
+            rows.setdefault((record.kind, record.signature), []).append(row_of(record))
         for item in pack.breakdowns():
-            orphans.see(item)
-        if pack.lookup_table() != lookup_of(rows):
-            problems.append(IntegrityProblem(LOOKUP_FILE, "it does not say what the records say"))
+            check.breakdown(item)
+        if not pack.says(rows):
+            check.note(LOOKUP_FILE, "it does not say what the records say")
     except StoreError as error:
-        problems.append(IntegrityProblem(str(folder), str(error)))
-    return problems + orphans.problems()
+        check.note(str(folder), str(error))
+    return check.problems()
+
+
+def _doubts(record: Measurement) -> Iterator[str]:
+    """What makes a sound record implausible."""
+    samples = [s for visit in record.visits for s in visit.samples_us]
+    if any(s <= 0 for s in samples):
+        yield "a sample is not positive"
+    if samples and record.latency_us is not None:
+        slowest = max(s / visit.drift for visit in record.visits for s in visit.samples_us)
+        if record.latency_us > 1.01 * slowest:
+            yield f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
+
+
+def _agree(entry: _Entry, names: dict[int, str], record: Measurement) -> bool:
+    """Whether the row for look-ups says what the record says."""
+    _, target, kind, signature, latency, spread, failure = entry
+    return (names.get(target), kind, signature.hex(), latency, spread, failure or "") == (
+        str(record.target), KIND_CODES[record.kind], record.signature,
+        record.latency_us, record.spread_share, plain(record.failure or ""),
+    )  # fmt: skip

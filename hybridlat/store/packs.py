@@ -18,11 +18,12 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from msgspec import Meta, Struct
 
 from hybridlat.errors import StoreError, TargetError
@@ -30,8 +31,10 @@ from hybridlat.schema import wire
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import LatencyStats
+from hybridlat.store import rows
+from hybridlat.store.records import LatencyRow, LatencyStats, aggregate
 
+T = TypeVar("T")
 PACK_FORMAT = 1
 INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
@@ -40,12 +43,21 @@ _Entry = tuple[
 ]
 
 
-class _Failures(Struct):
-    """Reason by hash, for each kind."""
+class _File(Struct):
+    """A file of a pack."""
 
-    cell: dict[str, str | None]
-    network: dict[str, str | None]
-    layer: dict[str, str | None]
+    sha256: str
+
+
+class _Text(Struct):
+    """A signature."""
+
+    hash: str
+    text: str
+
+    @staticmethod
+    def of(row: object) -> _Text:
+        return msgspec.convert(row, _Text)
 
 
 class _Lookup(Struct):
@@ -54,25 +66,32 @@ class _Lookup(Struct):
     cell: dict[str, _Entry]
     network: dict[str, _Entry]
     layer: dict[str, _Entry]
-    failures: _Failures
+    failures: dict[Kind, dict[str, str | None]]
 
 
-def shipped_packs(folder: Path | None = None) -> list[PackLookup]:
-    """All packs that come with hybridlat (or lie in ``folder``), by folder name."""
+def lookup_of(known: Mapping[tuple[str, str], list[LatencyRow]]) -> dict[str, object]:
+    """The contents of a pack's look-up file, from the rows of each (kind, signature)."""
+    good: dict[str, dict[str, list[float | None]]] = {kind: {} for kind in KINDS}
+    failed: dict[str, dict[str, str | None]] = {kind: {} for kind in KINDS}
+    for kind, signature in sorted(known):
+        stats = aggregate(known[kind, signature])
+        if stats.latency_us is None:
+            failed[kind][signature] = stats.failure
+        else:
+            good[kind][signature] = [stats.latency_us, stats.spread_share, stats.records]
+    return {"format": PACK_FORMAT, **good, "failures": failed}
+
+
+def shipped_packs(folder: Path | None = None, names: str = "*") -> list[PackLookup]:
+    """The packs that come with hybridlat (or lie in ``folder``), by folder name."""
     folder = folder or shipped("data", "packs")
-    if not folder.is_dir():
-        return []
-    return [PackLookup(info.parent) for info in sorted(folder.glob(f"*/{INFO_FILE}"))]
+    return [PackLookup(info.parent) for info in sorted(folder.glob(f"{names}/{INFO_FILE}"))]
 
 
 def packs_for(target: Target, folder: Path | None = None) -> list[PackLookup]:
-    """The packs of a target that come with hybridlat (or lie in ``folder``)."""
-    folder = folder or shipped("data", "packs")
-    if not folder.is_dir():
-        return []
-    # Several packs of a target differ in what follows the target's name in that of the folder.
-    near = [path.parent for path in sorted(folder.glob(f"{target.folder}*/{INFO_FILE}"))]
-    return [pack for pack in map(PackLookup, near) if pack.target == target]
+    """Those of a target; several differ in what follows the target's name in their folder's."""
+    near = shipped_packs(folder, f"{target.folder}*")
+    return [pack for pack in near if pack.target == target]
 
 
 class PackLookup:
@@ -85,7 +104,10 @@ class PackLookup:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.info = self._read_info()
-        self.target = self._target()
+        try:
+            self.target = Target.parse(str(self.info.get("target")))
+        except TargetError as error:
+            raise self.damaged(INFO_FILE, str(error)) from error
 
     def _read_info(self) -> dict[str, Any]:
         path = self.folder / INFO_FILE
@@ -103,21 +125,13 @@ class PackLookup:
                 f"the pack {self.folder} has format {version}, newer than format {PACK_FORMAT} "
                 "that this version of hybridlat knows: upgrade hybridlat"
             )
-        files = info.get("files")
-        if not isinstance(files, dict) or not all(
-            isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
-            for entry in files.values()
-        ):
-            raise self.damaged(INFO_FILE, "it does not list the pack's files")
-        if any(Path(name).name != name for name in files):
+        try:
+            self._files = msgspec.convert(info.get("files"), dict[str, _File])
+        except msgspec.ValidationError as error:
+            raise self.damaged(INFO_FILE, f"files: {wire.phrase_of(error)}") from error
+        if any(Path(name).name != name for name in self._files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
         return info
-
-    def _target(self) -> Target:
-        try:
-            return Target.parse(str(self.info.get("target")))
-        except TargetError as error:
-            raise self.damaged(INFO_FILE, str(error)) from error
 
     def damaged(self, name: str, problem: str) -> StoreError:
         """The error that says which file of the pack is wrong."""
@@ -131,7 +145,7 @@ class PackLookup:
         """What is known of each hash; a hash without a record is left out."""
         if target != self.target:
             return {}
-        good, failed = getattr(self._lookup, kind), getattr(self._lookup.failures, kind)
+        good, failed = getattr(self._lookup, kind), self._lookup.failures.get(kind, {})
         stats = {}
         for h in hashes:
             if h in good:
@@ -142,55 +156,35 @@ class PackLookup:
 
     def signatures(self, kind: Kind) -> list[str]:
         """The hashes of this kind that have a latency, or a failure."""
-        return [*getattr(self._lookup, kind), *getattr(self._lookup.failures, kind)]
+        return [*getattr(self._lookup, kind), *self._lookup.failures.get(kind, {})]
 
     def counts(self) -> dict[str, int]:
         """How many things of each kind (cell, network, layer) have a latency."""
         return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
 
+    def says(self, known: Mapping[tuple[str, str], list[LatencyRow]]) -> bool:
+        """Whether the look-up file says what these rows of each (kind, signature) say."""
+        return self._lookup == msgspec.convert(lookup_of(known), _Lookup)
+
     @cached_property
     def _lookup(self) -> _Lookup:
         try:
-            return wire.decode(self._lookup_bytes(), _Lookup)
-        except ValueError as error:
-            raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
-
-    def lookup_table(self) -> Any:
-        """The JSON of the look-up file as it stands."""
-        try:
-            return json.loads(self._lookup_bytes())
-        except ValueError as error:
-            raise self.damaged(LOOKUP_FILE, str(error)) from error
-
-    def _lookup_bytes(self) -> bytes:
-        try:
-            return gzip.decompress((self.folder / LOOKUP_FILE).read_bytes())
+            body = gzip.decompress((self.folder / LOOKUP_FILE).read_bytes())
+            return wire.decode(body, _Lookup)
         except FileNotFoundError as error:
             raise self.damaged(LOOKUP_FILE, "it is missing") from error
         except (OSError, EOFError, zlib.error) as error:
             raise self.damaged(LOOKUP_FILE, str(error)) from error
+        except ValueError as error:
+            raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
 
     # ---- everything else -----------------------------------------------------------------------
 
     def rows(self, table: str) -> Iterator[Any]:
         """The JSON of each line of ``signatures``, ``measurements`` or ``breakdowns``."""
-        for name in sorted(self.info["files"]):
-            if name == f"{table}.jsonl.gz":
-                yield from self._lines(name)
-            elif name == f"{table}.parquet":
-                from hybridlat.store import parquet
-
-                yield from parquet.read_rows(self.folder / name)
-
-    def _lines(self, name: str) -> Iterator[Any]:
-        number = 0
-        try:
-            with gzip.open(self.folder / name, "rb") as lines:
-                for line in lines:
-                    number += 1
-                    yield wire.decode(line, object)
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(f"{name} near line {number}", str(error)) from error
+        for ending in rows.ENDINGS.values():
+            if f"{table}.{ending}" in self._files:
+                yield from rows.read(self.folder / f"{table}.{ending}")
 
     def measurements(
         self,
@@ -199,36 +193,27 @@ class PackLookup:
         signature: str | None = None,
     ) -> Iterator[Measurement]:
         """The records, in a stable order."""
-        if target is not None and target != self.target:
-            return
-        for number, row in enumerate(self.rows("measurements"), 1):
-            try:
-                record = Measurement.from_json(row)
-            except ValueError as error:
-                raise self.damaged(f"measurement {number}", str(error)) from error
-            if kind in (None, record.kind) and signature in (None, record.signature):
-                yield record
+        if target in (None, self.target):
+            for record in self._read("measurements", Measurement.from_json):
+                if kind in (None, record.kind) and signature in (None, record.signature):
+                    yield record
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, in a stable order."""
-        if target is not None and target != self.target:
-            return
-        for number, row in enumerate(self.rows("breakdowns"), 1):
-            try:
-                yield Breakdown.from_json(row)
-            except ValueError as error:
-                raise self.damaged(f"breakdown {number}", str(error)) from error
+        if target in (None, self.target):
+            yield from self._read("breakdowns", Breakdown.from_json)
 
     def all_signature_texts(self) -> Iterator[tuple[str, str]]:
         """(hash, text) of every signature of the pack."""
-        for number, row in enumerate(self.rows("signatures"), 1):
+        for item in self._read("signatures", _Text.of):
+            yield item.hash, item.text
+
+    def _read(self, table: str, read: Callable[[object], T]) -> Iterator[T]:
+        for number, row in enumerate(self.rows(table), 1):
             try:
-                hash_, text = row["hash"], row["text"]
-            except (KeyError, TypeError):
-                hash_ = text = None
-            if not isinstance(hash_, str) or not isinstance(text, str):
-                raise self.damaged(f"signature {number}", "it has no hash and text")
-            yield hash_, text
+                yield read(row)
+            except ValueError as error:
+                raise self.damaged(f"row {number} of the {table}", str(error)) from error
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
         """The texts of those hashes that the pack has."""
@@ -238,14 +223,14 @@ class PackLookup:
     def altered_files(self) -> dict[str, str]:
         """What is wrong with the pack's files as such: missing, or not the bytes it was made of."""
         problems = {}
-        for name, entry in self.info["files"].items():
+        for name, entry in self._files.items():
             try:
                 digest = file_digest(self.folder / name)
             except OSError as error:
                 problems[name] = f"it cannot be read ({error.strerror})"
-                continue
-            if digest != entry["sha256"]:
-                problems[name] = f"its SHA-256 is {digest}, the pack says {entry['sha256']}"
+            else:
+                if digest != entry.sha256:
+                    problems[name] = f"its SHA-256 is {digest}, the pack says {entry.sha256}"
         return problems
 
 

@@ -4,35 +4,71 @@ Records are never edited, and removed only by ``forget``; the same record added 
 once. Several processes may write at once; each call of an ``add`` is one short transaction, so a
 process that is killed loses at most the call it was in. A SQLite file that does not exist yet reads
 as an empty store and is made by the first write.
+
+Rows are inserted in the order of their keys: writers of the same rows then wait for each other in
+one order, and neighbours in an index are written together.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from hybridlat.errors import StoreError
-from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, id_of
 from hybridlat.schema.target import Target
-from hybridlat.store import cache, changes, codec, exchange, integrity, queries
-from hybridlat.store.cache import CacheSweep
-from hybridlat.store.changes import Removal
-from hybridlat.store.database import Database
+from hybridlat.store import exchange, integrity
+from hybridlat.store.cache import Cache, drop_of
+from hybridlat.store.connection import Connection
+from hybridlat.store.database import KIND_CODES, Database, key_of, packed, plain
 from hybridlat.store.exchange import ImportCounts
+from hybridlat.store.importers import ImportedRecords, Watch
 from hybridlat.store.integrity import IntegrityProblem
-from hybridlat.store.latencies import LatencyStats, TargetStats, aggregate
 from hybridlat.store.place import StorePlace, default_url
+from hybridlat.store.records import Records
+from hybridlat.store.rows import Form, batches
 
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_TARGET_ID = "SELECT id FROM target WHERE name = :name"
+_TARGET = "INSERT INTO target (name) VALUES (:name) ON CONFLICT DO NOTHING"
+_SIGNATURE = "INSERT INTO signature (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING"
+_PAYLOAD = "INSERT INTO payload (id, body) VALUES (:id, :body) ON CONFLICT DO NOTHING"
+_MEASUREMENT = """
+INSERT INTO measurement (target_id, kind, signature, id, latency_us, spread_share, measured_at,
+    failure)
+VALUES (:target_id, :kind, :signature, :id, :latency_us, :spread_share, :measured_at, :failure)
+ON CONFLICT DO NOTHING"""
+_BREAKDOWN = """
+INSERT INTO breakdown (id, target_id, network, body) VALUES (:id, :target_id, :network, :body)
+ON CONFLICT DO NOTHING"""
+_RECORDS = """
+SELECT measurement.target_id, signature, kind, measurement.id, measured_at
+FROM measurement JOIN target ON target.id = measurement.target_id WHERE target.name = :target"""
+_DELETE_ENTRY = """
+DELETE FROM measurement
+WHERE target_id = :target AND kind = :kind AND signature = :signature AND id = :id"""
+_DELETE_BODY = "DELETE FROM payload WHERE id = :id"
+_DELETE_BREAKDOWNS = "DELETE FROM breakdown WHERE target_id = :target"
 
 
-class Store:
-    """Measurements, breakdowns and signature texts at ``url``.
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """How many records and cached entries were removed, or would be."""
+
+    cells: int = 0
+    networks: int = 0
+    layers: int = 0
+    cached: int = 0
+
+    @property
+    def records(self) -> int:
+        return self.cells + self.networks + self.layers
+
+
+class Store(Records, Cache):
+    """Measurements, breakdowns, signature texts and a cache at ``url``.
 
     ``url`` is the path of a SQLite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/NAME``;
     without one, ``default_url()``. StoreError for another URL, and from every method, in one
@@ -42,53 +78,82 @@ class Store:
     def __init__(self, url: str | Path | None = None) -> None:
         self._place = StorePlace(default_url() if url is None else url)
         self.url = self._place.url
-        self._database = Database(self._place)
-
-    # ---- writing -------------------------------------------------------------------------------
+        super().__init__(Database(self._place))
 
     def add_signatures(self, texts: Mapping[str, str]) -> int:
         """Keep the texts that hashes stand for; how many were new. Those there stay as they are."""
-        return changes.add_signatures(self._database, texts)
+        rows = [{"hash": key_of(h), "text": text} for h, text in sorted(texts.items())]
+        return self._database.write(lambda c: c.change(_SIGNATURE, rows)) if rows else 0
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        return changes.add_measurements(self._database, measurements)
+        texts: dict[str, str] = {}
+        records: dict[str, Measurement] = {}
+        for record in measurements:
+            _refuse(record.problems(), "measurement")
+            text = record.text
+            texts[id_of(text)], records[id_of(text)] = text, record
+        if not records:
+            return 0
+        bodies = [{"id": key_of(id_), "body": packed(texts[id_])} for id_ in sorted(texts)]
+
+        def work(connection: Connection) -> int:
+            targets = _target_ids(connection, records.values())
+            new = connection.change(_PAYLOAD, bodies)
+            rows = [
+                {
+                    "target_id": targets[m.target],
+                    "kind": KIND_CODES[m.kind],
+                    "signature": key_of(m.signature),
+                    "id": key_of(id_),
+                    "latency_us": m.latency_us,
+                    "spread_share": m.spread_share,
+                    "measured_at": m.measured_at[:40],
+                    "failure": None if m.failure is None else plain(m.failure),
+                }
+                for id_, m in sorted(records.items())
+            ]
+            connection.change(_MEASUREMENT, rows)
+            return new
+
+        return self._database.write(work)
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        return changes.add_breakdowns(self._database, breakdowns)
+        items = {item.id: item for item in breakdowns}
+        for item in items.values():
+            _refuse(item.problems(), "breakdown")
+        if not items:
+            return 0
 
-    def cache_put(self, key: str, text: str) -> None:
-        """Keep a JSON document under ``key`` for later processes; what is there already stays."""
-        cache.put(self._database, key, text)
+        def work(connection: Connection) -> int:
+            targets = _target_ids(connection, items.values())
+            rows = [
+                {
+                    "id": key_of(id_),
+                    "target_id": targets[item.target],
+                    "network": plain(item.network[:255]),
+                    "body": packed(item.text),
+                }
+                for id_, item in sorted(items.items())
+            ]
+            return connection.change(_BREAKDOWN, rows)
 
-    def cache_remove(self, keys: Iterable[str]) -> int:
-        """Drop the documents under ``keys``; how many there were."""
-        return cache.remove(self._database, keys) if self.exists else 0
+        return self._database.write(work)
 
-    def cache_sweep(
-        self,
-        *,
-        older_than_s: float | None = None,
-        max_bytes: int | None = None,
-        is_outdated: Callable[[str], bool] = lambda _: False,
-        dry_run: bool = False,
-    ) -> CacheSweep:
-        """Drop cached documents that are no longer useful, and give their space back.
-
-        Dropped are damaged ones, those older than ``older_than_s``, those of whose scope (their key
-        without its last part) ``is_outdated`` says so, and the oldest over ``max_bytes``. With
-        ``dry_run`` nothing is, and the answer says what would be. Records all stay.
-        """
-        if not self.exists:
-            return CacheSweep()
-        return cache.sweep(
-            self._database,
-            older_than_s=older_than_s,
-            max_bytes=max_bytes,
-            is_outdated=is_outdated,
-            dry_run=dry_run,
-        )
+    def add_all(self, imported: ImportedRecords, watch: Watch | None = None) -> ImportCounts:
+        """Add signatures, records and breakdowns, many in a transaction; how many were new."""
+        total = len(imported.measurements) + len(imported.breakdowns)
+        signatures = self.add_signatures(imported.signatures)
+        measurements = breakdowns = done = 0
+        for part in batches(imported.measurements, exchange.BATCH):
+            measurements += self.add(part)
+            done += len(part)
+            if watch is not None:
+                watch(done, total)
+        for items in batches(imported.breakdowns, exchange.BATCH):
+            breakdowns += self.add_breakdowns(items)
+        return ImportCounts(signatures, measurements, breakdowns, total)
 
     def forget(
         self,
@@ -100,112 +165,48 @@ class Store:
     ) -> Removal:
         """Remove records of a target, or of all, measured from ``since`` to before ``until``.
 
-        What was cached of these targets goes too. With ``dry_run`` nothing does, and the answer
-        says what would.
+        A record without a date goes only where neither is given. What was cached of these targets
+        goes too, and the breakdowns of a target that keeps no record. With ``dry_run`` nothing
+        does, and the answer says what would.
         """
         if not self.exists:
             return Removal()
         targets = self.targets() if target is None else [target]
-        return changes.remove_records(self._database, targets, since, until, dry_run)
 
-    # ---- reading -------------------------------------------------------------------------------
+        def work(connection: Connection) -> Removal:
+            counts: Counter[int] = Counter()
+            cached = 0
+            for name in map(str, targets):
+                rows = connection.rows(_RECORDS, {"target": name})
+                chosen = [
+                    {"target": number, "kind": kind, "signature": signature, "id": id_}
+                    for number, signature, kind, id_, measured_at in rows
+                    if _is_between(measured_at, since, until)
+                ]
+                counts.update(row["kind"] for row in chosen)
+                if chosen and not dry_run:
+                    connection.change(_DELETE_ENTRY, chosen)
+                    connection.change(_DELETE_BODY, [{"id": row["id"]} for row in chosen])
+                    if len(chosen) == len(rows):
+                        gone = [{"target": chosen[0]["target"]}]
+                        connection.change(_DELETE_BREAKDOWNS, gone)
+                if chosen:
+                    cached += drop_of(connection, name, dry_run)
+            cells, networks, layers = (counts[KIND_CODES[kind]] for kind in KINDS)
+            return Removal(cells, networks, layers, cached)
 
-    def latencies(
-        self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
-    ) -> dict[str, LatencyStats]:
-        """What is known of each hash; a hash without a record is left out."""
-        return self.latencies_by_target([target], hashes, kind)[target]
-
-    def latencies_by_target(
-        self, targets: Sequence[Target], hashes: Iterable[str], kind: Kind = "cell"
-    ) -> dict[Target, dict[str, LatencyStats]]:
-        """The same for several targets at once."""
-        keys = {codec.key(h): h for h in hashes}
-        rows = queries.look_up(self._database, targets, kind, list(keys))
-        return {
-            target: {keys[key]: aggregate(rows_of_key) for key, rows_of_key in rows_of.items()}
-            for target, rows_of in rows.items()
-        }
-
-    def measurements(
-        self,
-        target: Target | None = None,
-        kind: Kind | None = None,
-        signature: str | None = None,
-    ) -> Iterator[Measurement]:
-        """The records, in an order that depends on nothing but themselves."""
-        return queries.measurements(self._database, target, kind, signature)
-
-    def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
-        """Good records of the newest ``runs`` minutes in which there are any, ``each`` of one."""
-        return queries.recent(self._database, target, runs, each)
-
-    def count(self, target: Target, kind: Kind) -> int:
-        """How many records of this kind there are of a target."""
-        values = {"target": str(target), "kind": codec.KIND_CODES[kind]}
-        rows = self._database.rows(f"SELECT count(*) {queries.OF_TARGET} AND kind = :kind", values)
-        return int(rows[0][0]) if rows else 0
-
-    def signatures(self, target: Target, kind: Kind) -> list[str]:
-        """The hashes that there are records of this kind of."""
-        values = {"target": str(target), "kind": codec.KIND_CODES[kind]}
-        sql = f"SELECT DISTINCT signature {queries.OF_TARGET} AND kind = :kind"
-        return [key.hex() for (key,) in self._database.read(tuple[bytes], sql, values)]
-
-    def revision(self, target: Target) -> tuple[int, str]:
-        """How many records there are of a target, and the time of the newest."""
-        sql = f"SELECT count(*), max(measured_at) {queries.OF_TARGET}"
-        rows = self._database.rows(sql, {"target": str(target)})
-        return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
-
-    def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
-        """The breakdowns, in an order that depends on nothing but themselves."""
-        return queries.breakdowns(self._database, target)
-
-    def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
-        """The texts of those hashes that have one."""
-        return queries.signature_texts(self._database, [codec.key(h) for h in hashes])
-
-    def cache_get(self, key: str) -> str | None:
-        """The document that ``cache_put`` stored under ``key``, else None.
-
-        It may be damaged: ``wire.decode_or_none`` reads it.
-        """
-        return cache.get(self._database, key)
-
-    def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
-        """What ``read`` makes of the document under ``key``; None where there is none.
-
-        One of which it makes None is damaged, and is removed so that it can be made again.
-        """
-        text = self.cache_get(key)
-        document = None if text is None else read(text)
-        if text is not None and document is None:
-            _log.warning("a damaged entry of the cache is made again: %s", key)
-            with contextlib.suppress(StoreError):  # a store that takes nothing
-                self.cache_remove([key])
-        return document
-
-    def targets(self) -> list[Target]:
-        """Targets with records or breakdowns, sorted."""
-        return queries.targets(self._database)
-
-    def stats(self) -> list[TargetStats]:
-        """What the store holds of each target."""
-        return queries.stats(self._database)
+        return self._database.write(work)
 
     def check(self) -> list[IntegrityProblem]:
         """Everything that is wrong with the store; an empty list when it is sound."""
         return integrity.check_database(self._database)
-
-    # ---- packs ---------------------------------------------------------------------------------
 
     def export(
         self,
         folder: str | Path,
         target: Target | None = None,
         *,
-        format: exchange.Form = "jsonl",
+        format: Form = "jsonl",
         source: str = "",
         licence: str = "",
     ) -> list[Path]:
@@ -214,15 +215,12 @@ class Store:
         ``source`` and ``licence`` say where the records come from. Parquet needs pyarrow
         (MissingExtra).
         """
-        return exchange.export(
-            self._database, Path(folder), target, format, source=source, licence=licence
-        )
+        return exchange.export(self, Path(folder), target, format, source=source, licence=licence)
 
     def import_(self, path: str | Path) -> ImportCounts:
         """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
-        return exchange.import_into(self._database, Path(path))
-
-    # ---- plumbing ------------------------------------------------------------------------------
+        parts = [astuple(self.add_all(part)) for part in exchange.read(Path(path))]
+        return ImportCounts(*map(sum, zip(*parts, strict=True)))
 
     def close(self) -> None:
         """Give the connection back; the store opens itself again when used."""
@@ -258,3 +256,43 @@ class Store:
     def stamp(self) -> object:
         """Equal as long as no process writes; None on a server, where only a query tells."""
         return self._database.stamp
+
+
+def _refuse(problems: tuple[str, ...], what: str) -> None:
+    if problems:
+        raise StoreError(f"the store takes no {what} in which {problems[0]}")
+
+
+def _target_ids(
+    connection: Connection, items: Iterable[Measurement | Breakdown]
+) -> dict[Target, int]:
+    """The number of each target; a new target gets one."""
+    return {
+        target: _target_id(connection, target)
+        for target in sorted({item.target for item in items}, key=str)
+    }
+
+
+def _target_id(connection: Connection, target: Target) -> int:
+    name = {"name": str(target)}
+    rows = connection.rows(_TARGET_ID, name)
+    if not rows:
+        connection.change(_TARGET, [name])
+        rows = connection.rows(_TARGET_ID, name)
+    if not rows or not isinstance(rows[0][0], int):
+        raise StoreError(f"the store is damaged: it gave the target {target} no number")
+    return rows[0][0]
+
+
+def _is_between(
+    measured_at: str, since: datetime.datetime | None, until: datetime.datetime | None
+) -> bool:
+    if since is None and until is None:
+        return True
+    try:
+        at = datetime.datetime.fromisoformat(measured_at)
+    except ValueError:
+        return False
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=datetime.UTC)
+    return (since is None or since <= at) and (until is None or at < until)

@@ -20,7 +20,7 @@ from hybridlat.measuring.statistics import (
 )
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, Visit
 from hybridlat.schema.target import Target
-from hybridlat.store.latencies import aggregate
+from hybridlat.store.records import aggregate
 
 FAKE = Target("fake", "fake-1.0", "fp32", 1)
 

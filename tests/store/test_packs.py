@@ -178,7 +178,7 @@ def test_folders_that_are_no_packs(tmp_path: Path) -> None:
         ("format", 2, "upgrade hybridlat"),
         ("format", "1", "its format reads '1'"),
         ("target", "nothing", "nothing"),
-        ("files", [], "does not list"),
+        ("files", [], "files: expected object"),
         ("files", {"../x": {"sha256": ""}}, "outside the pack"),
     ],
 )

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ import pytest
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store, database
-from hybridlat.store.database import Database
-from hybridlat.store.place import StorePlace
 from tests import postgres
 from tests.store.records import HASHES, TARGET, TEXTS, filled, measured
 from tests.store.test_processes import writer
@@ -130,21 +127,8 @@ def test_both_databases_export_the_same_bytes(store: Store, tmp_path: Path) -> N
     assert len(exported[0]) > 5
 
 
-def test_a_large_import_is_known_to_the_planner_at_once(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Store(tmp_path / "store.db") as other:
-        (pack, *_) = filled(other).export(tmp_path / "packs")
-    monkeypatch.setattr(database, "MANY", 1)
-    added = store.import_(pack).measurements
-    asked = "SELECT reltuples FROM pg_class WHERE relname = 'measurement'"
-    with closing(Database(StorePlace(store.url))) as asking:
-        [(known,)] = asking.rows(asked)
-    assert known == added > 0
-
-
 def test_the_statements_of_the_page_make_a_store_of_a_team(
-    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+    server: postgres.Server,
 ) -> None:
     blocks = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     by_administrator, by_owner = (_statements(block) for block in blocks)
@@ -152,7 +136,6 @@ def test_the_statements_of_the_page_make_a_store_of_a_team(
     with Store(server.url("latencies", "hybridlat")) as owned:
         filled(owned)
     server.execute(*by_owner, database="latencies", user="hybridlat")
-    monkeypatch.setattr(database, "MANY", 1)  # counting rows is the owner's to do: passed over
     with Store(server.url("latencies", "alice")) as store:
         store.add_signatures(TEXTS)
         assert store.add([measured(latency_us=77.0)]) == 1

@@ -14,8 +14,8 @@ from hybridlat.graph.network import Network
 from hybridlat.schema.measurement import MachineLoad, Measurement, busiest, is_suspect, was_busy
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.store.latencies import aggregate
 from hybridlat.store.packs import PackLookup
+from hybridlat.store.records import aggregate
 
 LEAST_NOISE_SHARE = 0.01
 """The same networks, measured again minutes later, differ by this much where visits agree better:

@@ -1,0 +1,291 @@
+"""The records of a database as they are read, and what those of one thing say together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from hybridlat.errors import StoreError, TargetError
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, KINDS, Breakdown, Kind, Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store.database import KIND_CODES, PAGE, Database, key_of, unpacked
+
+T = TypeVar("T")
+_MOST_RECENT = 20_000  # rows looked through for the newest runs
+_WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
+_OF_TARGET = """
+FROM measurement JOIN target ON target.id = measurement.target_id
+WHERE target.name = :target"""
+_LOOK_UP = """
+SELECT target.name, signature, latency_us, spread_share, measured_at, failure
+FROM measurement JOIN target ON target.id = measurement.target_id
+WHERE target.name IN :targets AND kind = :kind AND signature IN :keys"""
+_RECENT = f"""
+SELECT measured_at, measurement.id {_OF_TARGET} AND latency_us IS NOT NULL
+ORDER BY measured_at DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END, measurement.id LIMIT :most"""
+_RECORDS = "SELECT id FROM measurement WHERE target_id = :target"
+_BREAKDOWNS = "SELECT id FROM breakdown WHERE target_id = :target ORDER BY id"
+BODIES = "SELECT id, body FROM payload WHERE id IN :keys"
+BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
+TEXTS = "SELECT hash, text FROM signature WHERE hash IN :keys"
+_TARGETS = """
+SELECT id, name FROM target
+WHERE EXISTS (SELECT 1 FROM measurement WHERE target_id = target.id)
+OR EXISTS (SELECT 1 FROM breakdown WHERE target_id = target.id)"""
+_KIND_STATS = """
+SELECT target_id, kind, count(*), count(latency_us), min(nullif(measured_at, '')), max(measured_at)
+FROM measurement GROUP BY target_id, kind"""
+_THINGS = """
+SELECT target_id, kind, count(*)
+FROM (SELECT DISTINCT target_id, kind, signature FROM measurement WHERE latency_us IS NOT NULL)
+    AS known
+GROUP BY target_id, kind"""
+_SIZES = """
+SELECT count(*), sum(length(body)) FROM payload WHERE id IN (
+    SELECT id FROM measurement WHERE target_id = :target AND kind = :kind
+    ORDER BY signature, id LIMIT :most)"""
+
+
+#: latency_us, spread_share, measured_at and failure of one record.
+LatencyRow = tuple[float | None, float, str, str | None]
+
+
+def row_of(record: Measurement) -> LatencyRow:
+    """What an answer needs of a record."""
+    return record.latency_us, record.spread_share, record.measured_at, record.failure
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyStats:
+    """What the records of one thing say together.
+
+    ``latency_us`` is the median of its ``records`` good records. ``spread_share`` is the relative
+    standard error of that median: the median of what the records say of themselves, or what they
+    differ from each other by where that is more. Where all records are failures ``latency_us`` is
+    None and ``failure`` the newest reason: it was tried, and need not be tried again.
+    """
+
+    latency_us: float | None
+    spread_share: float
+    records: int
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStats:
+    """What a store holds of one target.
+
+    ``cells``, ``networks`` and ``layers`` count different things with a latency; ``records`` and
+    ``failures`` count records; ``first`` and ``last`` are ISO 8601 times; ``bytes`` is the size of
+    the compressed records, of more than 500 of a kind as 500 of them say.
+    """
+
+    target: Target
+    cells: int
+    networks: int
+    layers: int
+    records: int
+    failures: int
+    first: str
+    last: str
+    bytes: int
+
+
+class _Entry(NamedTuple):
+    target: str
+    signature: bytes
+    latency_us: float | None
+    spread_share: float
+    measured_at: str
+    failure: str | None
+
+
+class _KindStats(NamedTuple):
+    target_id: int
+    kind: int
+    records: int
+    good: int
+    first: str | None
+    last: str | None
+
+
+def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
+    """One answer from the records of one thing.
+
+    Records as unsure as those of a busy machine count only where there are no others.
+    """
+    rows = list(records)
+    good = [(latency, spread) for latency, spread, _, _ in rows if latency is not None]
+    good = [row for row in good if row[1] < BUSY_SPREAD_SHARE] or good
+    if not good:
+        newest = max(rows, key=lambda record: record[2])
+        return LatencyStats(None, 0.0, 0, newest[3] or "no reason was recorded")
+    latencies = [latency for latency, _ in good]
+    middle = statistics.median(latencies)
+    spread = statistics.median([spread for _, spread in good])
+    if len(good) > 1:
+        between = statistics.stdev(latencies) / middle / len(good) ** 0.5
+        spread = max(spread, between)
+    return LatencyStats(middle, spread, len(good))
+
+
+class Records:
+    """What is read from a database; nothing where its SQLite file does not exist yet.
+
+    Raises StoreError, in one sentence, where the database cannot be used or is damaged.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def latencies(
+        self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
+    ) -> dict[str, LatencyStats]:
+        """What is known of each hash; a hash without a record is left out."""
+        return self.latencies_by_target([target], hashes, kind)[target]
+
+    def latencies_by_target(
+        self, targets: Sequence[Target], hashes: Iterable[str], kind: Kind = "cell"
+    ) -> dict[Target, dict[str, LatencyStats]]:
+        """The same for several targets at once."""
+        named = {str(target): target for target in targets}
+        hash_of = {key_of(h): h for h in hashes}
+        rows_of: dict[Target, dict[str, list[LatencyRow]]] = {target: {} for target in targets}
+        keys = list(hash_of) if targets else []
+        for start in range(0, len(keys), PAGE):
+            part = keys[start : start + PAGE]
+            values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
+            for row in self._database.read(_Entry, _LOOK_UP, values):
+                if row.target in named and row.signature in hash_of:  # else the index is damaged
+                    rows = rows_of[named[row.target]].setdefault(hash_of[row.signature], [])
+                    rows.append(row[2:])
+        return {
+            target: {h: aggregate(rows) for h, rows in known.items()}
+            for target, known in rows_of.items()
+        }
+
+    def measurements(
+        self,
+        target: Target | None = None,
+        kind: Kind | None = None,
+        signature: str | None = None,
+    ) -> Iterator[Measurement]:
+        """The records, by target, kind, signature and content."""
+        query, values = _RECORDS, dict[str, object]()
+        if kind is not None:
+            query, values["kind"] = f"{query} AND kind = :kind", KIND_CODES[kind]
+        if signature is not None:
+            query, values["signature"] = f"{query} AND signature = :signature", key_of(signature)
+        for number in self._numbers_of(target):
+            sql = f"{query} ORDER BY kind, signature, id"
+            keys = self._database.keys(sql, {"target": number, **values})
+            yield from self._decoded(Measurement.from_json, BODIES, keys)
+
+    def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
+        """Good records of the newest ``runs`` minutes in which there are any, ``each`` of one.
+
+        Whole networks come first: they are few, and say more about how the machine ran than cells
+        do.
+        """
+        values = {"target": str(target), "kind": KIND_CODES["network"], "most": _MOST_RECENT}
+        chosen: dict[str, list[bytes]] = {}
+        for measured_at, key in self._database.read(tuple[str, bytes], _RECENT, values):
+            minute = chosen.setdefault(measured_at[:16], [])
+            if len(chosen) > runs:
+                break
+            if len(minute) < each:
+                minute.append(key)
+        keys = sorted(key for minute in chosen.values() for key in minute)
+        return list(self._decoded(Measurement.from_json, BODIES, keys))
+
+    def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
+        """The breakdowns, by target and content."""
+        for number in self._numbers_of(target):
+            keys = self._database.keys(_BREAKDOWNS, {"target": number})
+            yield from self._decoded(Breakdown.from_json, BREAKDOWN_BODIES, keys)
+
+    def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
+        """The texts of those hashes that have one."""
+        keys = [key_of(h) for h in hashes]
+        texts = self._database.paged(tuple[bytes, str], TEXTS, keys)
+        return {key.hex(): text for key, text in texts}
+
+    def signatures(self, target: Target, kind: Kind) -> list[str]:
+        """The hashes that there are records of this kind of."""
+        values = {"target": str(target), "kind": KIND_CODES[kind]}
+        sql = f"SELECT DISTINCT signature {_OF_TARGET} AND kind = :kind"
+        return [key.hex() for key in self._database.keys(sql, values)]
+
+    def count(self, target: Target, kind: Kind) -> int:
+        """How many records of this kind there are of a target."""
+        values = {"target": str(target), "kind": KIND_CODES[kind]}
+        rows = self._database.rows(f"SELECT count(*) {_OF_TARGET} AND kind = :kind", values)
+        return int(rows[0][0]) if rows else 0
+
+    def revision(self, target: Target) -> tuple[int, str]:
+        """How many records there are of a target, and the time of the newest."""
+        sql = f"SELECT count(*), max(measured_at) {_OF_TARGET}"
+        rows = self._database.rows(sql, {"target": str(target)})
+        return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
+
+    def targets(self) -> list[Target]:
+        """Targets with records or breakdowns, sorted."""
+        return list(self._numbered_targets().values())
+
+    def stats(self) -> list[TargetStats]:
+        """What there is of each target, sorted by name."""
+        counts = self._database.read(tuple[int, int, int], _THINGS)
+        things = {(number, kind): n for number, kind, n in counts}
+        rows_of: dict[int, list[_KindStats]] = {}
+        for row in self._database.read(_KindStats, _KIND_STATS):
+            rows_of.setdefault(row.target_id, []).append(row)
+        result = []
+        for number, target in self._numbered_targets().items():
+            rows = rows_of.get(number, [])
+            cells, networks, layers = (things.get((number, KIND_CODES[kind]), 0) for kind in KINDS)
+            result.append(
+                TargetStats(
+                    target, cells, networks, layers,
+                    records=sum(row.records for row in rows),
+                    failures=sum(row.records - row.good for row in rows),
+                    first=min((row.first for row in rows if row.first), default=""),
+                    last=max((row.last or "" for row in rows), default=""),
+                    bytes=sum(map(self._bytes, rows)),
+                )
+            )  # fmt: skip
+        return result
+
+    def _bytes(self, row: _KindStats) -> int:
+        """Estimated from the records with the first hashes, a fair sample.
+
+        Reading all of a million takes a disk many seconds.
+        """
+        values = {"target": row.target_id, "kind": row.kind, "most": _WEIGHED}
+        ((count, total),) = self._database.rows(_SIZES, values)
+        return round(int(total) / count * row.records) if count else 0
+
+    def _numbered_targets(self) -> dict[int, Target]:
+        """The targets by their numbers, sorted by name here: databases sort text as they like."""
+        try:
+            rows = self._database.read(tuple[int, str], _TARGETS)
+            named = {number: Target.parse(name) for number, name in rows}
+        except TargetError as error:
+            raise StoreError(f"the store is damaged: {error}") from error
+        return dict(sorted(named.items(), key=lambda item: str(item[1])))
+
+    def _numbers_of(self, target: Target | None) -> list[int]:
+        held = self._numbered_targets()
+        return [number for number, name in held.items() if target in (None, name)]
+
+    def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
+        """The stored records of these keys; StoreError where one is damaged."""
+        for _, body in self._database.paged(tuple[bytes, bytes], sql, keys):
+            try:
+                yield read(unpacked(body))
+            except ValueError as error:
+                raise StoreError(
+                    f"a record of the store {self._database.shown} is damaged: {error} "
+                    "(`hybridlat store check` lists all)"
+                ) from error

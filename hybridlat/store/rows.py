@@ -1,0 +1,141 @@
+"""Rows of JSON objects in files: JSON Lines (``.jsonl``, ``.jsonl.gz``) and Parquet.
+
+The Parquet is for people with data frames; pyarrow is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.schema import wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+Form = Literal["jsonl", "parquet"]
+ENDINGS: Mapping[Form, str] = {"jsonl": "jsonl.gz", "parquet": "parquet"}
+_BATCH = 5000
+#: Fields that Parquet keeps as JSON text, for their keys differ from record to record, and pairs.
+_AS_JSON = ("environment", "labels")
+_PAIRS = ("cells", "layers")
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of up to ``size`` items."""
+    iterator = iter(items)
+    while part := list(islice(iterator, size)):
+        yield part
+
+
+def write(folder: Path, table: str, form: Form, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write a table's rows into ``folder``; how many. Raises MissingExtra without pyarrow."""
+    path = folder / f"{table}.{ENDINGS[form]}"
+    partial = path.with_name(f"{path.name}.partial")
+    count = (_write_parquet if form == "parquet" else write_gzip)(partial, table, rows)
+    partial.replace(path)
+    return count
+
+
+def write_gzip(path: Path, _table: str, rows: Iterable[Mapping[str, Any]]) -> int:
+    """The same rows give the same bytes: there is no time and no name in the header."""
+    count = 0
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=raw, mtime=0) as file,
+    ):
+        for row in rows:
+            text = json.dumps(row, separators=(",", ":"), allow_nan=False)
+            file.write(text.encode() + b"\n")
+            count += 1
+    return count
+
+
+def read(path: Path) -> Iterator[Any]:
+    """The rows of a file; StoreError where it is damaged, MissingExtra without pyarrow."""
+    if path.suffix == ".parquet":
+        yield from _read_parquet(path)
+        return
+    number = 0
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as lines:
+            for line in lines:
+                number += 1
+                if line.strip():
+                    yield wire.decode(line, object)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise StoreError(f"{path} is damaged near line {max(number, 1)}: {error}") from error
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "train", "reading and writing Parquet") from error
+    return pyarrow
+
+
+def _schema(pa: Any, table: str) -> pa.Schema:
+    text, number, whole = pa.string(), pa.float64(), pa.int64()
+    visit = pa.struct([("samples_us", pa.list_(number)), ("drift", number), ("process", whole)])
+    counted = pa.list_(pa.struct([("signature", text), ("count", whole)]))
+    return pa.schema(
+        {
+            "signatures": [("hash", text), ("text", text)],
+            "measurements": [
+                ("format", whole), ("target", text), ("signature", text), ("kind", text),
+                ("latency_us", number), ("spread_share", number), ("visits", pa.list_(visit)),
+                ("overhead_us", number), ("protocol", text), ("environment", text),
+                ("measured_at", text), ("failure", text), ("labels", text),
+            ],
+            "breakdowns": [
+                ("format", whole), ("target", text), ("network", text), ("signature", text),
+                ("cells", counted), ("layers", counted), ("labels", text),
+            ],
+        }[table]
+    )  # fmt: skip
+
+
+def _write_parquet(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> int:
+    pa = _pyarrow()
+    schema = _schema(pa, table)
+    count = 0
+    with pa.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for part in batches(map(_flat, rows), _BATCH):
+            writer.write_table(pa.Table.from_pylist(part, schema=schema))
+            count += len(part)
+    return count
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    flat = dict(row)
+    for name in flat.keys() & _AS_JSON:
+        flat[name] = json.dumps(flat[name], sort_keys=True)
+    for name in flat.keys() & _PAIRS:
+        flat[name] = [{"signature": h, "count": n} for h, n in flat[name]]
+    return flat
+
+
+def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+    pa = _pyarrow()
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH):
+                for row in batch.to_pylist():
+                    for name in row.keys() & _AS_JSON:
+                        row[name] = json.loads(row[name])
+                    for name in row.keys() & _PAIRS:
+                        row[name] = [[pair["signature"], pair["count"]] for pair in row[name]]
+                    yield row
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        first = str(error).split("\n")[0]
+        raise StoreError(f"{path} cannot be read as Parquet records: {first}") from error
