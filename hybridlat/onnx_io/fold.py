@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, kind_of
-from hybridlat.onnx_io.values import INTEGERS, Value, dtype_name
+from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Value
 
 MAX_FOLDED_ELEMENTS = 65_536
 # Only operators of shape arithmetic are computed: all others may take any memory or time on the
@@ -35,68 +35,73 @@ REFERENCE_ERRORS = (
     AssertionError, ImportError, MemoryError,
 )  # fmt: skip
 
+Known = TensorType | Value | None
 _log = logging.getLogger(__name__)
 
 
 def fold_node(
     node: NodeProto,
-    values: Mapping[str, Value],
-    types: Mapping[str, TensorType],
+    inputs: Sequence[Known],
+    types: Sequence[TensorType | None],
     opsets: Mapping[str, int],
-) -> dict[str, Value] | None:
-    """The results of a constant ``node`` (values, or weights of known type), else None."""
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    if any(attribute.HasField("g") for attribute in node.attribute):
-        return None  # its branches may read what it does not name
+) -> tuple[Value | None, ...] | None:
+    """The results of a constant operator (values, or weights of known type), else None.
+
+    ``inputs`` and ``types`` run parallel to its inputs and outputs; those without a name are None.
+    """
+    if node.domain or any(attribute.HasField("g") for attribute in node.attribute):
+        return None  # branches may read what their operator does not name
     if node.op_type == "DequantizeLinear":
         return None  # engines keep weights in whole numbers, and fuse this with what reads them
     if node.op_type == "Constant":
-        return {node.output[0]: constant_node(node)}
-    if node.op_type in ("Shape", "Size") and node.input:
-        source = values.get(node.input[0])
-        type_ = source.type if source else types.get(node.input[0])
-        return _shape_of(node, type_) if type_ else None
-    sources = [values.get(name) for name in node.input if name]
-    if not sources or any(source is None for source in sources):
+        return (constant_node(node),)
+    if node.op_type in ("Shape", "Size") and inputs and inputs[0]:
+        source = inputs[0]
+        return (_shape_of(node, source.type if isinstance(source, Value) else source),)
+    sources = [source for source in inputs if isinstance(source, Value)]
+    if not sources or len(sources) < sum(bool(name) for name in node.input):
         return None
-    outputs = [name for name in node.output if name]
-    arrays = [values[n].array if n else None for n in node.input]
-    known = all(a is not None for n, a in zip(node.input, arrays, strict=True) if n)
-    if known and _is_cheap(node, sources, [types.get(name) for name in outputs]):
+    if node.op_type == "Identity":
+        return (sources[0],)
+    arrays = [source.array if isinstance(source, Value) else None for source in inputs]
+    known = all(a is not None for name, a in zip(node.input, arrays, strict=True) if name)
+    if node.op_type == "ConstantOfShape" and arrays[0] is not None:
+        return (_constant_of_shape(node, arrays[0]),)
+    named = [type_ for out, type_ in zip(node.output, types, strict=True) if out]
+    if known and _is_cheap(node.op_type, sources, named):
         result = _evaluate(node, arrays, opsets)
         if result is not None:
             return result
-        if any(types[o].dtype in INTEGERS for o in outputs if o in types):
+        if any(type_ is not None and type_.dtype in INTEGERS for type_ in named):
             return None  # sizes and indices are nothing without their values: the engine folds it
-    if all(name in types for name in outputs):
-        return {name: Value(types[name], None) for name in outputs}
-    if node.op_type == "ConstantOfShape" and known:
-        return _constant_of_shape(node, arrays[0])
-    return None
+    if None in named:
+        return None
+    return tuple(None if type_ is None else Value.of_type(type_) for type_ in types)
 
 
-def _is_cheap(
-    node: NodeProto, sources: Sequence[Value | None], results: Sequence[TensorType | None]
-) -> bool:
+def _is_cheap(op: str, sources: Sequence[Value], results: Sequence[TensorType | None]) -> bool:
     """Whether an operator is computed in little memory and time, as far as its types tell."""
-    op = node.op_type
     if op in _SHRINK:
-        return all(s is not None and s.type.elements <= MAX_FOLDED_ELEMENTS for s in sources)
+        return all(source.type.elements <= MAX_FOLDED_ELEMENTS for source in sources)
     if op not in _COMPUTED and (op in _NOT_COMPUTED or kind_of(op) not in _COMPUTED_KINDS):
         return False
     return all(type_ and 0 <= type_.elements <= MAX_FOLDED_ELEMENTS for type_ in results)
 
 
-def _constant_of_shape(node: NodeProto, shape: NDArray[Any] | None) -> dict[str, Value]:
-    """A weight: exporters that leave weights out write it so."""
-    assert shape is not None
-    dtype = "float32"
+def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
+    """A weight, as exporters write it that leave weights out, or a few numbers."""
+    fill = Value.of_array(np.zeros(1, np.float32))
     for attribute in node.attribute:
         if attribute.name == "value":
-            dtype = dtype_name(attribute.t.data_type)
-    sizes = tuple(int(d) for d in shape.reshape(-1))
-    return {node.output[0]: Value(TensorType(dtype, sizes), None)}
+            fill = Value.of_tensor(attribute.t)
+    type_ = TensorType(fill.type.dtype, tuple(int(size) for size in shape.reshape(-1)))
+    number = fill.array
+    most = MAX_FOLDED_ELEMENTS if type_.dtype in INTEGERS else SMALL_ELEMENTS
+    if number is None or number.size != 1 or min(type_.shape, default=0) < 0:
+        return Value.of_type(type_)
+    if type_.elements > most:
+        return Value.of_type(type_)
+    return Value.of_array(np.full(type_.shape, number.reshape(-1)[0]))
 
 
 def constant_node(node: NodeProto) -> Value:
@@ -118,17 +123,17 @@ def constant_node(node: NodeProto) -> Value:
     )
 
 
-def _shape_of(node: NodeProto, type_: TensorType) -> dict[str, Value]:
+def _shape_of(node: NodeProto, type_: TensorType) -> Value:
     if node.op_type == "Size":
-        return {node.output[0]: Value.of_array(np.array(type_.elements, dtype=np.int64))}
+        return Value.of_array(np.array(type_.elements, dtype=np.int64))
     limits = {a.name: a.i for a in node.attribute}
-    dims = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]
-    return {node.output[0]: Value.of_array(np.array(dims, dtype=np.int64))}
+    sizes = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]
+    return Value.of_array(np.array(sizes, dtype=np.int64))
 
 
 def _evaluate(
     node: NodeProto, inputs: list[NDArray[Any] | None], opsets: Mapping[str, int]
-) -> dict[str, Value] | None:
+) -> tuple[Value | None, ...] | None:
     """Run one operator with onnx's reference implementation; None where it cannot.
 
     The node stands in a graph of its own: a bare node would be read as one of the newest opset.
@@ -151,4 +156,5 @@ def _evaluate(
     arrays = [np.asarray(array) for array in results if not isinstance(array, list)]
     if len(arrays) < len(outputs) or any(array.dtype.kind in "OUS" for array in arrays):
         return None  # a sequence, or text
-    return {name: Value.of_array(array) for name, array in zip(outputs, arrays, strict=True)}
+    made = iter(arrays)
+    return tuple(Value.of_array(next(made)) if name else None for name in node.output)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,10 @@ from onnx import NodeProto, TensorProto
 
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import is_quantised
-from hybridlat.onnx_io.values import SMALL_ELEMENTS, attributes_of, dtype_name, since_version
+from hybridlat.onnx_io.values import MOST_BYTES, Value, attributes_of, since_version
 
 MOST_NODES = 32_768
 MOST_TENSORS = 8192
-MOST_BYTES = 2048
-"""Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
-_MOST_INTEGERS = 65_536
-_INTEGERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
 NARROW = frozenset({
     TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
@@ -48,6 +43,11 @@ def cached_when_small(entries: int) -> Callable[[Callable[[bytes], T]], Callable
         return read_or_recall
 
     return decorate
+
+
+def domain_of(domain: str) -> str:
+    """A domain with one name for that of ONNX's own operators: none."""
+    return "" if domain == "ai.onnx" else domain
 
 
 def check_text(*names: str | bytes) -> None:
@@ -79,9 +79,11 @@ class FileNode:
     is_narrow: bool
     data: bytes
 
-    def proto(self) -> NodeProto:
-        """The operator as protobuf again."""
+    def proto(self, name: str | None = None) -> NodeProto:
+        """The operator as protobuf again, under this name and in a domain as engines write it."""
         proto: NodeProto = NodeProto.FromString(self.data)
+        if name is not None:
+            proto.name, proto.domain = name, domain_of(self.domain)
         return proto
 
 
@@ -125,7 +127,7 @@ def _is_narrow(proto: NodeProto) -> bool:
 
 def node_of(read: FileNode, name: str, opsets: Mapping[str, int]) -> Node:
     """The operator as networks have it, in the file's operator sets. NetworkError for a branch."""
-    opset = opsets.get("" if read.domain == "ai.onnx" else read.domain, 1)
+    opset = opsets.get(domain_of(read.domain), 1)
     if len(read.data) > MOST_BYTES:
         return _node(read, name, opset)
     return _cached_node(read.data, name, opset)
@@ -137,7 +139,7 @@ def _cached_node(data: bytes, name: str, opset: int) -> Node:
 
 
 def _node(read: FileNode, name: str, opset: int) -> Node:
-    domain = "" if read.domain == "ai.onnx" else read.domain
+    domain = domain_of(read.domain)
     opsets = {domain: opset}
     return Node(
         name=name,
@@ -169,50 +171,9 @@ def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
     return tuple(names)
 
 
-@dataclass(frozen=True, slots=True)
-class FileTensor:
-    """A constant as its file has it, without weights: ``data`` is the protobuf.
-
-    ``nameless`` is the same without the name.
-    """
-
-    name: str
-    data_type: int
-    dims: tuple[int, ...]
-    data: bytes
-    nameless: bytes
-
-    def proto(self) -> TensorProto:
-        """The tensor as protobuf again."""
-        proto: TensorProto = TensorProto.FromString(self.data)
-        return proto
-
-
 @cached_when_small(MOST_TENSORS)
-def file_tensor(data: bytes) -> FileTensor:
-    """The tensor of these bytes, which may hold weights."""
-    return lean_file_tensor(TensorProto.FromString(data))
-
-
-def lean_file_tensor(tensor: TensorProto) -> FileTensor:
-    """The tensor without its weights; NetworkError for an element type that ONNX does not have."""
+def file_tensor(data: bytes) -> tuple[str, Value]:
+    """The name of the tensor of these bytes, and all of it but weights."""
+    tensor = TensorProto.FromString(data)
     check_text(tensor.name)
-    dtype_name(tensor.data_type)
-    lean = TensorProto.FromString(lean_tensor(tensor).SerializeToString())
-    data = lean.SerializeToString()
-    lean.ClearField("name")
-    lean.ClearField("doc_string")
-    nameless = lean.SerializeToString(deterministic=True)
-    return FileTensor(tensor.name, tensor.data_type, tuple(tensor.dims), data, nameless)
-
-
-def lean_tensor(tensor: TensorProto) -> TensorProto:
-    """The same tensor where it is small or of integers; else one of its kind without values."""
-    elements = math.prod(tensor.dims)
-    external = tensor.data_location == TensorProto.EXTERNAL
-    light = elements <= SMALL_ELEMENTS or (
-        tensor.data_type in _INTEGERS and elements <= _MOST_INTEGERS
-    )
-    if light and not external:
-        return tensor
-    return TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    return tensor.name, Value.of_tensor(tensor)

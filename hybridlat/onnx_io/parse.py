@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,26 +18,27 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, inliner
 from hybridlat.errors import NetworkError
 from hybridlat.graph.order import topological_order
 from hybridlat.onnx_io.facts import FilePrecision
-from hybridlat.onnx_io.infer import INFERENCE_ERRORS, behind_data, last_line
+from hybridlat.onnx_io.infer import INFERENCE_ERRORS, last_line
 from hybridlat.onnx_io.module_paths import module_paths
 from hybridlat.onnx_io.nodes import (
     NARROW,
     FileNode,
-    FileTensor,
     check_text,
+    domain_of,
     file_node,
     file_tensor,
-    lean_file_tensor,
-    lean_tensor,
     unique_names,
 )
 from hybridlat.onnx_io.precision import precision_of
-from hybridlat.onnx_io.structure import structure_digest
+from hybridlat.onnx_io.values import Value, data_type, keeps_float_values
 
+DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
+"""The sizes of their results depend on the data."""
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _LIGHT_ELEMENTS = 4096
+_FLOATS = ("float", "bfloat", "double")
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
@@ -46,18 +50,18 @@ class Parsed:
     """
 
     frame: bytes
-    tensors: tuple[FileTensor, ...]
+    tensors: Mapping[str, Value]
     nodes: tuple[FileNode, ...]
 
     @cached_property
     def model(self) -> ModelProto:
         """All of it as protobuf again."""
         model: ModelProto = ModelProto.FromString(self.frame)
-        model.graph.initializer.extend([tensor.proto() for tensor in self.tensors])
+        model.graph.initializer.extend([v.tensor(name) for name, v in self.tensors.items()])
         model.graph.node.extend([node.proto() for node in self.nodes])
         return model
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of the graph's inputs, weights that stand among them too."""
         return tuple([info.name for info in read_frame(self.frame).graph.input])
@@ -65,14 +69,13 @@ class Parsed:
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
         """Sizes of the inputs as written; None for one that is symbolic or not stated."""
-        weights = {tensor.name for tensor in self.tensors}
         return {
             info.name: tuple(
                 size.dim_value if size.HasField("dim_value") else None
                 for size in info.type.tensor_type.shape.dim
             )
             for info in read_frame(self.frame).graph.input
-            if info.name not in weights
+            if info.name not in self.tensors
         }
 
     @cached_property
@@ -97,8 +100,7 @@ class Parsed:
         Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
         arithmetic of shapes.
         """
-        fixed = {tensor.name for tensor in self.tensors}
-        fixed.add("")
+        fixed = {"", *self.tensors}
         positions = set()
         for position, node in enumerate(self.nodes):
             inputs, of_sizes = node.inputs, node.op in ("Shape", "Size")
@@ -118,7 +120,7 @@ class Parsed:
         """
         infos = read_frame(self.frame).graph.input
         types = {info.type.tensor_type.elem_type for info in infos}
-        types.update(tensor.data_type for tensor in self.tensors)
+        types.update(data_type(value.type.dtype) for value in self.tensors.values())
         if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.nodes):
             return FilePrecision({"fp32": 1})
         return precision_of(self.model)
@@ -126,7 +128,7 @@ class Parsed:
     @cached_property
     def structure(self) -> bytes:
         """Digest of all but names and weights."""
-        return structure_digest(read_frame(self.frame), self.tensors, self.nodes)
+        return _structure(read_frame(self.frame), self.tensors, self.nodes)
 
 
 @functools.lru_cache(maxsize=64)
@@ -173,7 +175,7 @@ def parse_model(model: ModelProto) -> Parsed:
     foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
     if foreign:
         frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
-    return Parsed(frame.SerializeToString(), tuple(map(_tensor, tensors)), nodes)
+    return Parsed(frame.SerializeToString(), dict(map(_tensor, tensors)), nodes)
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
@@ -200,18 +202,29 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             )
 
 
+def behind_data(nodes: Iterable[FileNode]) -> set[str]:
+    """The tensors that depend on an operator whose result may have a size that depends on data."""
+    after: set[str] = set()
+    for node in nodes:
+        starts = not domain_of(node.domain) and node.op in DATA_DEPENDENT
+        if starts or (after and after.intersection(node.reads)):
+            after.update(out for out in node.outputs if out)
+    return after
+
+
 def _without_weights(node: FileNode) -> FileNode:
     """A Constant less its weights."""
     lean = node.proto()
     for attribute in lean.attribute:
         if attribute.HasField("t"):
-            attribute.t.CopyFrom(lean_tensor(attribute.t))
+            attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
     return file_node(lean.SerializeToString())
 
 
-def _tensor(tensor: TensorProto) -> FileTensor:
+def _tensor(tensor: TensorProto) -> tuple[str, Value]:
     if math.prod(tensor.dims) > _LIGHT_ELEMENTS:  # its weights would be written for nothing
-        return lean_file_tensor(tensor)
+        check_text(tensor.name)
+        return tensor.name, Value.of_tensor(tensor)
     return file_tensor(tensor.SerializeToString())
 
 
@@ -242,7 +255,9 @@ def _inlined(model: ModelProto) -> ModelProto:
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(lean.graph, field).extend(getattr(model.graph, field))
     lean.graph.name = model.graph.name or "network"
-    lean.graph.initializer.extend(map(lean_tensor, model.graph.initializer))
+    lean.graph.initializer.extend(
+        [Value.of_tensor(tensor).tensor(tensor.name) for tensor in model.graph.initializer]
+    )
     try:
         return inliner.inline_local_functions(lean)
     except INFERENCE_ERRORS as error:
@@ -261,3 +276,39 @@ def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) ->
             for graph in (attribute.g, *attribute.graphs):
                 called += _calls(graph.node, places)
     return called
+
+
+def _structure(frame: ModelProto, tensors: Mapping[str, Value], nodes: Sequence[FileNode]) -> bytes:
+    """Digest of everything but names: operators, links, attributes, types, structural values."""
+    number: dict[str, int] = {"": -1}
+    parts: list[object] = [(o.domain, o.version) for o in frame.opset_import]
+    blobs: list[bytes] = []
+    for info in frame.graph.input:
+        number.setdefault(info.name, len(number))
+        blobs.append(info.type.SerializeToString(deterministic=True))
+    floats = {name for name, value in tensors.items() if value.type.dtype.startswith(_FLOATS)}
+    float_users = {
+        name: node for node in nodes for name in node.inputs
+        if name in floats and node.op != "Identity"
+    } if floats else {}  # fmt: skip
+    for name, value in tensors.items():
+        number.setdefault(name, len(number))
+        parts.append((number[name], data_type(value.type.dtype), value.type.shape))
+        user = float_users.get(name)
+        if user is None or keeps_float_values(user.op, value.type.shape):
+            blobs.append(value.data)
+    listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
+    different = dict.fromkeys(listed)  # names, and how many follow
+    for item in different:
+        if isinstance(item, str):
+            number.setdefault(item, len(number))
+    places = {item: item for item in different if isinstance(item, int)} | number
+    links = array("q", map(places.__getitem__, listed))
+    links.extend([number.get(info.name, -2) for info in frame.graph.output])
+    digest = hashlib.sha256(repr(parts).encode())
+    digest.update(links.tobytes())
+    for blob in blobs:
+        digest.update(len(blob).to_bytes(4, "little"))
+        digest.update(blob)
+    digest.update(b"".join([node.structure for node in nodes]))
+    return digest.digest()

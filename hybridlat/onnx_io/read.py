@@ -1,22 +1,42 @@
-"""From a parsed model to a Network: sort, bind, infer, fold."""
+"""From a parsed model to a Network: bind the inputs, and go through the operators once, in order.
+
+What an operator makes of inputs of these types and values is worked out once for all networks:
+those of a search space share most of their operators.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.graph.order import topological_order
-from hybridlat.onnx_io.bind import bind, check_network
-from hybridlat.onnx_io.infer import DATA_DEPENDENT, settle
-from hybridlat.onnx_io.nodes import file_node, node_of
-from hybridlat.onnx_io.parse import Parsed, parse, parse_model
-from hybridlat.onnx_io.quick import quick_network
-from hybridlat.onnx_io.values import constant_of, keeps_float_values
+from hybridlat.onnx_io.checks import check_network, check_weights
+from hybridlat.onnx_io.fold import Known
+from hybridlat.onnx_io.infer import Opsets, engine_types, refusal, results_of, types_of
+from hybridlat.onnx_io.nodes import FileNode, domain_of, node_of
+from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse, parse_model, read_frame
+from hybridlat.onnx_io.values import (
+    MOST_BYTES,
+    Value,
+    constant_of,
+    dtype_name,
+    keeps_float_values,
+)
+
+MOST_REMEMBERED = 100_000
+_log = logging.getLogger(__name__)
+Named = tuple[FileNode, str]
+"""An operator, and its unique name."""
+# By operator sets, operator and inputs: whether the operator is folded, and its results.
+_remembered: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = {}
 
 
 @contextlib.contextmanager
@@ -38,126 +58,354 @@ def parsed_file(source: bytes | ModelProto, label: str) -> Parsed:
         return parse(source) if isinstance(source, bytes) else parse_model(source)
 
 
+def engine_network(parsed: Parsed, name: str, types: Mapping[str, TensorType]) -> Network:
+    """The network of an engine's own graph, with the tensor types that the engine gives."""
+    frame = read_frame(parsed.frame)
+    inputs = [info.name for info in frame.graph.input]
+    outputs = [info.name for info in frame.graph.output]
+    opsets = {domain_of(o.domain): o.version for o in frame.opset_import}
+    nodes = [(node, node.name) for node in parsed.nodes]
+    with naming(name):
+        return _assembled(name, nodes, inputs, outputs, {**types, **parsed.tensors}, opsets)
+
+
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     """The network with every size bound; NetworkError says what is wrong or missing."""
     with naming(name):
-        quick = quick_network(parsed, name, batch, shapes)
-        return quick if quick is not None else to_network(parsed, name, batch, shapes)
+        return _network(parsed, name, batch, shapes)
 
 
-def engine_network(model: ModelProto, name: str, types: Mapping[str, TensorType]) -> Network:
-    """The network of an engine's own graph, with the tensor types that the engine gives."""
-    with naming(name):
-        return _assembled(model, name, (), types)
-
-
-def to_network(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
-    """The careful way, which looks at the whole graph: bind, infer, fold."""
-    model = ModelProto()
-    model.CopyFrom(parsed.model)
-    for node, node_name in zip(model.graph.node, parsed.node_names, strict=True):
-        node.name = node_name
-        if node.domain == "ai.onnx":
-            node.domain = ""
-    for imported in model.opset_import:
-        if imported.domain == "ai.onnx":
-            imported.domain = ""
-    sort(model)
-    bind(model, batch, shapes)
-    settled = settle(model)
-    network = _assembled(model, name, settled.folded, settled.types)
-    network = replace(network, left_out=settled.left_out)
-    check_network(network, batch)
+def _network(parsed: Parsed, label: str, batch: int | None, shapes: Shapes) -> Network:
+    weights = tuple([name for name in parsed.inputs if name in parsed.tensors])
+    frame = _bound(parsed.frame, weights, batch, tuple(shapes.items()))
+    nodes = list(zip(parsed.nodes, parsed.node_names, strict=True))
+    start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
+    try:
+        way = _walk(nodes, dict(start), frame)
+    except _OutOfOrder:
+        way = _walk(_sorted(nodes, start, frame.outputs), dict(start), frame)
+    is_open = None in way.known.values()
+    outputs, left_out = _leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
+    objections = [way.objections[name] for _, name in way.kept if name in way.objections]
+    if objections or (is_open and way.open):
+        types = engine_types(frame.model, way.kept, way.known)
+        made = {out for node, _ in way.kept for out in node.outputs}
+        known = {name: value for name, value in way.known.items() if name not in made}
+        again = _walk(way.kept, known, frame, types)
+        again.folded[:0] = way.folded
+        way = again
+        if objections and (not types or way.open):
+            raise refusal(objections[0])
+        if objections:
+            _log.info("onnx objects, ONNX Runtime does not: %s", objections[0])
+    network = _assembled(
+        label, way.kept, tuple(frame.inputs), outputs, way.known, dict(frame.opsets),
+        tuple(way.folded), left_out,
+    )  # fmt: skip
+    if way.fresh or way.given:
+        check_network(network, batch)
+    check_weights(network)
+    if len(_remembered) > MOST_REMEMBERED:
+        _remembered.clear()
+    _remembered.update(way.fresh)
     return network
 
 
-def sort(model: ModelProto) -> None:
-    """Put the nodes in topological order; NetworkError for cycles, unknown and repeated tensors."""
-    nodes = list(model.graph.node)
-    made: dict[str, int] = {}
-    for position, node in enumerate(nodes):
-        for out in node.output:
-            if out and out in made:
-                raise NetworkError(f"the tensor {out!r} is made by two operators")
-            if out:
-                made[out] = position
-    given = {i.name for i in model.graph.input} | {i.name for i in model.graph.initializer}
-    for node in nodes:
-        for name in node.input:
-            if name and name not in made and name not in given:
-                raise NetworkError(
-                    f"{node.op_type} {node.name!r} reads the tensor {name!r}, which nothing makes"
-                )
-    needs = [{made[name] for name in node.input if name in made} for node in nodes]
-    order = topological_order(needs)
-    if len(order) < len(nodes):
-        tensor = _on_a_cycle(nodes, made, set(order))
-        raise NetworkError(f"the graph has a cycle through {tensor!r}")
-    for info in model.graph.output:
-        if info.name not in made and info.name not in given:
-            raise NetworkError(f"the output {info.name!r} is made by no operator")
-    if order != sorted(order):
-        copies = [NodeProto.FromString(nodes[i].SerializeToString()) for i in order]
-        del model.graph.node[:]
-        model.graph.node.extend(copies)
+# ---- inputs ------------------------------------------------------------------------------------
 
 
-def _on_a_cycle(nodes: Sequence[NodeProto], made: Mapping[str, int], free: set[int]) -> str:
-    """A tensor on a cycle: the way back through nodes that are not ``free`` ends on one."""
-    position = next(i for i in range(len(nodes)) if i not in free)
-    name = ""
-    for _ in nodes:
-        name = next(n for n in nodes[position].input if n in made and made[n] not in free)
-        position = made[name]
-    return name
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What a file says besides operators and constants; ``stated`` are types of foreign results."""
+
+    model: ModelProto
+    opsets: Opsets
+    inputs: Mapping[str, TensorType]
+    outputs: tuple[str, ...]
+    stated: Mapping[str, TensorType]
 
 
-def _no_shape(node: NodeProto, name: str) -> str:
-    """Why a result has no static shape, and what would help."""
-    if not node.domain and node.op_type in DATA_DEPENDENT:
-        return (
-            f"the shape of {name!r} depends on data ({node.op_type} {node.name!r}): "
-            "export the network without what comes after it, its post-processing"
+@functools.lru_cache(maxsize=64)
+def _bound(
+    data: bytes,
+    weights: tuple[str, ...],
+    batch: int | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+) -> _Frame:
+    """The frame with static shapes for its inputs, read once for the files of a search space."""
+    model = read_frame(data)
+    infos = [info for info in model.graph.input if info.name not in weights]
+    sizes = dict(shapes)
+    unknown = sorted(set(sizes) - {info.name for info in infos})
+    if unknown:
+        raise NetworkError(
+            f"there is no input {unknown[0]!r}: the inputs are "
+            + ", ".join(repr(info.name) for info in infos)
         )
-    domain = f" of the domain {node.domain!r}" if node.domain else ""
-    return (
-        f"the shape of {name!r}, made by {node.op_type} {node.name!r}{domain}, cannot be worked "
-        "out, neither by onnx nor by ONNX Runtime: state it in the file's value_info, or export "
-        "with fixed sizes"
+    return _Frame(
+        model,
+        tuple({domain_of(o.domain): o.version for o in model.opset_import}.items()),
+        {info.name: _input_type(info, batch, sizes.get(info.name)) for info in infos},
+        tuple(dict.fromkeys(info.name for info in model.graph.output)),
+        types_of(model.graph.value_info),
     )
 
 
-def _assembled(
-    model: ModelProto, name: str, folded: tuple[str, ...], types: Mapping[str, TensorType]
-) -> Network:
-    """The network of a model whose tensors all have a known type."""
-    graph = model.graph
-    opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
-    tensors = {t.name: t for t in graph.initializer}
-    keeps: dict[str, bool] = {}
-    nodes: list[Node] = []
-    activations: dict[str, TensorType] = {}
-    for info in graph.input:
-        if info.name not in types:
+def _input_type(
+    info: ValueInfoProto, batch: int | None, shape: tuple[int, ...] | None
+) -> TensorType:
+    """An input's type; a symbolic first size that nothing binds is 1."""
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type"):
+        raise NetworkError(
+            f"the input {info.name!r} is not a tensor: export the network with tensors alone"
+        )
+    if shape is None and not tensor.HasField("shape"):
+        raise NetworkError(
+            f"the input {info.name!r} has no shape: give it with --shape {info.name}:1x3x224x224"
+        )
+    dims = tensor.shape.dim
+    if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
+        raise NetworkError(
+            f"the input {info.name!r} has {len(dims)} sizes, but --shape gives {len(shape)}"
+        )
+    written = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    sizes = list(written if shape is None else shape)
+    is_batch = batch is not None and shape is None
+    if sizes and (is_batch or sizes[0] in (None, 0, -1)):
+        sizes[0] = 1 if batch is None else batch
+    if None in sizes:
+        named = [dim.dim_param or "?" for dim in dims]
+        example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))
+        raise NetworkError(
+            f"the size {named[sizes.index(None)]!r} of the input {info.name!r} ({example}) "
+            f"is open: give it with --shape {info.name}:1x3x224x224"
+        )
+    bound = [size for size in sizes if size is not None]
+    for axis, size in enumerate(bound):
+        if size <= 0:
             raise NetworkError(
-                f"the shape of the input {info.name!r} is unknown: give it with --shape"
+                f"the input {info.name!r} has the size {size} at axis {axis}: "
+                "give a whole shape with --shape"
             )
-        activations[info.name] = types[info.name]
-    for proto in graph.node:
-        for source in proto.input:
-            if source in tensors and keeps.get(source) is not False:
-                keeps[source] = keeps_float_values(proto.op_type, tensors[source].dims)
-        for out in proto.output:
-            if out and out not in types:
-                raise NetworkError(_no_shape(proto, out))
+    return TensorType(dtype_name(tensor.elem_type), tuple(bound))
+
+
+# ---- operators ---------------------------------------------------------------------------------
+
+
+class _OutOfOrder(Exception):
+    """An operator reads what has not been made, or makes what there is."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A way through the operators: what is kept, the names of what is folded, and what is known.
+
+    ``known`` is None for a tensor of unknown type; ``objections`` are onnx's by operator, ``fresh``
+    what may be remembered once it is checked, ``given`` says that types came from elsewhere.
+    """
+
+    known: dict[str, Known]
+    kept: list[Named] = field(default_factory=list)
+    folded: list[str] = field(default_factory=list)
+    objections: dict[str, str] = field(default_factory=dict)
+    fresh: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = field(default_factory=dict)
+    given: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether an operator that is kept makes a tensor of unknown type."""
+        return any(self.known[o] is None for node, _ in self.kept for o in node.outputs if o)
+
+
+def _walk(
+    nodes: Sequence[Named],
+    known: dict[str, Known],
+    frame: _Frame,
+    engine: Mapping[str, TensorType] | None = None,
+) -> _Walk:
+    """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
+    way = _Walk(known, given=engine is not None)
+    given = {**frame.stated, **(engine or {})}
+    known[""] = _LEFT_OUT
+    for item in nodes:
+        node = item[0]
+        key = (frame.opsets, node.structure, *map(known.get, node.inputs))
+        outcome = _remembered.get(key)
+        if outcome is None:
+            outcome = _outcome(item, key, way, frame.opsets, given)
+        is_folded, results = outcome
+        if is_folded:
+            way.folded.append(item[1])
+        else:
+            way.kept.append(item)
+        for out, result in zip(node.outputs, results, strict=True):
+            if out not in known:
+                known[out] = result
+            elif out:
+                raise _OutOfOrder
+    if not known.keys() >= set(frame.outputs):
+        raise _OutOfOrder
+    del known[""]
+    return way
+
+
+_LEFT_OUT = TensorType("", ())
+
+
+def _outcome(
+    item: Named,
+    key: tuple[object, ...],
+    way: _Walk,
+    opsets: Opsets,
+    given: Mapping[str, TensorType],
+) -> tuple[bool, tuple[Known, ...]]:
+    """Whether an operator that was not met before is folded, and its results."""
+    node, name = item
+    known = way.known
+    if not known.keys() >= set(node.inputs):
+        raise _OutOfOrder
+    inputs = [known[source] if source else None for source in node.inputs]
+    stated = tuple([given.get(out) for out in node.outputs])
+    if any(value is None for source, value in zip(node.inputs, inputs, strict=True) if source):
+        return False, stated
+    results, objection = results_of(node, name, inputs, opsets, stated)
+    if objection:
+        way.objections[name] = objection
+    outcome = any(isinstance(result, Value) for result in results), results
+    values = [value for value in (*inputs, *results) if isinstance(value, Value)]
+    is_known = all(results[i] is not None for i, out in enumerate(node.outputs) if out)
+    is_light = all(len(value.data) <= MOST_BYTES for value in values)
+    if is_known and is_light and not objection and not any(stated):
+        way.fresh[key] = outcome
+    return outcome
+
+
+def _sorted(
+    nodes: Sequence[Named], given: Mapping[str, Known], outputs: Sequence[str]
+) -> list[Named]:
+    """In topological order; NetworkError for cycles, unknown and repeated tensors."""
+    made: dict[str, int] = {}
+    for position, (node, _) in enumerate(nodes):
+        for out in node.outputs:
+            if out and (out in made or out in given):
+                raise NetworkError(f"the tensor {out!r} is made by two operators")
+            made[out] = position
+    made.pop("", None)
+    for node, name in nodes:
+        for source in node.inputs:
+            if source and source not in made and source not in given:
+                raise NetworkError(
+                    f"{node.op} {name!r} reads the tensor {source!r}, which nothing makes"
+                )
+    needs = [{made[source] for source in node.inputs if source in made} for node, _ in nodes]
+    order = topological_order(needs)
+    if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
+        free, tensor = set(order), ""
+        position = next(i for i in range(len(nodes)) if i not in free)
+        for _ in nodes:
+            sources = nodes[position][0].inputs
+            tensor = next(s for s in sources if s in made and made[s] not in free)
+            position = made[tensor]
+        raise NetworkError(f"the graph has a cycle through {tensor!r}")
+    for name in outputs:
+        if name not in made and name not in given:
+            raise NetworkError(f"the output {name!r} is made by no operator")
+    return [nodes[i] for i in order]
+
+
+def _leave_out(
+    way: _Walk, outputs: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Take out the operators whose sizes depend on data, and all that are behind them.
+
+    Returns the outputs of the rest, to which what they read is added, and the name and operator of
+    those that went. Nothing happens where nothing else would stay.
+    """
+    known, gone = way.known, {}
+    unknown: set[str] = set()
+    for item in way.kept:
+        node, name = item
+        starts = not domain_of(node.domain) and node.op in DATA_DEPENDENT
+        starts = starts and any(out and known[out] is None for out in node.outputs)
+        if starts or unknown.intersection(node.reads):
+            gone[name] = node
+            unknown.update(out for out in node.outputs if out)
+    read = Counter(name for node, n in way.kept if n not in gone for name in node.reads)
+    read.update(outputs)
+    for node, name in reversed(way.kept):  # what is empty, and read by those alone, is no work
+        types = [known[out] for out in node.outputs if out]
+        empty = all(isinstance(t, TensorType) and not t.elements for t in types)
+        if empty and name not in gone and not any(read[out] for out in node.outputs):
+            gone[name] = node
+            unknown.update(node.outputs)
+            read.subtract(node.inputs)
+    kept = [item for item in way.kept if item[1] not in gone]
+    made = {out for node, _ in kept for out in node.outputs if out}
+    ends = dict.fromkeys([name for name in outputs if name not in unknown])
+    ends |= dict.fromkeys([r for node in gone.values() for r in node.reads if r in made])
+    if not gone or made.isdisjoint(ends):
+        return outputs, ()
+    way.kept = kept
+    return tuple(ends), tuple([(name, node.op) for name, node in gone.items()])
+
+
+def _assembled(
+    label: str,
+    nodes: Sequence[Named],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    known: Mapping[str, Known],
+    opsets: Mapping[str, int],
+    folded: tuple[str, ...] = (),
+    left_out: tuple[tuple[str, str], ...] = (),
+) -> Network:
+    """The network of operators whose tensors all have a known type."""
+    types: dict[str, TensorType] = {}
+    keeps: dict[str, bool] = {}
+    for name in inputs:
+        type_ = known.get(name)
+        if not isinstance(type_, TensorType):
+            raise NetworkError(f"the shape of the input {name!r} is unknown: give it with --shape")
+        types[name] = type_
+    made: list[Node] = []
+    for node, name in nodes:
+        for source in node.inputs:
+            value = known.get(source)
+            if type(value) is Value and keeps.get(source) is not False:
+                keeps[source] = keeps_float_values(node.op, value.type.shape)
+        for out in node.outputs:
             if out:
-                activations[out] = types[out]
-        nodes.append(node_of(file_node(proto.SerializeToString()), proto.name, opsets))
-    constants: dict[str, Constant] = {
-        source: constant_of(tensors[source], keep) for source, keep in keeps.items()
-    }
-    outputs = tuple(dict.fromkeys(o.name for o in graph.output if o.name in activations))
-    if not outputs or not nodes:
+                type_ = known.get(out)
+                if type(type_) is not TensorType:
+                    raise NetworkError(_no_shape(node, name, out))
+                types[out] = type_
+        made.append(node_of(node, name, opsets))
+    ends = tuple([name for name in dict.fromkeys(outputs) if name in types])
+    if not ends or not made:
         raise NetworkError("it computes nothing but constants")
-    inputs = tuple(i.name for i in graph.input)
-    return Network(name, tuple(nodes), inputs, outputs, activations, constants, folded)
+    constants: dict[str, Constant] = {}
+    for name, keep in keeps.items():
+        value = known[name]
+        assert isinstance(value, Value)
+        constants[name] = constant_of(value, keep)
+    return Network(
+        label, tuple(made), tuple(inputs), ends, types, constants, folded, left_out=left_out
+    )
+
+
+def _no_shape(node: FileNode, name: str, tensor: str) -> str:
+    """Why a result has no static shape, and what would help."""
+    domain = domain_of(node.domain)
+    if not domain and node.op in DATA_DEPENDENT:
+        return (
+            f"the shape of {tensor!r} depends on data ({node.op} {name!r}): "
+            "export the network without what comes after it, its post-processing"
+        )
+    where = f" of the domain {domain!r}" if domain else ""
+    return (
+        f"the shape of {tensor!r}, made by {node.op} {name!r}{where}, cannot be worked "
+        "out, neither by onnx nor by ONNX Runtime: state it in the file's value_info, or export "
+        "with fixed sizes"
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -18,6 +17,9 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
 
 SMALL_ELEMENTS = 16
+MOST_BYTES = 2048
+"""Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
+_SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
 INTEGERS = ("int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
 # Float inputs of these operators say what is computed, whatever their size up to SMALL_ELEMENTS.
 STRUCTURAL_OPS = ("Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand")
@@ -47,7 +49,8 @@ def data_type(dtype: str) -> int:
     return int(TensorProto.DataType.Value(name))
 
 
-def keeps_float_values(op: str, dims: Sequence[int]) -> bool:
+@functools.lru_cache(maxsize=16_384)
+def keeps_float_values(op: str, dims: tuple[int, ...]) -> bool:
     """Whether a float constant read by ``op`` is structural: a bound, a scale, an exponent."""
     elements = math.prod(dims)
     if op in STRUCTURAL_OPS:
@@ -55,64 +58,84 @@ def keeps_float_values(op: str, dims: Sequence[int]) -> bool:
     return elements == 1 and op not in LEARNED_OPS
 
 
-@dataclass(frozen=True)
-class Value:
-    """A constant tensor; ``array`` None where the values were left in the file (a weight)."""
+class Value(NamedTuple):
+    """A constant tensor: its type, and its protobuf without a name and without weights."""
 
     type: TensorType
-    array: NDArray[Any] | None
+    data: bytes
 
     @classmethod
     def of_tensor(cls, tensor: TensorProto) -> Value:
+        """NetworkError for an element type that ONNX does not have, and for damaged values."""
         type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-        return cls(type_, tensor_array(tensor, type_))
+        light = type_.elements <= SMALL_ELEMENTS or (
+            tensor.data_type in _SIZES and type_.elements <= _MOST_SIZES
+        )
+        lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
+        if light and tensor.data_location != TensorProto.EXTERNAL:
+            lean.CopyFrom(tensor)
+            for field in ("name", "doc_string"):
+                lean.ClearField(field)
+        value = cls(type_, lean.SerializeToString(deterministic=True))
+        try:
+            value.array  # noqa: B018  what is damaged is named while the name is known
+        except (ValueError, TypeError) as error:
+            raise NetworkError(f"the constant {tensor.name!r} is damaged: {error}") from error
+        return value
 
     @classmethod
     def of_array(cls, array: NDArray[Any]) -> Value:
+        """All of it, as it is computed while a file is read."""
         dtype = dtype_name(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-        return cls(TensorType(dtype, array.shape), array)
+        tensor = numpy_helper.from_array(np.asarray(array, order="C"))
+        return cls(TensorType(dtype, array.shape), tensor.SerializeToString(deterministic=True))
 
-    def to_tensor(self, name: str) -> TensorProto:
-        is_weight = self.type.elements > SMALL_ELEMENTS and self.type.dtype not in INTEGERS
-        if self.array is None or is_weight:
-            return TensorProto(
-                name=name, dims=self.type.shape, data_type=data_type(self.type.dtype)
-            )
-        return numpy_helper.from_array(np.asarray(self.array, order="C"), name)
+    @classmethod
+    def of_type(cls, type_: TensorType) -> Value:
+        """A weight."""
+        tensor = TensorProto(dims=type_.shape, data_type=data_type(type_.dtype))
+        return cls(type_, tensor.SerializeToString(deterministic=True))
 
-
-def tensor_array(tensor: TensorProto, type_: TensorType) -> NDArray[Any] | None:
-    """The values of a tensor, None when they were stripped or lie in another file."""
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return None
-    has_data = bool(
-        tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data
-        or tensor.double_data or tensor.uint64_data or tensor.string_data
-    )  # fmt: skip
-    if not has_data and type_.elements:
-        return None
-    if type_.dtype == "string":
-        return None
-    try:
+    @property
+    def array(self) -> NDArray[Any] | None:
+        """Its values; None for a weight, for text, and for what lies in another file."""
+        tensor = TensorProto.FromString(self.data)
+        has_data = bool(
+            tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data
+            or tensor.double_data or tensor.uint64_data
+        )  # fmt: skip
+        if (not has_data and self.type.elements) or self.type.dtype == "string":
+            return None
         return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
-        raise NetworkError(f"the constant {tensor.name!r} is damaged: {error}") from error
+
+    def tensor(self, name: str) -> TensorProto:
+        """As protobuf again."""
+        tensor: TensorProto = TensorProto.FromString(self.data)
+        if name:
+            tensor.name = name
+        return tensor
 
 
-def constant_of(tensor: TensorProto, keep_float: bool) -> Constant:
-    """The core's view of a constant: values where they decide what is computed."""
-    type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-    is_float = type_.dtype not in INTEGERS
-    if is_float and not keep_float:
-        return Constant(type_)
-    if not is_float and type_.dtype not in ("int64", "int32", "bool") and type_.elements > 1:
-        return Constant(type_)  # quantised weights
-    array = tensor_array(tensor, type_)
+def constant_of(value: Value, keep_float: bool) -> Constant:
+    """The constant as networks have it: values where they decide what is computed."""
+    if len(value.data) > MOST_BYTES:
+        return _constant(value, keep_float)
+    return _cached_constant(value, keep_float)
+
+
+def _constant(value: Value, keep_float: bool) -> Constant:
+    dtype, is_float = value.type.dtype, value.type.dtype not in INTEGERS
+    quantised = not is_float and dtype not in ("int64", "int32", "bool")
+    if (is_float and not keep_float) or (quantised and value.type.elements > 1):
+        return Constant(value.type)
+    array = value.array
     if array is None:
-        return Constant(type_)
-    if is_float:
-        return Constant(type_, tuple(float(v) for v in array.reshape(-1)))
-    return Constant(type_, tuple(int(v) for v in array.reshape(-1)))
+        return Constant(value.type)
+    number = float if is_float else int
+    return Constant(value.type, tuple(map(number, array.reshape(-1))))
+
+
+_cached_constant = functools.lru_cache(maxsize=16_384)(_constant)
 
 
 @functools.cache
@@ -121,6 +144,11 @@ def _schema(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def has_schema(op: str, domain: str, opsets: Mapping[str, int]) -> bool:
+    """Whether onnx knows an operator."""
+    return _schema(op, domain, opsets.get(domain, 1)) is not None
 
 
 def since_version(op: str, domain: str, opsets: Mapping[str, int]) -> int:

@@ -44,9 +44,9 @@ def lower(network: Network, target: Target) -> Lowered:
     with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
         path = Path(folder) / "optimised.onnx"
         _optimise(plain, path, threads)
-        engine_model = onnx_io.load(path, network.name).model
-        types = _engine_types(path, engine_model, threads)
-    raw = onnx_io.engine_network(engine_model, network.name, types)
+        engine_file = onnx_io.load(path, network.name)
+        types = _engine_types(path, engine_file.model, threads)
+    raw = onnx_io.engine_network(engine_file.parsed, network.name, types)
     lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = trace(plain, lowered)
     claimed = {i for origin in origins for i in origin}

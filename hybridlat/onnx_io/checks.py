@@ -1,82 +1,16 @@
-"""The sizes that a network is read with: bound to its inputs, and checked against each other.
-
-The checks refuse what onnx's own checker lets pass and no engine can run.
-"""
+"""Sizes checked against each other: what onnx's own checker lets pass and no engine can run."""
 
 from __future__ import annotations
 
-from onnx import ModelProto
-
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import AttributeValue, Network, Node, Shapes, TensorType
+from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 MAX_WEIGHT_BYTES = 1 << 37
 
 
-def bind(model: ModelProto, batch: int | None, shapes: Shapes) -> None:
-    """Give every graph input a static shape; the ``shapes`` of inputs are whole ones.
-
-    Where neither gives it, a symbolic first size is 1. Raises NetworkError.
-    """
-    initialized = {i.name for i in model.graph.initializer}
-    inputs = [i for i in model.graph.input if i.name not in initialized]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
-    unknown = sorted(set(shapes) - {i.name for i in inputs})
-    if unknown:
-        raise NetworkError(
-            f"there is no input {unknown[0]!r}: the inputs are "
-            + ", ".join(repr(i.name) for i in inputs)
-        )
-    for info in model.graph.input:
-        if not info.type.HasField("tensor_type"):
-            raise NetworkError(
-                f"the input {info.name!r} is not a tensor: export the network with tensors alone"
-            )
-        has_shape = info.type.tensor_type.HasField("shape")
-        dims = info.type.tensor_type.shape.dim
-        if info.name in shapes:
-            sizes = shapes[info.name]
-            if has_shape and len(sizes) != len(dims):
-                raise NetworkError(
-                    f"the input {info.name!r} has {len(dims)} sizes, but --shape gives {len(sizes)}"
-                )
-            del dims[:]
-            for size in sizes:
-                dims.add().dim_value = size
-        elif not has_shape:
-            raise NetworkError(
-                f"the input {info.name!r} has no shape: "
-                f"give it with --shape {info.name}:1x3x224x224"
-            )
-        has_batch = batch is not None and info.name not in shapes
-        if dims and (
-            has_batch or not dims[0].HasField("dim_value") or dims[0].dim_value in (0, -1)
-        ):
-            dims[0].dim_value = batch if batch is not None else 1
-        for axis, dim in enumerate(dims):
-            if not dim.HasField("dim_value"):
-                example = "x".join(
-                    str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?"
-                    for d in dims
-                )
-                raise NetworkError(
-                    f"the size {dim.dim_param or '?'!r} of the input {info.name!r} ({example}) "
-                    f"is open: give it with --shape {info.name}:1x3x224x224"
-                )
-            if dim.dim_value <= 0:
-                raise NetworkError(
-                    f"the input {info.name!r} has the size {dim.dim_value} at axis {axis}: "
-                    "give a whole shape with --shape"
-                )
-    for info in model.graph.output:
-        if info.type.HasField("tensor_type"):
-            info.type.tensor_type.ClearField("shape")
-
-
 def check_network(network: Network, batch: int | None = None) -> None:
-    """NetworkError for sizes that are zero, negative or absurd, and weights that do not fit.
+    """NetworkError for sizes that are zero, negative or absurd, or do not fit together.
 
     ``batch`` is the user's: where it makes a tensor too large, the message says how much fits.
     """
@@ -91,11 +25,15 @@ def check_network(network: Network, batch: int | None = None) -> None:
     for name, constant in network.constants.items():
         if any(size < 0 for size in constant.type.shape):
             raise NetworkError(f"the constant {name!r} has a negative size")
-    if network.weight_bytes > MAX_WEIGHT_BYTES:
-        raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     for node in network.nodes:
         if node.domain == "":
             _check_node(network, node)
+
+
+def check_weights(network: Network) -> None:
+    """NetworkError for weights that no machine holds."""
+    if network.weight_bytes > MAX_WEIGHT_BYTES:
+        raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
 
 
 def _less_than(batch: int | None, network: Network) -> str:

@@ -1,0 +1,104 @@
+"""Networks are read operator by operator, with the types that onnx infers for the whole graph."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+
+from experiments import nasbench201
+from experiments.block_spaces import SPACES
+from hybridlat.graph.network import Network
+from hybridlat.onnx_io import load, read, read_network, to_onnx
+from tests.strategies import networks
+
+NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+ARCH = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|skip_connect~2|"
+
+
+def inferred(model: onnx.ModelProto) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """onnx's own types of the whole graph at a batch of one."""
+    for info in model.graph.input:
+        dims = info.type.tensor_type.shape.dim
+        if dims and not dims[0].dim_value:
+            dims[0].dim_value = 1
+    whole = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    infos = (*whole.graph.value_info, *whole.graph.output)
+    tensors = [(info.name, info.type.tensor_type) for info in infos]
+    return {
+        name: (t.elem_type, tuple(d.dim_value for d in t.shape.dim))
+        for name, t in tensors
+        if t.HasField("shape") and all(d.HasField("dim_value") for d in t.shape.dim)
+    }
+
+
+def fields(network: Network) -> list[Any]:
+    """All of a network, in the order in which it lists things."""
+    return [
+        network.name, network.nodes, network.inputs, network.outputs, list(network.types.items()),
+        list(network.constants.items()), network.folded, network.left_out,
+    ]  # fmt: skip
+
+
+def test_the_types_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "_remembered", {})
+    for path in sorted(NETS.glob("*.onnx"))[::2]:
+        types = read_network(path).types
+        expected = inferred(onnx.load(path))
+        compared = types.keys() & expected.keys()
+        assert len(compared) > 0.5 * len(types), path.name
+        for name in compared:
+            element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(types[name].dtype))
+            assert (element, types[name].shape) == expected[name], (path.name, name)
+
+
+def test_what_is_remembered_of_operators_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "_remembered", {})
+    rng = random.Random(2)
+    models = [space.build(space.sample(rng)) for space in SPACES.values()]
+    models.append(nasbench201.build(ARCH, cells_per_stage=1))
+    files = [load(model) for model in models] + [load(NETS / "mobilenetv3_small_100.onnx")]
+    for batch in (None, 4):
+        first = [fields(file.network(batch)) for file in files]
+        assert [fields(file.network(batch)) for file in files] == first
+    known = len(read._remembered)
+    [file.network(4) for file in files]
+    assert len(read._remembered) == known > 100
+
+
+@given(networks())
+def test_any_network_comes_back(network: Network) -> None:
+    again = read_network(to_onnx(network, seed=None))
+    assert [(n.op, n.inputs, n.outputs) for n in again.nodes] == [
+        (n.op, n.inputs, n.outputs) for n in network.nodes
+    ]
+    assert again.types == network.types
+
+
+def test_constants_that_are_passed_on_are_constants() -> None:
+    """PyTorch's older exporter writes a weight that two modules share once, behind Identity."""
+    model = nasbench201.build(ARCH, cells_per_stage=1)
+    convs = [node for node in model.graph.node if node.op_type == "Conv"]
+    bias = convs[1].input[2]
+    convs[0].input[2] = convs[1].input[2] = "shared"
+    model.graph.node.append(onnx.helper.make_node("Identity", ["b"], ["shared"]))
+    model.graph.node.append(onnx.helper.make_node("Identity", [bias], ["b"]))
+    network = read_network(model)
+    assert len(network.folded) > 2 and not any(node.op == "Identity" for node in network.nodes)
+    assert network.constants["shared"].values is None
+
+
+def test_the_order_of_the_file_does_not_matter() -> None:
+    model = nasbench201.build(ARCH, cells_per_stage=1)
+    plain = read_network(model)
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    backwards = read_network(model)
+    assert sorted(map(repr, backwards.nodes)) == sorted(map(repr, plain.nodes))
+    assert backwards.types == plain.types
