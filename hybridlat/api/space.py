@@ -1,7 +1,7 @@
 """``Predictor.space``: the latency of every block of a search space, seen in networks that hold it.
 
-Whole networks show the blocks that their modules name. Blocks that are given by position are put
-into networks one after another, so that each is seen at its position between others.
+Whole networks show the blocks that their modules name. Blocks that are given by position are
+chained, so that each is seen at its position between others.
 """
 
 from __future__ import annotations
@@ -10,19 +10,26 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeAlias
 
 from hybridlat import onnx_io
 from hybridlat.api.session import Session, Sessions
 from hybridlat.api.sources import ManySource, Opened, Query, items_of
 from hybridlat.errors import InputError
-from hybridlat.estimate.belief import Request
-from hybridlat.estimate.block_positions import UNPLACED, cells_by_position, positions_of
-from hybridlat.estimate.block_space import Block, BlockSpace, believed, key_of
+from hybridlat.estimate.block_space import (
+    UNPLACED,
+    Block,
+    BlockSpace,
+    cells_by_position,
+    key_of,
+    positions_of,
+)
+from hybridlat.estimate.network_estimate import composition_for
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.partition.structure import network_structure
-from hybridlat.graph.chaining import chain, place_in_chain
+from hybridlat.estimate.predict.chain import cell_priors
+from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
+from hybridlat.graph.chaining import chain
 from hybridlat.graph.network import Network
 from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.block_table import NONE
@@ -30,7 +37,7 @@ from hybridlat.schema.estimate import CellStructure
 
 Blocks: TypeAlias = "Mapping[str, ManySource | None] | Sequence[ManySource | None]"
 DRAWN = 8
-"""Networks of given blocks that are drawn at random, to hold sums of blocks against."""
+"""Networks of given blocks that are drawn at random, to compare sums of blocks with."""
 
 
 @dataclass(frozen=True)
@@ -77,37 +84,38 @@ def space_of(
 
 
 def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example]) -> BlockSpace:
-    """The space as its cells are believed now; a block is as in the first network with it."""
-    requests = (
-        Request(
-            opened.file,
-            example.partition,
-            partial(opened.file.network, opened.batch, opened.shapes),
-            session.options.tolerance,
-            session.options.confidence,
-            why_not=session.why_not,
-        )
-        for example in examples
-        for opened in (example.opened,)
-    )
-    composition, posterior, reasons = believed(requests, session.data)
+    """The space as its cells are believed now, as in one network that holds them all."""
+    options, data = session.options, session.data
+    counts: dict[str, int] = {}
+    texts: dict[str, str] = {}
     cells: dict[Block, Mapping[str, int]] = {}
     for example in examples:
+        own = {use.signature: use.count for use in example.partition.uses}
+        counts = own | counts
+        texts.update(data.texts(example.partition, list(own)))
         for position, name in example.blocks.items():
             cells.setdefault((position, name), example.cells.get(position, {}))
+    opened = examples[0].opened
+    network = opened.file.network(opened.batch, opened.shapes)
+    together = NetworkCells(
+        tuple(counts), tuple(counts.values()), options.confidence,
+        lambda: texts, lambda: copied_bytes(network),
+    )  # fmt: skip
+    priors = cell_priors(data, together, can_measure=False)
+    composition = composition_for(data, priors, options.confidence)
     warnings = [w for example in examples for w in example.partition.warnings]
     return BlockSpace(
         str(session.target),
         examples[0].partition.batch,
         composition,
-        posterior,
+        composition.start([replace(prior, count=1) for prior in priors.cells]),
         {block: cells.get(block, {}) for block in order},
         len(examples),
-        session.options.tolerance,
+        options.tolerance,
         Counter(block for example in examples for block in example.blocks.items()),
         [(e.blocks, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
-        reasons,
-        tuple(dict.fromkeys((*session.data.models.warnings, *warnings))),
+        {together.signatures[i]: reason for i, reason in priors.failures.items()},
+        tuple(dict.fromkeys((*data.models.warnings, *warnings))),
     )
 
 
@@ -117,9 +125,10 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
 def _of_networks(
     sessions: Sessions, sources: Iterable[ManySource], query: Query, pattern: str | None
 ) -> tuple[list[Block], list[_Example]]:
-    """The blocks of whole networks, found by the modules that their operators come from."""
+    """Whole networks, their blocks found by the modules that operators come from."""
     examples: list[_Example] = []
     names: dict[str, dict[str, str]] = {}  # position → key of a block → its name
+    order: list[str] = []  # each position behind the one that it follows where it is first met
     for item in items_of(sources):
         opened = item.opened(query)
         session = sessions.of(opened.file)
@@ -131,34 +140,23 @@ def _of_networks(
                 "nodes as exporters do (/blocks.1/conv/Conv), or give the blocks of each position "
                 "to Predictor.space"
             )
+        place = 0
         for position, text in _texts(session, opened, partition, cells).items():
             known = names.setdefault(position, {})
             known.setdefault(key_of(cells[position]), _unique(text, known.values()))
+            if position not in order:
+                order.insert(place, position)
+            place = order.index(position) + 1
         blocks = {position: names[position][key_of(held)] for position, held in cells.items()}
         examples.append(_Example(opened, partition, cells, blocks))
     if not examples:
         raise InputError("a space has no networks: give at least one")
-    positions = _in_order(examples)
     examples = [
-        replace(example, blocks={p: example.blocks.get(p, NONE) for p in positions})
+        replace(example, blocks={p: example.blocks.get(p, NONE) for p in order})
         for example in examples
     ]
-    held = dict.fromkeys((p, example.blocks[p]) for p in positions for example in examples)
+    held = dict.fromkeys((p, example.blocks[p]) for p in order for example in examples)
     return list(held), examples
-
-
-def _in_order(examples: Sequence[_Example]) -> list[str]:
-    """All positions, each behind the one that it follows in the first network that has it."""
-    order: list[str] = []
-    for example in examples:
-        place = 0
-        for position in example.cells:
-            if position in order:
-                place = order.index(position) + 1
-            else:
-                order.insert(place, position)
-                place += 1
-    return order
 
 
 def _unique(text: str, taken: Iterable[str]) -> str:
@@ -175,8 +173,9 @@ def _texts(
     """What the block at each position does, in the words of a report's rows."""
     hashes = [use.signature for use in partition.uses]
     texts, precision = session.data.texts(partition, hashes), session.target.precision
-    ordered = [texts[h] for h in hashes]
-    structure = network_structure(opened.file, partition, ordered, None, precision)
+    structure = network_structure(
+        opened.file, partition, [texts[h] for h in hashes], None, precision
+    )
     kernels = {h: cell.kernels for h, cell in zip(hashes, structure.cells, strict=True)}
     return {
         position: what_text(CellStructure(tuple(k for h in counts for k in kernels[h])))
@@ -240,12 +239,11 @@ def _chained(
     """The network with these blocks. A cell over several of them belongs to the first."""
     standing = {p: one for p, name in choice.items() if (one := choices[p][name]) is not None}
     # As a file, so that the store keeps its partition.
-    network = chain(list(standing.values()), "space")
-    file = onnx_io.load(onnx_io.to_onnx(network, seed=None), network.name)
+    file = onnx_io.load(onnx_io.to_onnx(chain(list(standing.values())), seed=None), "space")
     opened = Opened(file)
     partition = sessions.of(file).partition(opened)
-    places = [place_in_chain(name) for name in file.node_names]
-    numbers = ["" if place is None else str(place) for place in places]
+    parts = [name.partition("/") for name in file.node_names]
+    numbers = [number if slash and number.isdecimal() else "" for number, slash, _ in parts]
     cells: dict[str, Counter[str]] = {}
     for ends, counts in cells_by_position(partition, numbers).items():
         position = list(standing)[int(ends.partition("…")[0])]

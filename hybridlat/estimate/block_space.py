@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 import numpy as np
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.belief import Request
-from hybridlat.estimate.block_positions import CellCounts
 from hybridlat.estimate.compose.composition import Composition, NetworkInterval
-from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior, Matrix, variance_of
-from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.network_estimate import cells_of, composition_for
-from hybridlat.estimate.predict.chain import CellPriors, cell_priors
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.partition.partition import Partition
 from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 
 Block = tuple[str, str]
 """(position, name of the block)."""
+CellCounts = Mapping[str, int]
+"""How often each cell is run, by signature hash."""
+UNPLACED = "other"
+"""The position of cells whose module nothing tells."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,12 @@ class BlockSpace:
         """Where each cell stands in the posterior, by signature hash."""
         return {prior.signature: i for i, prior in enumerate(self.posterior.priors)}
 
-    @cached_property
-    def _counts(self) -> dict[Block, Matrix]:
-        return {block: self._vector(cells) for block, cells in self.blocks.items()}
-
-    def _vector(self, cells: CellCounts) -> Matrix:
-        counts = np.zeros(len(self.posterior.priors))
-        for signature, count in cells.items():
-            counts[self.cells[signature]] = count
-        return counts
-
-    def counts_of(self, choice: Mapping[str, str]) -> Matrix:
-        """How often a network with these blocks runs each cell of the posterior.
+    def counts_of(self, choice: Mapping[str, str]) -> Counter[str]:
+        """How often a network with these blocks runs each cell.
 
         InputError for a position or a block that the space does not have, or one left out.
         """
+        counts: Counter[str] = Counter()
         for position in (*choice, *self.positions):
             blocks = self.positions.get(position)
             if blocks is None:
@@ -88,42 +81,39 @@ class BlockSpace:
                     f"{choice.get(position)!r} is no block at {position}: choose one of "
                     f"{', '.join(blocks)}"
                 )
-        total = np.zeros(len(self.posterior.priors))
         for block in choice.items():
-            total += self._counts[block]
-        return total
+            counts.update(self.blocks[block])
+        return counts
+
+    def cells_of(self, choice: Mapping[str, str]) -> ErrorPosterior:
+        """What is believed of the cells of the network with these blocks: what a gate works on."""
+        return self._part(self.counts_of(choice))
+
+    def _part(self, counts: CellCounts) -> ErrorPosterior:
+        whole, held = self.posterior, [self.cells[signature] for signature in counts]
+        rank, block = {position: i for i, position in enumerate(held)}, np.ix_(held, held)
+        return ErrorPosterior(
+            tuple(
+                [replace(whole.priors[i], count=counts[whole.priors[i].signature]) for i in held]
+            ),
+            whole.correlation,
+            {rank[i]: known for i, known in whole.measured.items() if i in rank},
+            whole.prior_covariance[block],
+            whole.mean[held],
+            whole.covariance[block],
+        )
 
     def latency(self, choice: Mapping[str, str]) -> NetworkInterval:
         """The latency of the network with these blocks, one at each position: the sum of its rows.
 
         NaN where a cell of it has no latency. InputError as ``counts_of`` raises it.
         """
-        return self._interval(self.counts_of(choice), self.composition)
+        return self._interval(self.cells_of(choice))
 
-    def _interval(self, counts: Matrix, composition: Composition) -> NetworkInterval:
-        uses = np.where(counts != 0, counts * self.posterior.latencies_us, 0.0)
-        total = float(uses.sum())
-        latency = composition.latency_us(total)
-        if not total > 0:  # no cells, or one without a latency
-            middle = composition.shown_ratio * latency
-            return NetworkInterval(middle, (middle, middle), 0.0, total)
-        half = composition.half_width_share(variance_of(uses, self.posterior.covariance), total)
-        return composition.around(latency, half, total)
-
-    def cells_of(self, choice: Mapping[str, str]) -> ErrorPosterior:
-        """What is believed of the cells of the network with these blocks: what a gate works on."""
-        counts = self.counts_of(choice)
-        held = np.flatnonzero(counts)
-        rank = {position: i for i, position in enumerate(held.tolist())}
-        whole, block = self.posterior, np.ix_(held, held)
-        return ErrorPosterior(
-            tuple(replace(whole.priors[i], count=int(counts[i])) for i in rank),
-            whole.correlation,
-            {rank[i]: found for i, found in whole.measured.items() if i in rank},
-            whole.prior_covariance[block],
-            whole.mean[held],
-            whole.covariance[block],
-        )
+    def _interval(self, cells: ErrorPosterior) -> NetworkInterval:
+        if not cells.complete:
+            return NetworkInterval(math.nan, (math.nan, math.nan), math.nan, math.nan)
+        return self.composition.interval(cells)
 
     def observe(self, news: Mapping[str, tuple[float, float]]) -> BlockSpace:
         """The space once cells were measured: (µs, relative noise) by signature hash."""
@@ -151,70 +141,108 @@ class BlockSpace:
         )
 
     def _row(self, block: Block) -> BlockLatency:
-        counts, posterior = self._counts[block], self.posterior
-        latency = self._interval(counts, replace(self.composition, overhead_us=0.0))
-        positions = np.flatnonzero(counts).tolist()
-        known = not math.isnan(latency.latency_us)
-        unmeasured = [i for i in positions if not posterior.is_measured(i)]
-        uses = counts * np.nan_to_num(posterior.latencies_us)
-        predicted_share = float(uses[unmeasured].sum() / uses.sum()) if uses.any() else 0.0
+        cells = self._part(self.blocks[block])
+        latency = replace(self.composition, overhead_us=0.0).interval(cells)
         # As with a network: measured throughout, or within the tolerance and inside its model.
-        outside = any(posterior.priors[i].must_be_measured for i in unmeasured)
-        sure = not unmeasured or (latency.half_width_share <= self.tolerance and not outside)
-        missing = [i for i in positions if math.isnan(posterior.latencies_us[i])]
-        reasons = [self.reasons.get(posterior.priors[i].signature, "") for i in missing]
+        is_sure = latency.half_width_share <= self.tolerance and not cells.required
+        missing = (cells.priors[i].signature for i in np.flatnonzero(np.isnan(cells.latencies_us)))
         return BlockLatency(
-            position=block[0],
-            block=block[1],
-            key=key_of(self.blocks[block]),
-            latency_us=latency.latency_us if known else None,
-            interval_us=latency.interval_us if known else None,
-            measured_share=max(1.0 - predicted_share, 0.0) if known else 0.0,
-            trusted=known and sure,
-            networks=self.held.get(block, self.networks),
-            reason=next((reason for reason in reasons if reason), ""),
+            *block,
+            key_of(self.blocks[block]),
+            latency.latency_us if cells.complete else None,
+            latency.interval_us if cells.complete else None,
+            (cells.measured_share if cells.unmeasured else 1.0) if cells.complete else 0.0,
+            cells.complete and (is_sure or not cells.unmeasured),
+            self.held.get(block, self.networks),
+            next((reason for one in missing if (reason := self.reasons.get(one))), ""),
         )
 
     def _check(self) -> SumCheck | None:
         """How far the sum of blocks is from the cells of the networks drawn; None without any."""
         off = []
-        for choice, cells in self.drawn:
-            whole = self._interval(self._vector(cells), self.composition).latency_us
+        for choice, counts in self.drawn:
+            whole = self._interval(self._part(counts)).latency_us
             off.append(abs(self.latency(choice).latency_us / whole - 1) if whole else math.nan)
         known = [share for share in off if not math.isnan(share)]
-        if not known:
-            return None
-        return SumCheck(len(known), math.fsum(known) / len(known), max(known))
+        return SumCheck(len(known), math.fsum(known) / len(known), max(known)) if known else None
 
 
 def key_of(cells: CellCounts) -> str:
     """The same for all blocks that add the same cells."""
-    text = repr(sorted((h, count) for h, count in cells.items() if count))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(repr(sorted(cells.items())).encode()).hexdigest()[:8]
 
 
-def believed(
-    requests: Iterable[Request], data: TargetData
-) -> tuple[Composition, ErrorPosterior, dict[str, str]]:
-    """The target's composition, what is believed of all cells of the networks, and why of some not.
+def positions_of(paths: Sequence[str], pattern: str | None = None) -> list[str]:
+    """The block's position that each module path belongs to; empty for an empty path.
 
-    A cell is believed as in the first network that holds it.
+    ``pattern`` names the modules that are blocks (``stages.*.blocks.*``); what it does not match
+    goes by its outermost module. Without one a block is the innermost numbered module that holds
+    modules with names (``layer1.0`` of ``layer1.0.conv1``, ``features.3`` of
+    ``features.3.conv.0.1``), else the module whose children are all operators (``fire2``).
     """
-    priors: dict[str, CellPrior] = {}
-    reasons: dict[str, str] = {}
-    stated: CellPriors | None = None
-    first: Request | None = None
-    for request in requests:
-        first = first or request
-        hashes = [use.signature for use in request.partition.uses]
-        if all(h in priors for h in hashes):
-            continue
-        made = cell_priors(data, cells_of(request, data), request.measure is not None)
-        stated = stated or (made if made.composition is not None else None)
-        reasons.update((row.signature, row.reason) for row in made.cells if row.reason)
-        reasons.update((hashes[i], reason) for i, reason in made.failures.items())
-        for row in made.cells:
-            priors.setdefault(row.signature, replace(row, count=1))
-    assert first is not None
-    composition = composition_for(first, data, stated or CellPriors((), {}))
-    return composition, composition.start(tuple(priors.values())), reasons
+    if pattern is not None:
+        return [_matching(path.split("."), pattern.split(".")) if path else "" for path in paths]
+    parents = {path.rpartition(".")[0] for path in paths}
+    inner = {above for parent in parents for above in _prefixes(parent)[:-1]}
+    found = {path: _numbered(path.split(".")) or _parent(path, inner) for path in set(paths)}
+    numbered = {position for path, position in found.items() if _numbered(path.split("."))}
+    return [_outermost(found[path], numbered) for path in paths]
+
+
+def _matching(parts: Sequence[str], wanted: Sequence[str]) -> str:
+    fits = len(parts) >= len(wanted) and all(map(fnmatchcase, parts, wanted))
+    return ".".join(parts[: len(wanted)]) if fits else parts[0]
+
+
+def _numbered(parts: Sequence[str]) -> str:
+    numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
+    holding = [i for i in numbers if i + 1 < len(parts) and not parts[i + 1].isdecimal()]
+    end = holding[-1] if holding else numbers[0] if numbers else -1
+    return ".".join(parts[: end + 1])
+
+
+def _parent(path: str, inner: set[str]) -> str:
+    parent = path.rpartition(".")[0]
+    return parent if parent and parent not in inner else path
+
+
+def _outermost(position: str, numbered: set[str]) -> str:
+    return next((above for above in _prefixes(position) if above in numbered), position)
+
+
+def _prefixes(path: str) -> list[str]:
+    """The modules around a path from the outside in, and itself."""
+    parts = path.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def cells_by_position(partition: Partition, positions: Sequence[str]) -> dict[str, Counter[str]]:
+    """The cells of a network by block, in the order in which they run.
+
+    ``positions`` are those of the file's operators, in file order. What the engine adds (changes of
+    layout) belongs to the block that reads its result. A cell over several blocks is one of its
+    own, named by the first and the last.
+    """
+    places = sorted(
+        ((place, use.signature) for use in partition.uses for place in use.places),
+        key=lambda pair: pair[0].order,
+    )
+    named: dict[int, str] = {}
+    for place, _ in places:
+        held = dict.fromkeys(
+            positions[n] for kernel in place.kernels for n in kernel if positions[n]
+        )
+        ends = dict.fromkeys([next(iter(held), ""), next(reversed(held), "")])
+        named[place.order] = "…".join(ends)
+    reader = {read: place.order for place, _ in reversed(places) for read in place.reads}
+    for place, _ in reversed(places):  # the readers of a cell come behind it
+        if not named[place.order]:
+            named[place.order] = named.get(reader.get(place.order, -1), "")
+    for place, _ in places:  # nothing with a name reads it: it ends what it reads
+        if not named[place.order]:
+            before = [named[read] for read in place.reads if read >= 0]
+            named[place.order] = next((name for name in before if name), UNPLACED)
+    counts: dict[str, Counter[str]] = {}
+    for place, signature in places:
+        counts.setdefault(named[place.order], Counter())[signature] += 1
+    return counts

@@ -18,7 +18,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.other_versions import whole_network
 from hybridlat.estimate.predict.priors import network_cost_s
-from hybridlat.estimate.predict.source import NetworkCells
+from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.estimate.result import estimate_of
 from hybridlat.schema.estimate import Estimate
 
@@ -43,7 +43,7 @@ def first_belief(request: Request, data: TargetData) -> Belief:
         measured_now = frozenset(request.signatures)
     whole = whole_network(data, request.partition)
     priors = cell_priors(data, cells_of(request, data), request.measure is not None, whole)
-    composition = composition_for(request, data, priors)
+    composition = composition_for(data, priors, request.confidence)
     belief = Belief(
         priors,
         composition,
@@ -58,26 +58,20 @@ def first_belief(request: Request, data: TargetData) -> Belief:
 def cells_of(request: Request, data: TargetData) -> NetworkCells:
     """The cells of a network, as the sources of latencies take them."""
     partition = request.partition
-
-    def copied_bytes() -> float:
-        network = request.network()
-        outside = (*network.inputs, *network.outputs)
-        return float(sum(network.type_of(name).bytes for name in outside))
-
     return NetworkCells(
         request.signatures,
         tuple([use.count for use in partition.uses]),
         request.confidence,
         lambda: data.texts(partition, request.signatures),
-        copied_bytes,
+        lambda: copied_bytes(request.network()),
     )
 
 
-def composition_for(request: Request, data: TargetData, priors: CellPriors) -> Composition:
+def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
     """The target's own constants and width, else those of the source that answered for it."""
     if priors.composition is not None and own_composition(data) is None:
         return on_this_machine(data, priors.composition)
-    return composition_of(data).at(request.confidence)
+    return composition_of(data).at(confidence)
 
 
 def next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
@@ -120,7 +114,7 @@ def _measured(
     after = replace(
         belief,
         # The first measurement on a machine also tells what entering its engine costs.
-        composition=composition_for(request, data, belief.priors),
+        composition=composition_for(data, belief.priors, request.confidence),
         posterior=belief.posterior.observe(latencies),
         failures=failures,
         measured_now=belief.measured_now.union(wanted),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 
 
-def chain(blocks: Sequence[Network], name: str = "chain") -> Network:
-    """One network that runs ``blocks`` in turn, each reading what the one before it gives.
+def chain(blocks: Sequence[Network]) -> Network:
+    """One network that runs ``blocks`` in turn; the names of block ``i`` begin with ``i/``.
 
-    The names of block ``i`` begin with ``i/``: ``place_in_chain`` tells an operator's block.
     NetworkError for a block that does not read one tensor and give one, that does not fit behind
     the one before it, or that holds operators of a size that only data tell.
     """
@@ -28,32 +26,22 @@ def chain(blocks: Sequence[Network], name: str = "chain") -> Network:
                 f"{block.name} reads {block.types[source]}, but {blocks[number - 1].name} before "
                 f"it gives {types[last]}: the blocks of a position must fit those of the next"
             )
-        names = {"": "", source: last} if number else {"": ""}
-        renamed = partial(_renamed, names, number)
-        first = first or renamed(source)
-        types.update((renamed(old), kind) for old, kind in block.types.items())
-        constants.update((renamed(old), value) for old, value in block.constants.items())
-        nodes += (
+        new = {name: f"{number}/{name}" for name in (*block.types, *block.constants)} | {"": ""}
+        if number:
+            new[source] = last
+        types |= {new[name]: type_ for name, type_ in block.types.items()}
+        constants |= {new[name]: value for name, value in block.constants.items()}
+        nodes += [
             replace(
                 node,
                 name=f"{number}/{node.name}",
-                inputs=tuple(map(renamed, node.inputs)),
-                outputs=tuple(map(renamed, node.outputs)),
+                inputs=tuple([new[name] for name in node.inputs]),
+                outputs=tuple([new.get(name, f"{number}/{name}") for name in node.outputs]),
             )
             for node in block.nodes
-        )
-        last = renamed(result)
-    return Network(name, tuple(nodes), (first,), (last,), types, constants)
-
-
-def _renamed(names: Mapping[str, str], number: int, old: str) -> str:
-    return names.get(old, f"{number}/{old}")
-
-
-def place_in_chain(node: str) -> int | None:
-    """The block of a chain that an operator of this name belongs to; None for one of no block."""
-    number, slash, _ = node.partition("/")
-    return int(number) if slash and number.isdecimal() else None
+        ]
+        first, last = first or new[source], new[result]
+    return Network("space", tuple(nodes), (first,), (last,), types, constants)
 
 
 def _ends(block: Network) -> tuple[str, str]:

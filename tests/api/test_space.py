@@ -126,7 +126,7 @@ def test_a_measured_cell_moves_the_space_and_its_networks_alike(tmp_path: Path) 
         space = predictor.space(GIVEN)
     choice = CHOICES[-1]
     before, cells = space.latency(choice), space.cells_of(choice)
-    assert sum(p.count for p in cells.priors) == space.counts_of(choice).sum()
+    assert sum(p.count for p in cells.priors) == space.counts_of(choice).total()
     assert space.composition.interval(cells) == pytest.approx(before)
     slowest = max(cells.unmeasured, key=lambda i: cells.uses_us[i])
     twice_us = 2 * float(cells.latencies_us[slowest])

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.posterior import Correlation
+from hybridlat.graph.network import Network
 from hybridlat.schema.estimate import CellPrediction, LatencySource
 
 SHARED = 0.95
@@ -106,6 +107,12 @@ class NetworkLaw:
             residual_share=spread * (1 - SHARED) ** 0.5,
             correlation=Correlation(network=SHARED, kind=0.0, near=0.0),
         )
+
+
+def copied_bytes(network: Network) -> float:
+    """Bytes of a network's inputs and outputs."""
+    outside = (*network.inputs, *network.outputs)
+    return float(sum(network.type_of(name).bytes for name in outside))
 
 
 class CellSource(Protocol):
