@@ -29,7 +29,7 @@ from hybridlat.store import Store
 class MeasureService:
     """Measures on the engine's target and keeps the records in ``store``.
 
-    ``data`` forgets what the records change. ``settings`` None: those that suit the request.
+    ``data`` is refreshed by them. ``settings`` None: those that suit the request.
     """
 
     engine: ResolvedEngine
@@ -55,19 +55,20 @@ class MeasureService:
                 requests.append(self._request(opened, partition, cells))
                 missing.difference_update(cells)
         self._measure(requests, self.settings or ON_DEMAND, self.progress)
-        self.data.forget(hashes)
+        self.data.refresh()
 
     def report(
         self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float
     ) -> MeasureReport:
         """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
+        self.data.refresh()
         hashes = [use.signature for use in partition.uses] if what in ("cells", "both") else []
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
         request = self._request(opened, partition, missing, what in ("network", "both"))
         records = self._measure([request], self.settings or MeasurementConfig(), self.progress)
         self._keep_breakdown(opened.file, partition)
-        self.data.forget([record.signature for record in records])
+        self.data.refresh()
         uses = [(use.signature, use.count) for use in partition.uses]
         return report_of(
             opened.file.name,
@@ -96,7 +97,7 @@ class MeasureService:
         self._measure([request], self.settings or ON_DEMAND, progress)
         if whole:
             self._keep_breakdown(file, partition)
-        self.data.forget(hashes)
+        self.data.refresh()
 
     def _request(
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False

@@ -86,6 +86,7 @@ def space_of(
 def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example]) -> BlockSpace:
     """The space as its cells are believed now, as in one network that holds them all."""
     options, data = session.options, session.data
+    data.refresh()
     counts: dict[str, int] = {}
     texts: dict[str, str] = {}
     cells: dict[Block, Mapping[str, int]] = {}

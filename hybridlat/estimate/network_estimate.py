@@ -28,6 +28,7 @@ MOST_NETWORK_RUNS = 3
 
 def estimate_network(request: Request, data: TargetData) -> Estimate:
     """The estimate of one network from what is known of its target."""
+    data.refresh()
     belief = first_belief(request, data)
     if request.measure is not None:
         while step := next_step(request, data, belief):

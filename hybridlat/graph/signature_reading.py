@@ -19,18 +19,6 @@ def read(text: str, name: str = "cell") -> Network:
         raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
 
 
-def weight_bytes_of(text: str) -> int:
-    """``read(text).weight_bytes``, in a fraction of its time. Raises ValueError as that does."""
-    lines = _facts(text)
-    try:
-        return sum([
-            _read_typed(line.removeprefix("constant "))[1].bytes
-            for line in lines if line.startswith("constant ") and " =" not in line
-        ])  # fmt: skip
-    except LookupError as error:
-        raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
-
-
 def _facts(text: str) -> list[str]:
     """The lines behind the header."""
     header, *lines = text.strip().split("\n")

@@ -1,4 +1,4 @@
-"""What is remembered of a store holds until somebody writes to it, and no longer."""
+"""What is remembered of a store holds until others have written records to it, and no longer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
     assert data.known([KNOWN, LATER]) == {} and data.networks == 0
     with Store(reader.url) as writer, reader:
         writer.add([measured(KNOWN)])
+        data.refresh()
         assert set(data.known([KNOWN, LATER])) == {KNOWN} and data.networks == 0
         writer.add([measured(LATER), measured(HASHES[2], kind="network")])
+        data.refresh()
         assert set(data.known([KNOWN, LATER])) == {KNOWN, LATER} and data.networks == 1
 
 
@@ -37,6 +39,7 @@ def test_a_network_that_another_process_records_is_seen(reader: Store) -> None:
     assert data.whole(KNOWN) is None and target_composition.pace_drift(data).processes == 0
     with Store(reader.url) as writer, reader:
         writer.add([measured(KNOWN, 500.0, kind="network")])
+        data.refresh()
         whole = data.whole(KNOWN)
         assert whole is not None and whole.latency_us == 500.0
         runs = [
@@ -46,6 +49,7 @@ def test_a_network_that_another_process_records_is_seen(reader: Store) -> None:
             for day in (1, 2)
         ]
         writer.add(runs)
+        data.refresh()
         assert target_composition.pace_drift(data).processes == 2
 
 

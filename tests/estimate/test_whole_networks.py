@@ -25,7 +25,12 @@ from hybridlat.estimate.compose.target_composition import (
 )
 from hybridlat.estimate.lookup import target_data
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import from_records, tells_latency
+from hybridlat.estimate.lookup.whole_networks import (
+    from_records,
+    outline,
+    outline_of_text,
+    tells_latency,
+)
 from hybridlat.estimate.partition import partition
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
@@ -258,6 +263,13 @@ def test_a_store_that_takes_nothing_answers_all_the_same(
 
     monkeypatch.setattr(Store, "cache_put", full)
     assert asked(store, data).latency_us == 500.0
+
+
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2", "squeezenet"])
+def test_an_outline_is_the_same_in_a_network_and_its_signature(name: str) -> None:
+    network = load(NETS / f"{name}.onnx").network()
+    assert outline(network) == outline_of_text(sign(network).text)
+    assert outline(network) != outline_of_text(sign(network_of()).text)
 
 
 def test_networks_are_signed_where_a_record_may_be_of_them(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.signature import hash_of, sign, sign_in_order, sign_part
-from hybridlat.graph.signature_reading import read, weight_bytes_of
+from hybridlat.graph.signature_reading import read
 from tests.isomorphism import alike
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered
@@ -30,18 +30,12 @@ def test_names_order_and_weights_do_not_count(data: st.DataObject) -> None:
     assert sign(renamed(data.draw(reordered(network)), "x")).text == text
 
 
-@given(networks())
-def test_the_weights_are_told_without_reading_the_rest(network: Network) -> None:
-    text = sign(network).text
-    assert weight_bytes_of(text) == read(text).weight_bytes == network.weight_bytes
-
-
 @pytest.mark.parametrize(
     "text", ["", "hybridlat-signature 0\n", "hybridlat-signature 1\nconstant 1"]
 )
-def test_the_weights_of_what_is_no_signature_are_not_told(text: str) -> None:
+def test_what_is_no_signature_is_not_read(text: str) -> None:
     with pytest.raises(ValueError, match="signature"):
-        weight_bytes_of(text)
+        read(text)
 
 
 @given(st.data())

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,6 +15,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.models import InstalledModels
 from hybridlat.estimate.lookup.whole_networks import (
+    Outline,
     WholeLatency,
     outline,
     outline_of_text,
@@ -23,7 +24,6 @@ from hybridlat.estimate.lookup.whole_networks import (
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import weight_bytes_of
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
@@ -38,24 +38,11 @@ FEW_NETWORKS = 50
 """To sign so many takes less than to read what was measured."""
 
 
-@dataclass
-class _StoreView:
-    """What a store holds of a target, at ``stamp``: see ``Store.stamp``.
-
-    ``unknown`` are cells without a record, ``networks`` counts the records of whole networks,
-    ``holds_any`` says whether there is any record; None before the first look-up.
-    ``whole`` are networks by signature, None where there is no record of one.
-    """
-
-    stamp: object = None
-    unknown: set[str] = field(default_factory=set)
-    networks: int | None = None
-    holds_any: bool | None = None
-    whole: dict[str, WholeLatency | None] = field(default_factory=dict)
-
-
 class TargetData:
-    """Look-ups for one target: remembered, else from the store, else from the shipped packs."""
+    """Look-ups for one target, in the store and in shipped packs.
+
+    All of them are remembered until ``refresh`` finds other records in the store.
+    """
 
     def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
         """``models`` are folders to take the target's model from, else those installed."""
@@ -64,121 +51,101 @@ class TargetData:
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
         self.models = InstalledModels(target, self.related, models)
-        self._remembered: dict[str, LatencyStats] = {}
-        self._seen_store = _StoreView()
-        self._measured: tuple[int, Mapping[int, list[str]] | None] | None = None
+        self._known: dict[str, LatencyStats | None] = {}
+        self._at_state: dict[object, object] = {}
+        self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
+        self._stamp: object = None
         self._compared = 0
         self._neighbours: dict[Target, TargetData] = {}
-        self._stamp: object = None
-        self._state: object = None
-        self._at_state: dict[str, object] = {}
+
+    def refresh(self) -> None:
+        """Forget what was looked up where the store has other records of the targets now."""
+        stamp = self.store.stamp
+        if stamp is None or stamp != self._stamp:
+            targets = (self.target, *self.related, *self._neighbours)
+            state = self.store.targets(), [self.store.revision(target) for target in targets]
+            if state != self._state:
+                self._known.clear()
+                self._at_state.clear()
+                self._compared = 0
+            self._stamp, self._state = stamp, state
+            for neighbour in self._neighbours.values():
+                neighbour.refresh()
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
+    @cached_property
+    def _own_packs(self) -> list[PackLookup]:
+        return [pack for pack in self._packs if pack.target == self.target]
+
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """The record of each cell, as far as there is one."""
-        wanted = list(dict.fromkeys(hashes))
-        stats = {h: self._remembered[h] for h in wanted if h in self._remembered}
-        view = self._view()
-        missing = [h for h in wanted if h not in stats and h not in view.unknown]
-        targets = (self.target, *self.related) if missing else ()
+        wanted = dict.fromkeys(hashes)
+        missing = [h for h in wanted if h not in self._known]
+        if missing:
+            self._look_up(missing)
+        return {h: stats for h in wanted if (stats := self._known[h]) is not None}
+
+    def _look_up(self, hashes: Sequence[str]) -> None:
+        if self._state is None:
+            self.refresh()
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.clear()
+        targets, held = (self.target, *self.related), self._state[0] if self._state else []
         stored: Mapping[Target, Mapping[str, LatencyStats]] = {}
-        if missing and view.holds_any is None:
-            # Worth a query only where its result can be remembered.
-            held = None if view.stamp is None else self.store.targets()
-            view.holds_any = held is None or not set(targets).isdisjoint(held)
-        if missing and view.holds_any:
-            stored = self.store.latencies_by_target(targets, missing)
+        if not set(targets).isdisjoint(held):
+            stored = self.store.latencies_by_target(targets, hashes)
+        stats: dict[str, LatencyStats] = {}
         for target in targets:
             packs = [pack for pack in self._packs if pack.target == target]
-            shipped = [pack.latencies(target, missing) for pack in packs]
+            shipped = [pack.latencies(target, hashes) for pack in packs]
             for new in (stored.get(target, {}), *shipped):
                 better = {h: s for h, s in new.items() if _outweighs(s, stats.get(h))}
                 stats.update(better)
-        if len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.clear()
-        if len(view.unknown) > MAX_REMEMBERED:
-            view.unknown.clear()
-        self._remembered.update(stats)
-        view.unknown.update([h for h in missing if h not in stats])
-        return stats
-
-    def _view(self) -> _StoreView:
-        """What the store holds since the last write to it; new after one."""
-        stamp = self.store.stamp
-        if stamp is None or stamp != self._seen_store.stamp:
-            self._seen_store = _StoreView(stamp)
-        return self._seen_store
-
-    def forget(self, hashes: Iterable[str]) -> None:
-        """Look these up again: they were measured just now, and perhaps the entry cost."""
-        for hash_ in (*hashes, _entry_cost_signature()):
-            self._remembered.pop(hash_, None)
-        self._seen_store.whole.clear()
-        self._measured = None
-        self._at_state.clear()
+        self._known.update({h: stats.get(h) for h in hashes})
 
     def whole(self, signature: str) -> WholeLatency | None:
         """What is recorded of a whole network on this very target; None without any record."""
-        known = self._view().whole
-        if signature not in known:
-            if len(known) > MAX_REMEMBERED:
-                known.clear()
-            known[signature] = whole_latency(self.target, signature, self.store, self._packs)
-        return known[signature]
+        return self.at_this_state(
+            ("network", signature),
+            lambda: whole_latency(self.target, signature, self.store, self._packs),
+        )
 
     @property
     def networks(self) -> int:
-        """How many records of whole networks there are of this target, this moment."""
-        view = self._view()
-        if view.networks is None:
-            view.networks = self.store.count(self.target, "network")
-        return self._shipped_networks + view.networks
-
-    @cached_property
-    def _shipped_networks(self) -> int:
-        packs = [pack for pack in self._packs if pack.target == self.target]
-        return sum(pack.counts()["network"] for pack in packs)
+        """How many records of whole networks there are of this target."""
+        shipped = sum(pack.counts()["network"] for pack in self._own_packs)
+        return shipped + self.at_this_state(
+            "networks", lambda: self.store.count(self.target, "network")
+        )
 
     def may_be_measured(self, partition: Partition) -> bool:
         """Whether a network may have been measured whole here: False only where that is certain."""
-        network = partition.network
-        if network is None:
+        if partition.network is None:
             return True
-        networks = self.networks
-        if not networks:
+        if not self.networks:
             return False
-        if self._measured is None or self._measured[0] != networks:
-            self._compared += 1
-            if self._compared <= FEW_NETWORKS:
-                return True
-            self._compared, self._measured = 0, (networks, self._measured_networks())
-        measured = self._measured[1]
-        if measured is None:
+        self._compared += 1
+        if self._compared <= FEW_NETWORKS:
             return True
-        alike = measured.get(network.weight_bytes)
-        return alike is not None and outline(network) in map(outline_of_text, alike)
+        outlines = self.at_this_state("outlines", self._outlines)
+        return outlines is None or outline(partition.network) in outlines
 
-    def _measured_networks(self) -> Mapping[int, list[str]] | None:
-        """Signature texts of networks on record by bytes of weights; None where one is unknown."""
-        packs = [pack for pack in self._packs if pack.target == self.target]
+    def _outlines(self) -> frozenset[Outline] | None:
+        """The outlines of all networks on record; None where the text of one is lost."""
+        outlines: set[Outline] = set()
         sources: list[tuple[Store | PackLookup, list[str]]] = [
             (self.store, self.store.signatures(self.target, "network")),
-            *[(pack, pack.signatures("network")) for pack in packs],
+            *[(pack, pack.signatures("network")) for pack in self._own_packs],
         ]
-        texts_of: dict[int, list[str]] = {}
         for source, hashes in sources:
             texts = source.signature_texts(hashes)
             if len(texts) < len(set(hashes)):
                 return None
-            try:
-                for text in texts.values():
-                    texts_of.setdefault(weight_bytes_of(text), []).append(text)
-            except ValueError:  # of a later format
-                return None
-        return texts_of
+            outlines.update(map(outline_of_text, texts.values()))
+        return frozenset(outlines)
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -202,16 +169,13 @@ class TargetData:
         entry = self.known([_entry_cost_signature()]).get(_entry_cost_signature())
         return (entry.latency_us or 0.0) if entry is not None else 0.0
 
-    def at_this_state(self, name: str, work_out: Callable[[], T]) -> T:
+    def at_this_state(self, name: object, work_out: Callable[[], T]) -> T:
         """What follows from the store's records, worked out once until there are others."""
-        stamp = self._view().stamp
-        if stamp is None or stamp != self._stamp:
-            targets = (self.target, *self._neighbours)
-            state = self.store.targets(), [self.store.revision(target) for target in targets]
-            if state != self._state:
-                self._at_state.clear()
-            self._stamp, self._state = stamp, state
+        if self._state is None:
+            self.refresh()
         if name not in self._at_state:
+            if len(self._at_state) > MAX_REMEMBERED:
+                self._at_state.clear()
             self._at_state[name] = work_out()
         return cast(T, self._at_state[name])
 
