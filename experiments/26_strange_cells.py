@@ -102,7 +102,7 @@ def law_of(target: Target) -> Family:
     name = shipped.family_name(target.engine)
     model = shipped.load(ROOT / "models" / f"family_{name}")
     device = device_sheets.load(target.device)
-    return Family.of(model, device, target.precision, shipped.task_of(target, model.tasks))
+    return Family(model, device, target.precision, shipped.task_of(target, model.tasks))
 
 
 def log_half_width(guess: CellPrediction) -> float:
@@ -181,7 +181,7 @@ def of_networks(data: Path, cache: Path) -> None:
             if str(row.target) not in TABLES or row.batch != 1 or row.plain_relu:
                 continue
             texts, counts, copied = cells_of(cache / "nets" / f"{row.onnx}.onnx", row.target)
-            prior = Family.of(law, device, row.target.precision, row.task)
+            prior = Family(law, device, row.target.precision, row.task)
             answer = prior.network(texts, counts, copied, CONFIDENCE)
             half_width = answer.spread_share * normal_quantile(CONFIDENCE)
             own = models[row.target.precision].predict(texts)

@@ -16,7 +16,7 @@ from hybridlat.estimate.compose.target_composition import (
 from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
-from hybridlat.estimate.predict.other_versions import whole_network
+from hybridlat.estimate.predict.other_targets import whole_network
 from hybridlat.estimate.predict.priors import network_cost_s
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.estimate.result import estimate_of

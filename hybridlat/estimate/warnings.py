@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from hybridlat.estimate.compose.target_composition import (
     pace_drift,
 )
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.predict.roofline import contradiction
 from hybridlat.schema.estimate import CellEstimate
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 
+MOST_RATIO = 10.0
+"""Estimates farther than this from the roofline, either way, are warned of."""
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
 
@@ -112,8 +114,14 @@ def _of_evidence(belief: Belief) -> list[str]:
 def _of_physics(belief: Belief, interval: NetworkInterval) -> list[str]:
     """That the estimate is far from what the device's data sheet allows."""
     best_us = belief.priors.best_us
-    warning = contradiction(interval.latency_us, best_us) if best_us else None
-    return [] if warning is None else [warning]
+    ratio = interval.latency_us / best_us if best_us else 1.0
+    if 1 / MOST_RATIO <= ratio <= MOST_RATIO or not best_us or not math.isfinite(ratio):
+        return []
+    times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
+    return [
+        f"the estimate is {times} the {best_us / 1e3:.3g} ms that the device needs by its peak, "
+        "bandwidth and launch time: do not rely on it without a measurement"
+    ]
 
 
 def _of_disagreement(belief: Belief, request: Request, target: Target) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridlat.estimate.predict.other_cpu import other_cpu
+from hybridlat.estimate.predict.other_targets import other_cpu
 from hybridlat.schema import plugins
 from hybridlat.schema.target import Target
 

@@ -13,7 +13,7 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.family import measured_networks
-from hybridlat.estimate.predict.other_versions import spread_between, versions_of
+from hybridlat.estimate.predict.other_targets import spread_between, versions_of
 from hybridlat.estimate.predict.source import SHARED, NetworkCells
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network

@@ -14,10 +14,9 @@ from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partitioner import Partitioner
-from hybridlat.estimate.predict import chain, family, other_cpu
+from hybridlat.estimate.predict import chain, family, other_targets
 from hybridlat.estimate.predict.family import Family, MeasuredNetwork, family_of
-from hybridlat.estimate.predict.roofline import Roofline
-from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw
+from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw, Roofline
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.schedule import MeasurementConfig
@@ -36,7 +35,7 @@ L4 = Target.parse("l4/tensorrt/fp16")
 
 def law() -> Family:
     model = shipped.load(shipped_path("models", "family_tensorrt"))
-    return Family.of(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model.tasks))
+    return Family(model, device_sheets.load("l4"), "fp16", shipped.task_of(L4, model.tasks))
 
 
 def cells_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -89,7 +88,7 @@ def test_networks_that_were_measured_correct_the_family() -> None:
         said = plain.network(texts, counts, 0.0, 0.9)
         total = math.fsum(said.cells_us) + said.beside_us
         slow.append(MeasuredNetwork(texts, counts, 0.0, 3 * total))
-    after = Family.of(plain.model, plain.device, "fp16", plain.task, slow).network(*test, 0.0, 0.9)
+    after = plain.after(slow).network(*test, 0.0, 0.9)
     assert math.fsum(after.cells_us) > 1.6 * math.fsum(before.cells_us)
     assert after.spread_share < before.spread_share
 
@@ -172,7 +171,7 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
     after = predicted(store, target)
     assert after.latency_us is not None and after.interval_us is not None
     # What one cell weighs against what is known of machines before any is measured.
-    certainty, prior_certainty = other_cpu.CELL_SPREAD**-2, other_cpu.PACE[1] ** -2
+    certainty, prior_certainty = other_targets.CELL_SPREAD**-2, other_targets.PACE[1] ** -2
     slower = 2 ** (certainty / (certainty + prior_certainty))
     for cell, was in zip(after.cells, before.cells, strict=True):
         factor = 2 if cell.signature == slow.signature else slower

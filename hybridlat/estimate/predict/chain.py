@@ -32,18 +32,18 @@ from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.predict import priors
-from hybridlat.estimate.predict.family import family_of, has_family
-from hybridlat.estimate.predict.other_cpu import paced_cpu
-from hybridlat.estimate.predict.other_versions import versions_of
-from hybridlat.estimate.predict.roofline import Roofline
+from hybridlat.estimate.predict.other_targets import paced_cpu, versions_of
 from hybridlat.estimate.predict.source import (
     UNKNOWN_SPREAD,
     CellLatency,
     CellSource,
     NetworkCells,
+    Roofline,
+    roofline_us,
     stated,
 )
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.geometry import geometry
 from hybridlat.schema.device import Device
 
 _LEAST_LEFT = 0.01  # of a measured network, for cells without any other answer
@@ -65,7 +65,7 @@ class CellPriors:
 
 
 @dataclass(frozen=True)
-class Records:
+class Records(CellSource):
     """The source that knows what was measured on the target."""
 
     data: TargetData
@@ -86,12 +86,9 @@ class Records:
                 latencies.append(CellLatency(record.latency_us, spread, source="measured"))
         return latencies
 
-    def law(self, cells: NetworkCells) -> None:
-        """See ``CellSource``."""
-
 
 @dataclass(frozen=True)
-class OwnModel:
+class OwnModel(CellSource):
     """The target's own model; ``untrusted`` takes its word far from its training as well."""
 
     model: CellModel
@@ -106,9 +103,6 @@ class OwnModel:
             for guess in self.model.predict(cells.texts_at(positions))
         ]
 
-    def law(self, cells: NetworkCells) -> None:
-        """See ``CellSource``."""
-
 
 def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     """The sources for a target in the order of the table, each made when it is reached.
@@ -116,9 +110,11 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     ``can_measure``: cells can be measured now, so that guesses from elsewhere are not worth having.
     """
     yield Records(data)
+    from hybridlat.estimate.predict import family  # a known network starts without it
+
     target, store, model = data.target, data.store, data.models.model
     device = _device(data)
-    is_in_family = has_family(target, device)
+    is_in_family = family.has_family(target, device)
     if model is not None:
         yield OwnModel(model, untrusted=can_measure)
     if can_measure and not is_in_family:
@@ -127,12 +123,13 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     shared: CellSource | None = None
     if device is not None and is_in_family:
         others, gpu = [version.target for version in versions], device
-        shared = data.at_this_state("family", lambda: family_of(target, store, gpu, others))
+        shared = data.at_this_state("family", lambda: family.family_of(target, store, gpu, others))
     elif model is None:
         other = data.at_this_state("other CPU", lambda: paced_cpu(target, store))
         if other is not None and (device is None or device.kind == "cpu"):
             device, shared = device or other.model.device, other
-    device = device or next((known for one in versions if (known := one.device_there)), None)
+    models_there = (version.data.models.model for version in versions)
+    device = device or next((there.device for there in models_there if there is not None), None)
     yield from [replace(version, device=device, rival=shared) for version in versions]
     if shared is not None:
         yield shared
@@ -156,7 +153,6 @@ def cell_priors(
     """
     answers: dict[int, CellLatency] = {}
     elsewhere: dict[int, CellLatency] = {}
-    composition: Composition | None = None
     law = None
     missing: Sequence[int] = range(len(cells.signatures))
     for source in sources_of(data, can_measure):
@@ -169,14 +165,20 @@ def cell_priors(
         missing = [i for i in missing if i not in answers]
         if not missing:
             break
-    if law is not None:
-        composition = law.composition(cells, elsewhere)
     is_known = all(answer.source != "predicted" for answer in answers.values()) and not missing
     failures = {i: a.reason for i, a in answers.items() if a.source == "unsupported"}
     if whole is not None and whole.is_exact and not is_known:
         answers |= _left_over(cells, answers, whole.latency_us)
-    rows = [_prior(cells, i, answers.get(i), is_known) for i in range(len(cells.signatures))]
-    return CellPriors(tuple(rows), failures, composition, _best_us(data, cells, elsewhere))
+    best_us = None
+    if elsewhere and (device := _device(data)) is not None:
+        each_us = roofline_us(cells.texts, device, data.target.precision)
+        best_us = math.fsum(each_us * cells.counts)
+    return CellPriors(
+        tuple([_prior(cells, i, answers.get(i), is_known) for i in range(len(cells.signatures))]),
+        failures,
+        None if law is None else law.composition(cells, elsewhere),
+        best_us,
+    )
 
 
 def _prior(
@@ -200,22 +202,12 @@ def _left_over(
     rest = [i for i in range(len(cells.signatures)) if i not in known]
     known_us = math.fsum(us * cells.counts[i] for i, us in known.items())
     left_us = max(network_us - known_us, _LEAST_LEFT * network_us)
-    works = {i: priors.work_bytes(cells.texts[i]) for i in rest}
+    works = {i: math.fsum(priors.work_bytes(geometry([cells.texts[i]]))) for i in rest}
     total = math.fsum(work * cells.counts[i] for i, work in works.items())
     reason = "apportioned from the measurement of the whole network"
     return {
         i: CellLatency(left_us * work / total, UNKNOWN_SPREAD, reason) for i, work in works.items()
     }
-
-
-def _best_us(
-    data: TargetData, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]
-) -> float | None:
-    """What the device needs at best, where it is described and other targets were believed."""
-    device = _device(data) if elsewhere else None
-    if device is None:
-        return None
-    return Roofline(device, data.target.precision).network_us(cells)
 
 
 def _device(data: TargetData) -> Device | None:

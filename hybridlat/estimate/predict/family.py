@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.whole_networks import tells_latency
-from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw
+from hybridlat.estimate.predict.source import CellLatency, CellSource, NetworkCells, NetworkLaw
 from hybridlat.model.family import shipped
 from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, Task, kernel_set, task_base
@@ -52,7 +52,7 @@ class MeasuredNetwork:
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class Family(CellSource):
     """A family's law applied to one target, conditioned on what was measured there.
 
     ``measured`` counts networks by where they were measured: empty for the target itself, else the
@@ -63,31 +63,22 @@ class Family:
     device: Device
     precision: str
     task: Task
-    adapted: AdaptedTask | None = field(default=None)
+    adapted: AdaptedTask | None = None
     measured: Mapping[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        model: FamilyModel,
-        device: Device,
-        precision: str,
-        task: Task,
-        measured: Sequence[MeasuredNetwork] = (),
-    ) -> Family:
-        """The law for a target, corrected by networks measured on it or on its other versions."""
-        plain = cls(model, device, precision, task)
+    def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
+        """The law corrected by networks measured on the target or on its other versions."""
         if not measured:
-            return plain
+            return self
         rows, tasks = [], []
         for one in measured:
             target = one.target
-            there = plain if target is None else replace(plain, precision=target.precision)
+            there = self if target is None else replace(self, precision=target.precision)
             kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
             rows.append((kernels, one.latency_us))
-            tasks.append(task if target is None else shipped.task_of(target, model.tasks))
+            tasks.append(self.task if target is None else shipped.task_of(target, self.model.tasks))
         counts = Counter("" if one.target is None else str(one.target) for one in measured)
-        return replace(plain, adapted=adapt(model, task, rows, tasks), measured=counts)
+        return replace(self, adapted=adapt(self.model, self.task, rows, tasks), measured=counts)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
@@ -98,7 +89,7 @@ class Family:
         """See ``CellSource``."""
 
         def work_out() -> NetworkLaw:
-            copied_bytes = cells.copied_bytes if self.task.copies else 0.0
+            copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
             return self.network(cells.texts, cells.counts, copied_bytes, cells.confidence)
 
         return cells.law_of(self, work_out)
@@ -126,11 +117,16 @@ class Family:
         factor = float(relative_point(np.array([spread]), seen)[0])
         each = each * factor
         beside = np.isin(kernels.classes, (HOST, COPY))
-        half_width = float(self._half_width(spread, confidence) - math.log(factor))
+        calibration, quantile = self.model.calibration, normal_quantile(confidence)
+        half_width = (
+            quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
+            if calibration is None
+            else calibration.half_width(spread, shipped.label_of(self.task), confidence)
+        ) - math.log(factor)
         return NetworkLaw(
             np.bincount(cell, each[: len(cell)], len(texts)).tolist(),
             float(each[beside].sum()),
-            half_width / normal_quantile(confidence),
+            half_width / quantile,
         )
 
     def _set(
@@ -144,12 +140,6 @@ class Family:
         each = np.asarray(counts, np.float64)[cells.cell]
         table = KernelTable(values, classes, each, copied_bytes)
         return kernel_set(table, self.device, self.precision), cells.cell
-
-    def _half_width(self, spread: float, confidence: float) -> float:
-        calibration = self.model.calibration
-        if calibration is None:
-            return normal_quantile(confidence) * float(np.hypot(spread, _FIRST_GUESS_SPREAD))
-        return calibration.half_width(spread, shipped.label_of(self.task), confidence)
 
     @property
     def basis(self) -> str:
@@ -197,8 +187,8 @@ def family_of(
     for other in others:
         theirs = measured_networks(store, other)[: MOST_NETWORKS - len(networks)]
         networks += [replace(network, target=other) for network in theirs]
-    task = shipped.task_of(target, law.tasks)
-    return Family.of(law, device, target.precision, task, networks)
+    plain = Family(law, device, target.precision, shipped.task_of(target, law.tasks))
+    return plain.after(networks)
 
 
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:

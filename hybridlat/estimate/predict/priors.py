@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.predict.source import CellLatency, stated
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import COLUMN, geometry
+from hybridlat.model.geometry import Geometry, geometry
 from hybridlat.schema.estimate import CellPrediction
 
 _FLOP_PER_BYTE = 16.0  # balance of a present machine; only the mix within a cell depends on it
@@ -21,9 +20,6 @@ _VISITS = 6
 _BUILD_S = 0.1
 _NETWORK_VISIT_S = 0.2
 _NETWORK_BUILD_S = 0.5
-
-Description = tuple[tuple[tuple[str, float], ...], tuple[float, ...]]
-MOST_REMEMBERED = 16_384
 
 
 def measuring_cost_s(latency_us: float | None) -> float:
@@ -39,70 +35,50 @@ def network_cost_s(latency_us: float) -> float:
     return _NETWORK_BUILD_S + _VISITS * max(_NETWORK_VISIT_S, 3 * latency_us * 1e-6)
 
 
-def work_bytes(text: str) -> float:
-    """A cell's work in bytes moved, FLOP counted as 16 to a byte: to share out what is unknown."""
-    cells = geometry([text])
+def work_bytes(cells: Geometry) -> list[float]:
+    """Each kernel's work, the larger of its bytes moved and its FLOP, counted as 16 to a byte."""
     moved = sum(cells.column(name) for name in ("in_bytes", "weight_bytes", "out_bytes"))
-    return float(np.maximum(np.maximum(cells.column("flop") / _FLOP_PER_BYTE, moved), 1.0).sum())
+    work: list[float] = np.maximum(
+        np.maximum(cells.column("flop") / _FLOP_PER_BYTE, moved), 1.0
+    ).tolist()
+    return work
 
 
 @lru_cache(maxsize=65_536)
-def describe(text: str) -> Description:
+def describe(text: str) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...]]:
     """(kinds, place) of a cell: shares of its work by kind of kernel, and its shape in octaves.
 
-    A kernel's work is the larger of its FLOP (16 to a byte) and its bytes. The place is the mean,
-    weighted by work, of log2 of input channels, output channels, output height and taps.
+    The place is the mean, weighted by work, of log2 of input channels, output channels, output
+    height and taps.
     """
     cells = geometry([text])
-    rows = [_Row(*row) for row in cells.values[:, _CHOSEN].tolist()]
+    op, kind, c_in, c_out, h_out, k_h, k_w, groups = (
+        cells.column(name)
+        for name in ("op", "kind", "c_in", "c_out", "h_out", "k_h", "k_w", "groups")
+    )
+    works = work_bytes(cells)
+    shares = np.array(works) / math.fsum(works)
+    sizes = np.array([c_in, c_out, h_out, k_h * k_w])
     kinds: dict[str, float] = {}
-    coordinates = [0.0, 0.0, 0.0, 0.0]
-    works = [
-        max(r.flop / _FLOP_PER_BYTE, r.in_bytes + r.weight_bytes + r.out_bytes, 1.0) for r in rows
-    ]
-    total = math.fsum(works)
-    for row, work in zip(rows, works, strict=True):
-        share = work / total
-        name = _kind(cells.ops[int(row.op)], row)
+    for i, share in enumerate(shares.tolist()):
+        name = cells.ops[int(op[i])]
+        if kind[i] == KINDS["conv"]:
+            if groups[i] > 1:
+                name += " depthwise" if groups[i] == c_in[i] else " grouped"
+            else:
+                name += " 1x1" if k_h[i] * k_w[i] == 1 else " kxk"
         kinds[name] = kinds.get(name, 0.0) + share
-        for axis, size in enumerate((row.c_in, row.c_out, row.h_out, row.k_h * row.k_w)):
-            coordinates[axis] += share * math.log2(max(size, 1.0))
-    return tuple(sorted(kinds.items())), tuple(coordinates)
+    place: list[float] = (np.log2(np.maximum(sizes, 1.0)) @ shares).tolist()
+    return tuple(sorted(kinds.items())), tuple(place)
 
 
-class _Row(NamedTuple):
-    """The columns of a kernel's geometry that describe it."""
-
-    op: float
-    kind: float
-    c_in: float
-    c_out: float
-    h_out: float
-    k_h: float
-    k_w: float
-    groups: float
-    flop: float
-    in_bytes: float
-    weight_bytes: float
-    out_bytes: float
-
-
-_CHOSEN = [COLUMN[name] for name in _Row._fields]
-
-
-def _kind(op: str, row: _Row) -> str:
-    if int(row.kind) != KINDS["conv"]:
-        return op
-    if row.groups > 1:
-        return f"{op} depthwise" if row.groups == row.c_in else f"{op} grouped"
-    return f"{op} 1x1" if row.k_h * row.k_w == 1 else f"{op} kxk"
-
-
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=16_384)
 def prior(signature: str, text: str, count: int, latency: CellLatency) -> CellPrior:
     """A cell with this latency, as the gate works on it."""
     kinds, coordinates = describe(text)
-    is_measured = latency.source == "measured"
+    if latency.latency_us is not None:
+        # Errors of a cell of a few µs and of one of some ms have different causes: one more axis.
+        coordinates = (*coordinates, math.log2(max(latency.latency_us, 1e-3)))
     return CellPrior(
         signature=signature,
         count=count,
@@ -110,9 +86,9 @@ def prior(signature: str, text: str, count: int, latency: CellLatency) -> CellPr
         spread_share=latency.spread_share,
         trusted=latency.trusted and latency.latency_us is not None,
         source=latency.source if latency.latency_us is not None else "unsupported",
-        cost_s=0.0 if is_measured else measuring_cost_s(latency.latency_us),
+        cost_s=0.0 if latency.source == "measured" else measuring_cost_s(latency.latency_us),
         kinds=kinds,
-        coordinates=_with_latency(coordinates, latency.latency_us),
+        coordinates=coordinates,
         reason=latency.reason,
     )
 
@@ -128,8 +104,3 @@ def predicted(
     """A cell as a model states it; ``confidence`` is that of its interval."""
     made = prior(signature, text, count, stated(prediction, confidence))
     return made if cost_s is None else replace(made, cost_s=cost_s)
-
-
-def _with_latency(coordinates: tuple[float, ...], latency_us: float | None) -> tuple[float, ...]:
-    """Errors of a cell of a few µs and of one of some ms have different causes: one more axis."""
-    return coordinates if latency_us is None else (*coordinates, math.log2(max(latency_us, 1e-3)))
