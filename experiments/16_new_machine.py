@@ -40,8 +40,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
-from hybridlat.estimate.compose.pace_drift import pace_drift_of, paces_of
+from hybridlat.estimate.compose.machine import (
+    SummedNetwork,
+    machine_composition,
+    pace_drift_of,
+    paces_of,
+)
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup.models import model_folders, readable

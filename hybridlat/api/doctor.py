@@ -14,7 +14,7 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import LoadMeter, cpu_device, cpu_environment
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
-from hybridlat.estimate.compose.pace_drift import LARGE_SHARE
+from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.models import model_folders, read_target, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData

@@ -1,13 +1,19 @@
-"""The values between the steps of an estimate: what is wanted, and what is believed by now."""
+"""The values between the steps of an estimate: what is wanted, and what is believed by now.
+
+A busy minute, or a record of another machine, makes a network's latency and the sum of its cells
+differ by more than either is unsure of. Such a pair tells neither how cells sum up on the machine
+nor anything of cells. What other networks say does not excuse it: a busy hour disturbs all alike.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.conflict import Disagreement, disagreement
+from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition.partition import Partition
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 
 MeasureNow = Callable[["OnnxFile", Partition, Sequence[str], bool], None]
 """Measures these cells of a network, and whether the network as a whole as well."""
+_MOSTLY = 0.5  # of the time measured: predictions are not to blame
+_FULLY = 0.99  # of the time measured: the sum is a measurement
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,40 @@ class Request:
     def signatures(self) -> tuple[str, ...]:
         """The signatures of the network's distinct cells."""
         return tuple([use.signature for use in self.partition.uses])
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """``excess_share`` is what the network took above what its cells make: 0.89, or -0.3.
+
+    ``is_measured``: most of the cells' time was measured too, so one of the two was disturbed.
+    """
+
+    excess_share: float
+    is_measured: bool
+
+
+def disagreement(
+    whole: WholeLatency | None, composition: Composition, cells: ErrorPosterior
+) -> Disagreement | None:
+    """How a network measured whole differs from its cells, where it is more than both are unsure.
+
+    ``cells`` must not know of the whole network. Where all of them were measured, a difference of
+    ``MOST_EXCESS_SHARE`` is too much even if the composition allows more. None where they agree,
+    or cells have no latency.
+    """
+    if whole is None or not cells.complete or cells.sum_us <= 0:
+        return None
+    expected_us = composition.latency_us(cells.sum_us)
+    reach = composition.at(SURE).half_width_share(cells.variance_share, cells.sum_us)
+    allowed = math.log1p(reach)
+    if cells.measured_share >= _FULLY:
+        of_cells = normal_quantile(SURE) * math.sqrt(cells.variance_share)
+        allowed = min(allowed, math.hypot(math.log1p(MOST_EXCESS_SHARE), of_cells))
+    noise = normal_quantile(SURE) * whole.noise_share
+    if abs(math.log(whole.latency_us / expected_us)) <= math.hypot(allowed, noise):
+        return None
+    return Disagreement(whole.latency_us / expected_us - 1, cells.measured_share >= _MOSTLY)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The estimate of a network from what is believed of it: latency, interval, rows and warnings."""
+"""The estimate of a network from what is believed of it: latency, interval and rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,23 +13,18 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.belief import Belief, Request
 from hybridlat.estimate.compose.composition import NetworkInterval, normal_quantile
-from hybridlat.estimate.compose.conflict import load_while_measured
+from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
+from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition.structure import network_structure
 from hybridlat.estimate.warnings import Findings, warnings_of
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource, Structure
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
 
 _log = logging.getLogger(__name__)
-
-
-class _Basis(NamedTuple):
-    """What the latency of a cell rests on; see ``CellEstimate``."""
-
-    source: LatencySource
-    reason: str = ""
-    trusted: bool = True
 
 
 def estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
@@ -41,28 +35,19 @@ def estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
     tight = interval.half_width_share <= request.tolerance and not belief.contradicted
     known = exact is not None or (posterior.complete and not posterior.required)
     within = tight and load is None and known
-    refused = belief.failures.keys()
-    would_help = (
-        not within
-        and exact is None
-        and request.measure is None
-        and gate.would_measure(posterior, belief.composition, request.tolerance, refused)
-    )
-    to_measure: tuple[str, ...] = ()
-    if would_help and not registry.refuses(data.target):
-        plan = gate.plan(posterior, belief.composition, request.tolerance, refused)
-        to_measure = tuple([request.signatures[i] for i in plan.positions])
-    cells = _rows(request, belief)
+    wanted: tuple[int, ...] = ()
+    if not within and exact is None and request.measure is None:
+        refused = belief.failures.keys()
+        wanted = gate.plan(posterior, belief.composition, request.tolerance, refused).positions
+    cells, names = _rows(request, belief), request.file.node_names
     constants = request.file.constant_nodes.intersection(partition.removed)
-    findings = Findings(cells, interval, within, would_help, load)
-    has_latency = exact is not None or posterior.sum_us > 0
-    has_interval = exact is not None or posterior.complete
+    findings = Findings(cells, interval, within, bool(wanted), load)
     return Estimate(
         network=request.file.name,
         target=str(data.target),
         batch=partition.batch,
-        latency_us=interval.latency_us if has_latency else None,
-        interval_us=interval.interval_us if has_interval else None,
+        latency_us=interval.latency_us if exact or posterior.sum_us > 0 else None,
+        interval_us=interval.interval_us if exact or posterior.complete else None,
         confidence=request.confidence,
         within_tolerance=within,
         sum_of_cells_us=posterior.sum_us,
@@ -70,9 +55,12 @@ def estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
         measured_now=len(belief.measured_now),
         elapsed_s=time.perf_counter() - request.started,
         cells=cells,
-        removed=_removed(request, constants),
+        # Those of constants stand last.
+        removed=tuple([names[i] for i in sorted(partition.removed, key=constants.__contains__)]),
         constants=len(constants),
-        to_measure=to_measure,
+        to_measure=()
+        if registry.refuses(data.target)
+        else tuple([request.signatures[i] for i in wanted]),
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
         warnings=warnings_of(request, data, belief, findings),
@@ -100,59 +88,64 @@ def _interval(belief: Belief) -> NetworkInterval:
     return own
 
 
+def load_while_measured(
+    data: TargetData, signatures: Sequence[str], cells: ErrorPosterior, whole: WholeLatency | None
+) -> MachineLoad | None:
+    """How busy the machine was while what an answer rests on was measured; None if it was quiet.
+
+    An answer rests on the network itself, else on its cells: ``signatures``, in the order of the
+    posterior. Few cells that a busy machine measured are in their own intervals.
+    """
+    if whole is not None and (whole.is_exact or whole.load is not None):
+        return whole.load
+    unsure = {
+        i
+        for i, prior in enumerate(cells.priors)
+        if cells.is_measured(i)
+        and cells.measured.get(i, (0.0, prior.spread_share))[1] >= BUSY_SPREAD_SHARE
+    }
+    if sum(cells.uses_us[i] for i in unsure) <= MOST_EXCESS_SHARE * cells.sum_us:
+        return None
+    largest = max(unsure, key=lambda i: float(cells.uses_us[i]))
+    records = (
+        record
+        for target in (data.target, *data.related)
+        for record in data.store.measurements(target, "cell", signatures[largest])
+    )
+    return busiest(record.environment for record in records)
+
+
 def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
     """One row for each distinct cell, in the order of the partition."""
     posterior, names = belief.posterior, request.file.node_names
     z, total_us = normal_quantile(request.confidence), posterior.sum_us
-    latencies_us, uses_us = posterior.latencies_us.tolist(), posterior.uses_us.tolist()
-    variances = posterior.covariance.diagonal().tolist()
+    uses_us = posterior.uses_us.tolist()
+    deviations = np.sqrt(np.maximum(posterior.covariance.diagonal(), 0.0))
+    factors = np.exp(np.minimum(z * deviations, 20.0)).tolist()
+    never = "it was never measured" + (f", and {request.why_not}" if request.why_not else "")
     rows = []
-    for i, (use, basis) in enumerate(
-        zip(request.partition.uses, _bases(request, belief), strict=True)
+    for i, (use, prior, us) in enumerate(
+        zip(request.partition.uses, posterior.priors, posterior.latencies_us.tolist(), strict=True)
     ):
-        latency_us: float | None = None
-        interval_us = None
-        if basis.source != "unsupported":
-            latency_us = latencies_us[i]
-            factor = math.exp(min(z * math.sqrt(max(variances[i], 0.0)), 20.0))
-            interval_us = (latency_us / factor, latency_us * factor)
+        source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
+        reason, trusted = (prior.reason, prior.trusted) if source == "predicted" else ("", True)
+        if is_unknown := math.isnan(us):
+            source, reason, trusted = "unsupported", belief.failures.get(i) or never, True
         rows.append(
             CellEstimate(
                 signature=use.signature,
                 ops=use.ops,
                 nodes=tuple([names[n] for n in use.nodes]),
                 count=use.count,
-                latency_us=latency_us,
-                interval_us=interval_us,
+                latency_us=None if is_unknown else us,
+                interval_us=None if is_unknown else (us / factors[i], us * factors[i]),
                 share=uses_us[i] / total_us if total_us > 0 else 0.0,
-                source=basis.source,
-                reason=basis.reason,
-                trusted=basis.trusted,
+                source=source,
+                reason=reason,
+                trusted=trusted,
             )
         )
     return tuple(rows)
-
-
-def _bases(request: Request, belief: Belief) -> Sequence[_Basis]:
-    """What the latency of each cell rests on, or why it has none."""
-    posterior = belief.posterior
-    unknown = np.isnan(posterior.latencies_us).tolist()
-    never = "it was never measured" + (f", and {request.why_not}" if request.why_not else "")
-    bases = []
-    for i, prior in enumerate(posterior.priors):
-        if unknown[i]:
-            bases.append(_Basis("unsupported", belief.failures.get(i) or never))
-        elif posterior.is_measured(i):
-            bases.append(_Basis("measured"))
-        else:
-            bases.append(_Basis("predicted", prior.reason, prior.trusted))
-    return bases
-
-
-def _removed(request: Request, constants: frozenset[int]) -> tuple[str, ...]:
-    """Names of the operators that the engine does not run; those of constants stand last."""
-    names = request.file.node_names
-    return tuple([names[i] for i in sorted(request.partition.removed, key=constants.__contains__)])
 
 
 def _structure(request: Request, data: TargetData) -> Structure | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.pace_drift import Paces, pace_drift_of
+from hybridlat.estimate.compose.machine import Paces, pace_drift_of
 from hybridlat.estimate.predict.priors import measuring_cost_s
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered

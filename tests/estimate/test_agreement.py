@@ -13,10 +13,9 @@ from msgspec import structs
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
+from hybridlat.estimate.belief import disagreement
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.conflict import disagreement
-from hybridlat.estimate.compose.machine import SummedNetwork, undisturbed
-from hybridlat.estimate.compose.pace_drift import PaceDrift
+from hybridlat.estimate.compose.machine import PaceDrift, SummedNetwork, undisturbed
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.compose.target_composition import composition_of, pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData

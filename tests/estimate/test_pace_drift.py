@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hybridlat.api import Predictor
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
-from hybridlat.estimate.compose.pace_drift import (
+from hybridlat.estimate.compose.machine import (
     PaceDrift,
     pace_drift_of,
     paces_of,
@@ -40,8 +40,7 @@ def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Meas
 
 def test_processes_are_told_apart_by_minute_and_number() -> None:
     paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])]).by_process()
-    assert [pace for _, _, pace in paces] == pytest.approx([1.0, 1.1, 0.9])
-    assert [visits for _, visits, _ in paces] == [2, 2, 2]
+    assert paces == pytest.approx([1.0, 1.1, 0.9])
     assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]).by_process() == []
 
 
@@ -60,7 +59,7 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
     load = MachineLoad(9.7, 0.0, 2).environment()
     busy = [replace(timed(102.0, drift=1.3), environment=load)]
     assert paces_of(busy).median_ratio == 1.0 and paces_of(busy).by_process() == []
-    paces = [("", 9, 1.05), ("", 9, 1.10), ("", 9, 1.08)]
+    paces = [1.05, 1.10, 1.08]
     found = pace_drift_of(paces, 1.03)
     assert found.shown_ratio == pytest.approx(1.08 * 1.03)
     assert found.latest == pytest.approx(1.0) and found.slowest == pytest.approx(1.10 / 1.08)
@@ -77,14 +76,14 @@ def test_an_interval_is_on_the_scale_of_the_median() -> None:
 
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
     assert pace_drift_of([]) == PaceDrift()
-    paces = [("", 9, math.exp(0.08 * (-1) ** i)) for i in range(40)]
+    paces = [math.exp(0.08 * (-1) ** i) for i in range(40)]
     found = pace_drift_of(paces)
     assert found.share == pytest.approx(0.08, rel=0.05) and found.is_large
-    assert not pace_drift_of([("", 9, 1.005)] * 20).is_large
+    assert not pace_drift_of([1.005] * 20).is_large
     # Two processes say little: what is usual counts as much.
     assert pace_drift_of(paces[:2]).share < 0.06
     # One that was disturbed does not decide.
-    assert pace_drift_of([*([("", 9, 1.01)] * 30), ("", 9, 2.0)]).share < 0.02
+    assert pace_drift_of([*([1.01] * 30), 2.0]).share < 0.02
 
 
 def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.pace_drift import PaceDrift, pace_drift_of, paces_of
+from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of, paces_of
 from hybridlat.estimate.lookup.models import (
     COMPOSITION_FILE,
     damaged,

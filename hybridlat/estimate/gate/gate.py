@@ -17,7 +17,7 @@ have moved and the plan is made afresh.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,9 +84,12 @@ def plan(
     nine candidates the set is the cheapest of all; with more, the best of two greedy orders, each
     ended by the single cell that suffices cheapest. A wider tolerance never costs more.
     """
-    required, candidates = _choices(posterior, refused)
+    required = tuple([i for i in posterior.required if i not in refused])
+    candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
     state = Projection(posterior, composition).after(required)
-    now, everything, aim = _aim(state, candidates, tolerance)
+    variances = np.array([state.variance, state.variance_after(candidates)])
+    now, everything = state.widths_of(variances).tolist()
+    aim = max(tolerance, everything * _CLOSE_ENOUGH)
     chosen: tuple[int, ...] = ()
     if now > aim:
         chosen = cheapest_set(state, candidates, aim)
@@ -94,38 +97,6 @@ def plan(
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
     reached = state.width_of(state.variance_after(chosen)) if chosen else now
     return MeasurementPlan(positions, cost, reached, everything <= tolerance)
-
-
-def would_measure(
-    posterior: ErrorPosterior,
-    composition: Composition,
-    tolerance: float,
-    refused: Collection[int] = (),
-) -> bool:
-    """Whether ``plan`` holds any cell, found in a fraction of its time."""
-    required, candidates = _choices(posterior, refused)
-    if required or not candidates:
-        return bool(required)
-    now, _, aim = _aim(Projection(posterior, composition), candidates, tolerance)
-    return now > aim
-
-
-def _choices(
-    posterior: ErrorPosterior, refused: Collection[int]
-) -> tuple[tuple[int, ...], list[int]]:
-    """The cells that must be measured, and the others that may be."""
-    required = tuple([i for i in posterior.required if i not in refused])
-    open_ = [i for i in posterior.unmeasured if i not in refused and i not in required]
-    return required, open_
-
-
-def _aim(
-    state: Projection, candidates: Sequence[int], tolerance: float
-) -> tuple[float, float, float]:
-    """The half-width now, with all candidates measured, and the one that is worth aiming at."""
-    variances = np.array([state.variance, state.variance_after(candidates)])
-    now, everything = state.widths_of(variances).tolist()
-    return now, everything, max(tolerance, everything * _CLOSE_ENOUGH)
 
 
 def choose(
