@@ -152,20 +152,21 @@ def runs(
     return {key: Differential(backend, parts[key], efforts[key], journal) for key in parts}
 
 
-def measure(made: dict[str, Differential], budget_s: float | None) -> bool:
-    """Go on with the runs; False when the budget cut them short."""
+def measure(made: dict[str, Differential], budget_s: float) -> None:
+    """Go on with the runs until all visits are made, or for so long."""
     began = time.monotonic()
-    for key, run in made.items():
-        left = None if budget_s is None else budget_s - (time.monotonic() - began)
-        if (left is not None and left <= 0) or not run.visit(_progress, left):
-            print(f"the budget ended in the run {key!r}: run it again", file=sys.stderr)
-            return False
-    return True
 
+    def progress(done: int, total: int) -> None:
+        if done % 100 == 0:
+            print(f"  {done} of {total} visits", file=sys.stderr, flush=True)
+        if time.monotonic() - began > budget_s:
+            raise TimeoutError
 
-def _progress(done: int, total: int) -> None:
-    if done % 100 == 0:
-        print(f"  {done} of {total} visits", file=sys.stderr, flush=True)
+    try:
+        for run in made.values():
+            run.visit(progress)
+    except TimeoutError:
+        print("the budget ended it: run it again", file=sys.stderr)
 
 
 def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Result]:
@@ -235,8 +236,7 @@ def main() -> None:
     plans = [plan_of(name, backend, journal) for name in chosen]
     made = runs(backend, plans, journal, arguments.rounds)
     if arguments.command == "measure":
-        left = arguments.budget
-        measure(made, None if left is None else left - (time.monotonic() - began))
+        measure(made, (arguments.budget or math.inf) - (time.monotonic() - began))
         return
     if arguments.command == "pack":
         keep(made, plans, backend, arguments.store)

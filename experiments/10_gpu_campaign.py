@@ -40,8 +40,8 @@ from hybridlat.graph.cells import cut, file_part
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring import plans
-from hybridlat.measuring.plans.run import import_results
+from hybridlat.measuring import plan_results, plans
+from hybridlat.measuring.plan_runs import import_results
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -255,8 +255,8 @@ def rmspe(pairs: list[tuple[float, float]]) -> float:
 def report(arguments: argparse.Namespace) -> int:
     """Cells against networks, and the noise floor, from a folder of results."""
     folder = Path(arguments.folder)
-    _, records = plans.read_results(folder, methods=("whole", "differential", "isolated"))
-    breakdowns = plans.read_breakdowns(folder)
+    _, records = plan_results.read_results(folder, methods=("whole", "differential", "isolated"))
+    breakdowns = plan_results.read_breakdowns(folder)
     whole: dict[tuple[str, str], list[float]] = {}
     cells: dict[str, dict[tuple[str, str], float]] = {"differential": {}, "isolated": {}}
     for record in records:

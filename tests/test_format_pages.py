@@ -15,7 +15,7 @@ from hybridlat.estimate.compose import composition
 from hybridlat.estimate.partition import partition
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
-from hybridlat.measuring import network_partitions
+from hybridlat.measuring import tables
 from hybridlat.model import cell_model
 from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
@@ -38,7 +38,7 @@ FORMATS = {
     "family model": served.FORMAT,
     "plan": plan.PLAN_FORMAT,
     "journal": journal.FORMAT,
-    "imported partition": network_partitions.CELLS_FORMAT,
+    "imported partition": tables.CELLS_FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
     "checkup": doctor.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,

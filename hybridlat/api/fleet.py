@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from hybridlat import onnx_io
 from hybridlat.engines import registry
@@ -15,7 +17,7 @@ from hybridlat.estimate.partition.partition import Partition
 from hybridlat.estimate.partition.partitioner import Partitioner
 from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.fleet import DeviceReport, Fleet
-from hybridlat.measuring.fleet.unit import Unit
+from hybridlat.measuring.fleet_unit import Unit, shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import MeasurementConfig
@@ -43,23 +45,22 @@ class FleetRequest:
     settings: MeasurementConfig = field(default_factory=MeasurementConfig)
 
 
-@dataclass(frozen=True)
-class FleetReport:
+class FleetReport(NamedTuple):
     """What a fleet measured: each network on each target, what each device did, and what is left.
 
     ``problems`` are sentences about networks that were not measured, or not all of them, with the
     exit code that each asks for.
     """
 
-    reports: tuple[MeasureReport, ...]
-    devices: tuple[DeviceReport, ...]
-    problems: tuple[tuple[str, int], ...]
+    reports: list[MeasureReport]
+    devices: list[DeviceReport]
+    problems: list[tuple[str, int]]
 
 
-@dataclass
-class _Task:
+class _Task(NamedTuple):
     """One network on one target, in units."""
 
+    target: Target
     file: OnnxFile
     partition: Partition
     known: int
@@ -73,34 +74,29 @@ def measure_on_fleet(request: FleetRequest, fleet: Fleet, store: Store) -> Fleet
     A network or device that fails costs itself. Raises StoreError where the store cannot be used.
     """
     began = time.perf_counter()
-    problems: list[tuple[str, int]] = []
+    report = FleetReport([], fleet.reports, [])
     tasks = [
-        (target, task)
-        for own in fleet.file.targets
-        for target, task in _planned(request, fleet, own, store, problems)
-    ]
-    results = iter(fleet.measure([unit for _, task in tasks for unit in task.units], store))
-    reports = []
-    for target, task in tasks:
-        own_results = [next(results) for _ in task.units]
-        errors = {str(r.problem): r.problem for r in own_results if r.problem is not None}
-        problems += [
-            (f"{task.file.name} on {target}: {text}", error.exit_code)
-            for text, error in errors.items()
-        ]
-        uses = [(use.signature, use.count) for use in task.partition.uses]
-        reports.append(report_of(
-            task.file.name, target,
-            [r for result in own_results for r in result.records if not r.labels.get("role")],
-            known=task.known, sum_of_cells_us=sum_of_cells_us(store, target, uses),
-            elapsed_s=time.perf_counter() - began, warnings=task.warnings,
+        task for own in fleet.file.targets
+        for task in _planned(request, fleet, own, store, report.problems)
+    ]  # fmt: skip
+    results = iter(fleet.measure([unit for task in tasks for unit in task.units], store))
+    for target, file, partition, known, warnings, units in tasks:
+        of_task = [next(results) for _ in units]
+        errors = {str(error): error.exit_code for _, error in of_task if error is not None}
+        report.problems.extend((f"{file.name} on {target}: {e}", c) for e, c in errors.items())
+        records = [r for of_unit, _ in of_task for r in of_unit if not r.labels.get("role")]
+        uses = [(use.signature, use.count) for use in partition.uses]
+        report.reports.append(report_of(
+            file.name, target, records, known=known, warnings=warnings,
+            sum_of_cells_us=sum_of_cells_us(store, target, uses),
+            elapsed_s=time.perf_counter() - began,
         ))  # fmt: skip
-    return FleetReport(tuple(reports), tuple(fleet.reports), tuple(problems))
+    return report._replace(devices=fleet.reports)
 
 
 def _planned(
     request: FleetRequest, fleet: Fleet, own: Target, store: Store, problems: list[tuple[str, int]]
-) -> Iterator[tuple[Target, _Task]]:
+) -> Iterator[_Task]:
     """The networks on one target; a cell that several hold is measured with the first."""
     planned: set[tuple[Target, str]] = set()
     for path in request.networks:
@@ -126,10 +122,10 @@ def _planned(
         whole = request.what != "cells" and (
             request.remeasure or not store.latencies(target, [partition.whole], "network")
         )
-        units = []
-        for start in range(0, max(len(new), 1), CELLS_A_UNIT):
-            cells = {h: read(texts[h], ops[h]) for h in new[start : start + CELLS_A_UNIT]}
-            part = MeasureRequest(file.label, network, cells, whole and start == 0)
-            if not part.is_empty:
-                units.append(Unit(str(own), target, (part,), request.settings))
-        yield target, _Task(file, partition, len(known), registry.about(network), units)
+        cells = {h: read(texts[h], ops[h]) for h in new}
+        parts = shares(
+            [MeasureRequest(file.label, network, cells, whole)],
+            math.ceil((len(cells) + whole) / CELLS_A_UNIT),
+        )
+        units = [Unit(str(own), target, part, request.settings) for part in parts]
+        yield _Task(target, file, partition, len(known), registry.about(network), units)

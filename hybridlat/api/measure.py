@@ -16,7 +16,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
-from hybridlat.measuring.measurer import MeasureRequest, measurer_of
+from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.onnx_io import OnnxFile
@@ -120,5 +120,5 @@ class MeasureService:
         progress: OnProgress | None,
     ) -> list[Measurement]:
         assert self.engine.backend is not None
-        measurer = measurer_of(self.engine.backend, self.engine.options)
+        measurer = BackendMeasurer(self.engine.backend, self.engine.options)
         return measurer.measure(requests, self.store, settings, progress)

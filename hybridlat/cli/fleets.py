@@ -31,7 +31,8 @@ def refuse_beside(ctx: click.Context, *pairs: tuple[str, object]) -> None:
 @contextmanager
 def opened(file: Path) -> Iterator[Fleet]:
     """The devices of a fleet's file at work; progress and who comes and goes on standard error."""
-    from hybridlat.measuring.fleet import Fleet, read_fleet
+    from hybridlat.measuring.fleet import Fleet
+    from hybridlat.measuring.fleet_file import read_fleet
 
     read = read_fleet(file)
     with ProgressShown() as shown, Fleet(read, shown, aside) as fleet:

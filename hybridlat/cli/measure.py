@@ -16,7 +16,7 @@ from hybridlat.cli.options import Sizes
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError
-from hybridlat.measuring.remote import Host, measure_on_host
+from hybridlat.measuring.plan_runs import Host, measure_on_host
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.target import Target

@@ -12,8 +12,7 @@ from hybridlat.cli.options import Sizes
 from hybridlat.cli.output import print_json, say
 from hybridlat.cli.param_types import complete_target
 from hybridlat.measuring import plans
-from hybridlat.measuring.plans.run import PlanImport, import_results
-from hybridlat.measuring.remote import unknown_to
+from hybridlat.measuring.plan_runs import PlanImport, import_results, unknown_to
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import check_target, run_on
 from hybridlat.onnx_io import load

@@ -123,7 +123,7 @@ def _import_tables(
         None if columns is None else Path(columns),
         None if target is None else Target.parse(target),
     )
-    networks = None if nets is None else NetworkFiles.at(Path(nets))
+    networks = None if nets is None else NetworkFiles(Path(nets))
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     refused = list(read.refused)
     targets: set[Target] = set()

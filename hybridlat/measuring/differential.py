@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
@@ -57,11 +56,8 @@ Journal = MutableMapping[str, Any]
 
 @dataclass(frozen=True)
 class DifferentialConfig:
-    """How much measuring: every rotation is visited in ``rounds``, and in up to ``max_rounds``
-    until so many visits were undisturbed.
-
-    A visit lasts ``session_ms`` for each session of a rotation, ``network_visit_ms`` for a whole
-    network, and at least some passes.
+    """Every rotation is visited in ``rounds``, and in up to ``max_rounds`` until so many visits
+    were undisturbed: ``session_ms`` for each of its sessions, ``network_visit_ms`` for a network.
     """
 
     rounds: int = 3
@@ -78,32 +74,25 @@ class Differential:
         self,
         backend: Backend,
         parts: Sequence[Part],
-        config: DifferentialConfig | None = None,
+        config: DifferentialConfig,
         journal: Journal | None = None,
     ) -> None:
-        self._backend, self._parts, self._config = backend, parts, config or DifferentialConfig()
+        self._backend, self._parts, self._config = backend, parts, config
         self._journal: Journal = {} if journal is None else journal
         self._rotations = rotations(parts)
 
-    # ---- visits --------------------------------------------------------------------------------
-
-    def visit(
-        self, progress: Callable[[int, int], None] | None = None, budget_s: float | None = None
-    ) -> bool:
-        """Make the visits that are missing; False when ``budget_s`` ended them early."""
-        began = time.monotonic()
+    def visit(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Make the visits that are missing."""
         references = References(self._backend)
-        self._journal[f"entry/{len(self._overheads_us())}"] = _fit_overhead_us(self._backend)
+        entries = len(self._entries_us())
+        self._journal[f"entry/{entries}"] = _fit_overhead_us(self._backend)
         total = self._config.rounds * len(self._rotations)
-        for done, (round_, rotation) in enumerate(self._todo()):
-            if budget_s is not None and time.monotonic() - began > budget_s:
-                return False
+        for done, (round_, rotation) in enumerate(self._todo(), 1):
             key = self._key(round_, rotation)
             if key not in self._journal:
                 self._journal[key] = self._visit(rotation, round_, references)
             if progress is not None:
-                progress(min(done + 1, total), total)
-        return True
+                progress(min(done, total), total)
 
     def _todo(self) -> Iterator[tuple[int, Rotation]]:
         for round_ in range(self._config.max_rounds):
@@ -126,7 +115,6 @@ class Differential:
         return sum(visit["reference_us"] <= limit_us for visit in self._visits(rotation))
 
     def _visit(self, rotation: Rotation, round_: int, references: References) -> dict[str, Any]:
-        """Samples of every session, or the reason why it cannot be built or run."""
         seed = 1 + 1000 * round_ + 100_000 * self._config.seed
         meter = LoadMeter(self._backend.target.threads or 1)
         sessions: dict[str, Session] = {}
@@ -141,9 +129,9 @@ class Differential:
                     if hash_ in sessions:
                         sessions.pop(hash_).close()
             before_us = references.run_us()
-            is_network = rotation.parts[0].kind == "network"
-            config = self._config
-            span_ms = config.network_visit_ms if is_network else config.session_ms * len(sessions)
+            span_ms = self._config.session_ms * len(sessions)
+            if rotation.parts[0].kind == "network":
+                span_ms = self._config.network_visit_ms
             meter.sample()
             samples = rotate(sessions, span_ms / 1e3)
             meter.sample()
@@ -158,38 +146,32 @@ class Differential:
             "load": None if (load := meter.load()) is None else astuple(load),
         }
 
-    # ---- the target's constants, as this run shows them -----------------------------------------
+    def _all_visits(self) -> list[dict[str, Any]]:
+        return [visit for key, visit in self._journal.items() if key.startswith("visit/")]
+
+    def _entries_us(self) -> list[float]:
+        return [float(v) for k, v in self._journal.items() if k.startswith("entry/")]
 
     def usual_us(self) -> float:
         """What the reference network takes when nothing slows the machine down."""
-        return usual_us(
-            [v["reference_us"] for k, v in self._journal.items() if k.startswith("visit/")]
-        )
+        return usual_us([visit["reference_us"] for visit in self._all_visits()])
 
     @property
     def load(self) -> MachineLoad | None:
         """How busy the machine was with other work, on average over all visits."""
-        visits = [v for k, v in self._journal.items() if k.startswith("visit/")]
-        return load_of_visits(visits)
+        return _load_of(self._all_visits())
 
     @property
     def overhead_us(self) -> float:
         """The engine's dispatch overhead: to be added once to the sum of a network's parts."""
-        overheads_us = self._overheads_us()
-        return statistics.median(overheads_us) if overheads_us else 0.0
-
-    def _overheads_us(self) -> list[float]:
-        return [float(v) for k, v in self._journal.items() if k.startswith("entry/")]
-
-    # ---- records -------------------------------------------------------------------------------
+        return statistics.median(self._entries_us() or [0.0])
 
     def records(
         self, reference_us: float | None = None, overhead_us: float | None = None
     ) -> list[Measurement]:
-        """One record for each part, in order, from the visits so far.
+        """One record for each part, in order.
 
-        ``reference_us`` and ``overhead_us`` are the target's own where they are known, else those
-        of this run.
+        ``reference_us`` and ``overhead_us`` are the target's own, by default those of this run.
         """
         reference_us = reference_us or self.usual_us()
         overhead_us = self.overhead_us if overhead_us is None else overhead_us
@@ -199,15 +181,15 @@ class Differential:
         }  # fmt: skip
         measured_at, environment = now(), self._backend.environment()
         records: list[Measurement] = []
+        limit_us = UNDISTURBED * self.usual_us()
         for part in self._parts:
             made = visits_of[id(part)]
             subject = Subject(
                 self._backend.target, part.signature.hash, part.kind, PROTOCOL, environment,
-                part.labels, measured_at, load_of_visits(made),
+                part.labels, measured_at, _load_of(made),
             )  # fmt: skip
             hashes = [sign(network).hash for network in part.networks]
             reasons = [v["failures"][h] for v in made for h in hashes if h in v["failures"]]
-            limit_us = UNDISTURBED * self.usual_us()
             visits = [
                 Visit(samples, round(visit["reference_us"] / reference_us, 5))
                 for visit in _quietest(made, limit_us)
@@ -222,8 +204,7 @@ class Differential:
         return records
 
 
-def load_of_visits(visits: Sequence[dict[str, Any]]) -> MachineLoad | None:
-    """How busy the machine was with other work, on average over visits of the journal."""
+def _load_of(visits: Sequence[dict[str, Any]]) -> MachineLoad | None:
     loads = (visit.get("load") for visit in visits)
     return mean_load(None if load is None else MachineLoad(*load) for load in loads)
 

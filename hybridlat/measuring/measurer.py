@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,11 +12,13 @@ from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas
 from hybridlat.measuring.differential import Differential, DifferentialConfig
 from hybridlat.measuring.pairs import parts_of, whole
-from hybridlat.measuring.plans import PlanRequest, run
+from hybridlat.measuring.plan_runs import RunPlan, measure_networks, run_here
+from hybridlat.measuring.plans import Lower, PlanRequest
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.target_constants import dispatch_overhead_us, reference_latency_us
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 LEAST_ROUNDS = 2
@@ -70,14 +72,12 @@ class Measurer(Protocol):
         ...
 
 
-def measurer_of(backend: Backend, options: Mapping[str, int | str]) -> Measurer:
-    """The measurer for a backend; ``options`` start it anew in another process."""
-    return BackendMeasurer(backend, options)
-
-
 @dataclass(frozen=True)
 class BackendMeasurer:
-    """Measures on a backend of this machine by the protocol that suits its engine."""
+    """Measures on a backend of this machine by the protocol that suits its engine.
+
+    ``options`` start the backend anew in another process.
+    """
 
     backend: Backend
     options: Mapping[str, int | str]
@@ -96,25 +96,21 @@ class BackendMeasurer:
     ) -> list[Measurement]:
         """See Measurer."""
         backend = self.backend
-        if backend.method is Method.REPLICAS:
-            jobs = list(_jobs_of(requests))
-            if not jobs:
-                return []
-            return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
-        rounds = max(settings.differential_rounds, LEAST_ROUNDS)
         if backend.method is Method.PLAN:
-            here = run.run_here(backend.run_plan, on_progress)
-            plan = _plan_of(backend, requests, rounds)
-            return list(run.measure_networks(plan, store, here).records)
-        config = DifferentialConfig(rounds, rounds + 2, network_visit_ms=settings.network_visit_ms)
-        return [
-            record
-            for request in requests
-            for record in measure_pairs(backend, request, store, config, on_progress)
-        ]
+            here = run_here(backend.run_plan, on_progress)
+            return measure_by_plan(requests, backend.target, backend.lower, settings, store, here)
+        if backend.method is Method.DIFFERENTIAL:
+            return [
+                record for request in requests
+                for record in _measure_pairs(backend, request, store, settings, on_progress)
+            ]  # fmt: skip
+        jobs = _jobs_of(requests)
+        if not jobs:
+            return []
+        return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
 
 
-def _jobs_of(requests: Sequence[MeasureRequest]) -> Collection[Job]:
+def _jobs_of(requests: Sequence[MeasureRequest]) -> list[Job]:
     """Each cell and network once, with the labels of the first request that names it."""
     jobs: dict[str, Job] = {}
     for request in requests:
@@ -124,46 +120,50 @@ def _jobs_of(requests: Sequence[MeasureRequest]) -> Collection[Job]:
             of_request.append(Job(sign(request.network).hash, request.network, "network", labels))
         for job in of_request:
             jobs.setdefault(job.key, job)
-    return jobs.values()
+    return list(jobs.values())
 
 
-def _plan_of(backend: Backend, requests: Sequence[MeasureRequest], rounds: int) -> PlanRequest:
-    """All requests in one plan."""
-    wanted: set[tuple[Kind, str]] = set()
-    for request in requests:
-        wanted |= {("cell", hash_) for hash_ in request.cells}
-        if request.whole:
-            wanted.add(("network", sign(request.network).hash))
-    return PlanRequest(
-        [(request.name, request.network) for request in requests],
-        backend.target,
-        lambda kind, hash_: (kind, hash_) in wanted,
-        backend.lower,
-        rounds,
-    )
+def measure_by_plan(
+    requests: Sequence[MeasureRequest],
+    target: Target,
+    lower: Lower,
+    settings: MeasurementConfig,
+    store: Store,
+    run: RunPlan,
+) -> list[Measurement]:
+    """Measure all requests in one plan, by ``run``; see Measurer."""
+    wanted: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
+    wanted |= {("network", sign(r.network).hash) for r in requests if r.whole}
+    plan = PlanRequest(
+        [(request.name, request.network) for request in requests], target,
+        lambda kind, hash_: (kind, hash_) in wanted, lower,
+        max(settings.differential_rounds, LEAST_ROUNDS),
+    )  # fmt: skip
+    return list(measure_networks(plan, store, run).records)
 
 
-def measure_pairs(
+def _measure_pairs(
     backend: Backend,
     request: MeasureRequest,
     store: Store,
-    config: DifferentialConfig | None = None,
-    on_progress: OnProgress | None = None,
+    settings: MeasurementConfig,
+    on_progress: OnProgress | None,
 ) -> list[Measurement]:
     """Measure one request by the differential protocol in this process, into ``store``."""
     parts = [whole(request.name, request.network)] if request.whole else []
     if request.cells:
-        lowered = backend.lower(request.network)
-        cells = parts_of(request.name, request.network, lowered)
+        cells = parts_of(request.name, request.network, backend.lower(request.network))
         parts += [part for part, _ in cells if part.signature.hash in request.cells]
     if not parts:
         return []
-    protocol = Differential(backend, parts, config)
 
     def on_step(done: int, total: int) -> None:
         if on_progress is not None:
             on_progress(Progress(done, total, request.name, None))
 
+    rounds = max(settings.differential_rounds, LEAST_ROUNDS)
+    config = DifferentialConfig(rounds, rounds + 2, network_visit_ms=settings.network_visit_ms)
+    protocol = Differential(backend, parts, config)
     protocol.visit(on_step)
     store.add_signatures({part.signature.hash: part.signature.text for part in parts})
     load = protocol.load

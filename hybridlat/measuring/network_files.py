@@ -6,9 +6,9 @@ import hashlib
 import re
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path, PurePath
 
 from hybridlat.errors import InputError, NetworkError
@@ -19,21 +19,20 @@ from hybridlat.store.importers.table import RowRejected
 MOST_UNPACKED_BYTES = 4_000_000_000
 """The ONNX files of an archive are held in memory: files without weights take a hundredth of it."""
 _ENDING = ".onnx"
-FileSource = Path | Callable[[], bytes]
 
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A file by its name without the ending; ``source`` is its path, or gives its bytes."""
+    """A file by its name without the ending; ``source`` is its path or its bytes."""
 
     name: str
-    source: FileSource
+    source: Path | bytes
 
     @cached_property
     def content(self) -> bytes:
         """The file's bytes. Raises InputError where they cannot be read."""
         try:
-            return self.source.read_bytes() if isinstance(self.source, Path) else self.source()
+            return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
         except OSError as error:
             raise InputError(f"{self.name}{_ENDING} cannot be read: {error.strerror}") from None
 
@@ -51,82 +50,67 @@ class NetworkFile:
 class NetworkFiles:
     """All ONNX files of a folder (searched below too), or of a .tar, .tar.gz or .zip archive."""
 
-    def __init__(self, files: Mapping[str, FileSource], where: str) -> None:
-        self.where = where
-        self._files = dict(files)
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise InputError(f"{path} does not exist: --nets names the folder of the ONNX files")
+        self.where = path
+        self._files: dict[str, Path | bytes] = {}
+        for name, source in _in_folder(path) if path.is_dir() else _in_archive(path):
+            self._files.setdefault(PurePath(name).stem, source)
+        if not self._files:
+            raise InputError(f"{path} holds no {_ENDING} file: --nets names the folder of them")
         self._alike: dict[str, list[str]] = {}
         for name in self._files:
             self._alike.setdefault(_plain(name), []).append(name)
-
-    @classmethod
-    def at(cls, path: Path) -> NetworkFiles:
-        """The files at ``path``; InputError where there is none."""
-        if path.is_dir():
-            files: dict[str, FileSource] = {}
-            for file in sorted(path.rglob(f"*{_ENDING}")):
-                files.setdefault(file.stem, file)
-        elif path.exists():
-            files = _in_archive(path)
-        else:
-            raise InputError(f"{path} does not exist: --nets names the folder of the ONNX files")
-        if not files:
-            raise InputError(f"{path} holds no {_ENDING} file: --nets names the folder of them")
-        return cls(files, str(path))
 
     def __len__(self) -> int:
         return len(self._files)
 
     def find(self, name: str) -> NetworkFile | None:
         """The file of that name; else the only one that differs in case, ``-`` and ``_`` alone."""
-        if name not in self._files:
-            alike = self._alike.get(_plain(name), [])
-            if len(alike) != 1:
-                return None
-            name = alike[0]
-        return NetworkFile(name, self._files[name])
+        names = [name] if name in self._files else self._alike.get(_plain(name), [])
+        return NetworkFile(names[0], self._files[names[0]]) if len(names) == 1 else None
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_\s]", "", name.casefold())
 
 
-def _in_archive(path: Path) -> dict[str, FileSource]:
-    # Read once from front to back: a compressed archive cannot be entered in the middle.
-    files: dict[str, FileSource] = {}
+def _in_folder(path: Path) -> Iterator[tuple[str, Path]]:
+    return ((file.name, file) for file in sorted(path.rglob(f"*{_ENDING}")))
+
+
+def _in_archive(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Read once from front to back: a compressed archive cannot be entered in the middle."""
     unpacked_bytes = 0
 
-    def keep(name: str, size_bytes: int, read: Callable[[], bytes]) -> None:
+    def is_wanted(name: str, size_bytes: int) -> bool:
         nonlocal unpacked_bytes
-        unpacked_bytes += size_bytes
+        unpacked_bytes += size_bytes if name.endswith(_ENDING) else 0
         if unpacked_bytes > MOST_UNPACKED_BYTES:
             raise InputError(
                 f"{path} unpacks to more than {MOST_UNPACKED_BYTES / 1e9:.0f} GB of ONNX files: "
                 "unpack it, and name the folder instead"
             )
-        files.setdefault(PurePath(name).stem, _given(read()))
+        return name.endswith(_ENDING)
 
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 for info in sorted(archive.infolist(), key=lambda info: info.filename):
-                    if info.filename.endswith(_ENDING):
-                        keep(info.filename, info.file_size, partial(archive.read, info))
-            return files
+                    if is_wanted(info.filename, info.file_size):
+                        yield info.filename, archive.read(info)
+            return
         with tarfile.open(path) as tar:
             for member in tar:
                 inside = tar.extractfile(member) if member.isfile() else None
-                if inside is not None and member.name.endswith(_ENDING):
-                    keep(member.name, member.size, inside.read)
+                if inside is not None and is_wanted(member.name, member.size):
+                    yield member.name, inside.read()
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise InputError(
             f"{path} cannot be read as a folder or an archive (.tar.gz, .zip) of ONNX files: "
             f"{error}"
         ) from None
-    return files
-
-
-def _given(content: bytes) -> Callable[[], bytes]:
-    return lambda: content
 
 
 def network_at(file: NetworkFile, batch: int | None, size: tuple[int, int] | None) -> Network:
@@ -149,28 +133,24 @@ def network_at(file: NetworkFile, batch: int | None, size: tuple[int, int] | Non
 
 
 def _bound(
-    name: str,
-    inputs: Mapping[str, tuple[int | None, ...]],
-    batch: int | None,
+    name: str, inputs: Mapping[str, tuple[int | None, ...]], batch: int | None,
     size: tuple[int, int],
-) -> dict[str, tuple[int, ...]]:
+) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The first image among the inputs with these sizes; nothing where it has them already."""
-    for tensor, sizes in inputs.items():
-        if len(sizes) == 4:
-            if image_size(sizes) == size:
-                return {}
-            channels = sizes[3] if _is_channels_last(sizes) else sizes[1]
-            if channels is None:
-                break
-            first = batch or sizes[0] or 1
-            if _is_channels_last(sizes):
-                return {tensor: (first, *size, channels)}
-            return {tensor: (first, channels, *size)}
-    raise RowRejected(
-        "the ONNX file has no input of images to give a size to",
-        f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}",
-        "leave the size out, or export the network with its channels",
-    )
+    none: tuple[str, tuple[int | None, ...]] = ("", (None,) * 4)
+    tensor, sizes = next(((t, s) for t, s in inputs.items() if len(s) == 4), none)
+    if image_size(sizes) == size:
+        return {}
+    last = _is_channels_last(sizes)
+    channels = sizes[3] if last else sizes[1]
+    if channels is None:
+        raise RowRejected(
+            "the ONNX file has no input of images to give a size to",
+            f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}",
+            "leave the size out, or export the network with its channels",
+        )
+    first = batch or sizes[0] or 1
+    return {tensor: (first, *size, channels) if last else (first, channels, *size)}
 
 
 def image_size(sizes: Sequence[int | None]) -> tuple[int | None, ...] | None:

@@ -27,16 +27,12 @@ _MOST_ROUNDS_APART = 10  # visits of one thing in one round have seeds of their 
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to measure. ``lowered``: it is part of an engine's graph and runs as it is."""
+    """One thing to measure: a cell as it runs in an engine's graph, or a network of a file."""
 
     signature: str
     network: Network
     kind: Kind = "cell"
     labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def lowered(self) -> bool:
-        return self.kind == "cell"
 
     @property
     def key(self) -> str:
@@ -48,12 +44,10 @@ class Job:
 class MeasurementConfig:
     """How much measuring.
 
-    Replicas: ``rounds`` visits of every job in each of ``processes`` processes. A whole network is
-    one session and varies more from one to the next than a sum of many cells: it is visited
-    ``network_visits`` times a round. A job whose spread is still above ``spread_share`` is visited
-    by up to ``max_processes``. Differential, in a process or by a plan: every pair is visited in
-    ``differential_rounds``.
-    ``budget_s`` ends the run early; visits made by then count.
+    Replicas: ``rounds`` visits of every job in each of ``processes`` processes, ``network_visits``
+    a round of a whole network, which is one session and varies more. A job whose spread is still
+    above ``spread_share`` is visited by up to ``max_processes``. Differential: every pair is
+    visited in ``differential_rounds``. ``budget_s`` ends the run early; visits made by then count.
     """
 
     rounds: int = 3
@@ -78,10 +72,9 @@ they differ by more than a sixth."""
 def replicas_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 
-    A network comes back to a cell after all the others, whose weights, operators and bookkeeping
-    have been through the caches: many copies of a small cell do the same, a few of a heavy one,
-    and a few where the whole network is small. The numbers were chosen on a machine with 1 MiB of
-    second-level cache a core.
+    There all other cells have been through the caches in between: many copies of a small cell do
+    the same, few of a heavy one, and few where the whole network is small. The numbers were chosen
+    on a machine with 1 MiB of second-level cache a core.
     """
     weight_bytes = max(network.weight_bytes, 1)
     if weight_bytes > HEAVY_BYTES:
@@ -110,25 +103,19 @@ def tasks_of(
             number = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[key]
             seed = 1 + 100 * number
             if key in probes:
-                yield _probe_task(key, probes[key], seed)
+                yield VisitTask(key, probes[key], True, _PROBE_MS, _PROBE_REPLICAS, seed)
+                continue
+            job = by_key[key]
+            if job.kind == "network":
+                yield VisitTask(key, job.network, False, settings.network_visit_ms, 1, seed)
             else:
-                yield _task(settings, by_key[key], seed)
+                replicas = replicas_for(job.network)
+                yield VisitTask(key, job.network, True, settings.visit_ms, replicas, seed)
 
 
 def probe_key(length: int) -> str:
     """The key of the tasks that visit an overhead probe."""
     return f"null/{length}"
-
-
-def _probe_task(key: str, probe: Network, seed: int) -> VisitTask:
-    return VisitTask(key, probe, True, _PROBE_MS, _PROBE_REPLICAS, seed)
-
-
-def _task(settings: MeasurementConfig, job: Job, seed: int) -> VisitTask:
-    if job.kind == "network":
-        return VisitTask(job.key, job.network, False, settings.network_visit_ms, 1, seed)
-    replicas = replicas_for(job.network)
-    return VisitTask(job.key, job.network, job.lowered, settings.visit_ms, replicas, seed)
 
 
 def is_wanted(settings: MeasurementConfig, process: int, visits: Sequence[Visit]) -> bool:

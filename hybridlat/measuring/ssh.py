@@ -1,10 +1,7 @@
 """A board reached over ssh: copy a plan there, run it, fetch what it measured.
 
-    run_on("user@board")(folder)        what ``hybridlat measure --host`` and ``plan --host`` do
-
 The system's own ssh is used, so its keys, jump hosts and configuration hold here too. Everything
-goes through its standard streams: nothing is installed on the board, and it needs no file transfer
-service beside ssh, a shell and tar.
+goes through its standard streams: the board needs ssh, a shell and tar, and nothing is installed.
 """
 
 from __future__ import annotations
@@ -30,6 +27,8 @@ _SSH_FAILED = 255
 _HOST = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*")
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
             "-o", "ServerAliveCountMax=4")  # fmt: skip
+LIMIT_S = 6 * 3600.0
+"""How long a run may take."""
 _SHORT_S = 60.0
 _COPY_S = 1800.0
 _COMMANDS = {"worker": "python3 worker.py run", "trtexec": "sh run.sh"}
@@ -45,13 +44,17 @@ _ALONE = (
 
 
 def run_on(
-    host: str, runner: str = "auto", timeout_s: float = 6 * 3600.0, on_message: OnMessage = silent
+    host: str,
+    runner: str = "auto",
+    timeout_s: float = LIMIT_S,
+    on_message: OnMessage = silent,
+    results: str = "results.jsonl",
 ) -> Callable[[Path], None]:
     """Something that measures the plan in a folder on ``host``; see Board.measure."""
     check_host(host)  # before anything is written for it
 
     def run(folder: Path) -> None:
-        Board(host, folder).measure(runner, timeout_s, on_message)
+        Board(host, folder, results).measure(runner, timeout_s, on_message)
 
     return run
 
@@ -72,7 +75,7 @@ def check_host(host: str) -> None:
 
 
 class Connection:
-    """One host. Every call is an ssh of its own; ssh's configuration may let them share one.
+    """One host; every call is an ssh of its own.
 
     Calls raise HostUnreachable when the host does not answer (in time) and MeasurementError when
     the command fails there.
@@ -82,24 +85,11 @@ class Connection:
         check_host(host)
         self.host = host
 
-    def ask(self, command: str, timeout_s: float) -> str:
-        """What the command prints."""
-        with tempfile.TemporaryFile() as sink:
-            self._run(command, subprocess.DEVNULL, sink, timeout_s)
-            sink.seek(0)
-            return sink.read().decode("utf-8", "replace")
-
-    def send(self, command: str, source: IO[bytes], timeout_s: float) -> None:
-        """Run the command with ``source`` for its standard input."""
-        self._run(command, source, subprocess.DEVNULL, timeout_s)
-
-    def receive(self, command: str, sink: IO[bytes], timeout_s: float) -> None:
-        """Run the command, its standard output into ``sink``."""
-        self._run(command, subprocess.DEVNULL, sink, timeout_s)
-
-    def _run(
-        self, command: str, source: IO[bytes] | int, sink: IO[bytes] | int, timeout_s: float
-    ) -> None:
+    def run(
+        self, command: str, timeout_s: float, *,
+        source: IO[bytes] | int = subprocess.DEVNULL, sink: IO[bytes] | int = subprocess.PIPE,
+    ) -> str:  # fmt: skip
+        """Run the command on ``source``; what it prints, unless that goes to ``sink``."""
         try:
             done = subprocess.run(
                 ["ssh", *_OPTIONS, self.host, command], stdin=source, stdout=sink,
@@ -114,6 +104,7 @@ class Connection:
             raise HostUnreachable(f"{self.host} cannot be reached: {words}")
         if done.returncode:
             raise MeasurementError(f"{self.host}: ssh failed: {words}")
+        return (done.stdout or b"").decode("utf-8", "replace")
 
     def follow(self, command: str, timeout_s: float, on_message: OnMessage) -> tuple[int, str]:
         """Run while passing on what it says; its status, and its last words or what went wrong."""
@@ -144,16 +135,9 @@ class Connection:
 
 
 class Board:
-    """One host and the folder on it that holds a plan.
+    """One host and the folder on it that holds a plan; ``results`` is fetched, a file a board."""
 
-    ``results`` is the file in the plan's folder here that what is fetched goes to: one for each
-    board that measures the plan.
-    """
-
-    def __init__(
-        self, host: str, plan: str | Path, folder: str | None = None, *,
-        results: str = "results.jsonl",
-    ) -> None:  # fmt: skip
+    def __init__(self, host: str, plan: str | Path, results: str = "results.jsonl") -> None:
         self._connection = Connection(host)
         self.host = host
         self.plan = Path(plan)
@@ -163,23 +147,22 @@ class Board:
         self._name = (self.plan / "plan.txt").read_text().strip()
         if not _PLAN.fullmatch(self._name):
             raise InputError(f"{self.plan / 'plan.txt'} does not hold a plan's name")
-        self.folder = folder or f"hybridlat-plans/{self._name}"
+        self.folder = f"hybridlat-plans/{self._name}"
 
     def measure(
-        self, runner: str = "auto", timeout_s: float = 6 * 3600.0, on_message: OnMessage = silent
+        self, runner: str = "auto", timeout_s: float = LIMIT_S, on_message: OnMessage = silent
     ) -> Path:
         """Copy, run and fetch; the results file in the plan's folder.
 
-        ``runner``: ``worker`` (Python with TensorRT's module), ``trtexec`` (run.sh), or ``auto``,
-        which takes the worker where it starts. ``on_message`` gets a line whenever one is finished.
-        What was measured before a lost connection or ``timeout_s`` is fetched all the same, and
-        the next call goes on from there. Raises BackendUnavailable when the host does not answer
-        or has neither of the runners, MeasurementError when the run fails.
+        ``runner``: ``worker`` (Python with TensorRT's module), ``trtexec`` (run.sh), or ``auto``:
+        the worker where it starts. What was measured before a lost connection or ``timeout_s`` is
+        fetched all the same; the next call goes on from there. Raises BackendUnavailable when the
+        host does not answer or has no runner, MeasurementError when the run fails.
         """
         if runner not in RUNNERS:
             raise InputError(f"{runner!r} is no runner: choose auto, worker or trtexec")
         on_message(f"{self.host}: connecting")
-        self._connection.ask(f"mkdir -p {shlex.quote(self.folder)}", _SHORT_S)
+        self._connection.run(f"mkdir -p {shlex.quote(self.folder)}", _SHORT_S)
         self._copy(on_message)
         why_not = self._why_no_worker() if runner in ("auto", "worker") else ""
         if why_not and runner == "worker":
@@ -205,7 +188,7 @@ class Board:
 
     def _copy(self, on_message: OnMessage) -> None:
         """Send the plan as one archive, unless this very plan is there already."""
-        there = self._connection.ask(self._there("cat copied 2>/dev/null || true"), _SHORT_S)
+        there = self._connection.run(self._there("cat copied 2>/dev/null || true"), _SHORT_S)
         if there.strip() == self._name:
             return
         with tempfile.TemporaryFile() as archive:
@@ -215,12 +198,13 @@ class Board:
                         packed.add(path, path.name)
             on_message(f"{self.host}: copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
-            self._connection.send(self._there("tar xf - && cp plan.txt copied"), archive, _COPY_S)
+            unpack = self._there("tar xf - && cp plan.txt copied")
+            self._connection.run(unpack, _COPY_S, source=archive)
 
     def _why_no_worker(self) -> str:
         """Why worker.py cannot start there; empty where it can."""
         try:
-            self._connection.ask(self._there("python3 worker.py check"), 3 * _SHORT_S)
+            self._connection.run(self._there("python3 worker.py check"), 3 * _SHORT_S)
         except MeasurementError as error:
             words = str(error).removeprefix(f"{self.host}: ssh failed: ")
             return words.removeprefix("worker.py: ") or "it ended without a word"
@@ -231,8 +215,9 @@ class Board:
         results = self._results
         part = results.with_suffix(".part")
         with part.open("wb") as sink:
-            self._connection.receive(self._there("cat results.jsonl"), sink, _COPY_S)
-        if results.exists() and not part.read_bytes().startswith(_whole_lines(results)):
+            self._connection.run(self._there("cat results.jsonl"), _COPY_S, sink=sink)
+        before = results.read_bytes() if results.exists() else b""
+        if not part.read_bytes().startswith(before[: before.rfind(b"\n") + 1]):
             part.unlink()
             raise MeasurementError(
                 f"{self.host} holds other results than {results}: move one of the two away"
@@ -240,30 +225,24 @@ class Board:
         part.replace(results)
         with tempfile.TemporaryFile() as archive:
             command = self._there("mkdir -p layers && tar cf - layers")
-            self._connection.receive(command, archive, _COPY_S)
+            self._connection.run(command, _COPY_S, sink=archive)
             archive.seek(0)
             try:
-                with tarfile.open(fileobj=archive) as packed:
-                    unpack_layers(packed, self.plan / "layers")
+                unpack_layers(archive, self.plan / "layers")
             except tarfile.TarError as error:
                 raise MeasurementError(f"{self.host} sent no archive: {error}") from error
         return results
 
 
-def unpack_layers(packed: tarfile.TarFile, folder: Path) -> None:
+def unpack_layers(archive: IO[bytes], folder: Path) -> None:
     """Write the regular files ``layers/NAME.json`` of an archive; whatever else is in it is not.
 
     The archive comes from another machine: a name in it never decides where is written.
     """
     folder.mkdir(exist_ok=True)
-    for member in packed:
-        named = _LAYERS.fullmatch(member.name)
-        if named and member.isreg() and member.size <= _MOST_LAYERS_BYTES:
-            content = packed.extractfile(member)
-            if content is not None:
+    with tarfile.open(fileobj=archive) as packed:
+        for member in packed:
+            named = _LAYERS.fullmatch(member.name)
+            content = packed.extractfile(member) if named and member.isreg() else None
+            if named and content is not None and member.size <= _MOST_LAYERS_BYTES:
                 (folder / named[1]).write_bytes(content.read())
-
-
-def _whole_lines(path: Path) -> bytes:
-    data = path.read_bytes()
-    return data[: data.rfind(b"\n") + 1]

@@ -27,10 +27,7 @@ TIMED_RUNS = 11
 
 @dataclass(frozen=True, slots=True)
 class VisitTask:
-    """One visit to make: ``replicas`` of a network in turn, for ``visit_ms``.
-
-    ``lowered`` False: it is a file's network, to be optimised as the engine always does.
-    """
+    """One visit: ``replicas`` of a network in turn, for ``visit_ms``; see ``Backend.build``."""
 
     key: str
     network: Network
@@ -42,10 +39,10 @@ class VisitTask:
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """The result of a visit: samples of the replicas in turn, the reference around, or a failure.
+    """Samples of the replicas in turn, the reference around them, or a failure.
 
-    ``load`` is that of other work meanwhile, None where the system does not report it. No samples
-    and no failure: every run was disturbed, and the next visit may do better.
+    ``load`` is that of other work, None where the system does not report it. No samples and no
+    failure: every run was disturbed, and the next visit may do better.
     """
 
     key: str
@@ -68,8 +65,8 @@ class References:
     def run_us(self) -> float:
         """Median once warm: behind a visit the first dozen runs find caches and pages cold.
 
-        Sessions leave out runs that were disturbed. On a machine so busy that none is left, it is
-        run on for a while, then its last latency stands; MeasurementError where there is none.
+        On a machine so busy that every run is disturbed, the last latency stands; MeasurementError
+        where there is none.
         """
         self._session.run_us(WARM_RUNS)
         samples = self._session.run_us(TIMED_RUNS)
@@ -115,7 +112,8 @@ def visit(
     finally:
         for session in sessions:
             session.close()
-    return VisitResult(task.key, tuple(samples), (before + after) / 2, load=meter.load())
+    kept_us = tuple(round(sample, 2) for sample in samples)
+    return VisitResult(task.key, kept_us, (before + after) / 2, load=meter.load())
 
 
 def rotate(sessions: Sequence[Session], visit_ms: float) -> list[float]:

@@ -22,6 +22,7 @@ from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
+from hybridlat.schema.target import Target
 from hybridlat.training.kernel_builder import KernelBuilder
 from hybridlat.training.kernel_families import COMMON, RARE, Family
 
@@ -30,8 +31,11 @@ MOST_BYTES = 96e6
 _LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
 
 
-class Lowering(Protocol):
-    """The part of a backend that a sweep needs."""
+class Engine(Protocol):
+    """What a sweep asks of a backend, or of the devices of a fleet."""
+
+    @property
+    def target(self) -> Target: ...
 
     @property
     def contexts(self) -> Mapping[str, float]: ...
@@ -65,7 +69,7 @@ def as_read(drawn: Drawn) -> Network:
 
 
 def sweep(
-    backend: Lowering,
+    backend: Engine,
     count: int,
     seed: int = 0,
     most_draws: int | None = None,
@@ -108,7 +112,7 @@ def _also(family: str, kernel: Network, draw: int) -> bool:
     return family in RARE and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
 
 
-def _context(backend: Lowering, kernel: Network, seed: int, draw: int) -> str:
+def _context(backend: Engine, kernel: Network, seed: int, draw: int) -> str:
     """The context that the kernel is measured in: of a network that can hold its weights."""
     rng = random.Random(f"hybridlat sweep context {seed} {draw}")
     possible = [name for name, most in backend.contexts.items() if 2 * kernel.weight_bytes < most]

@@ -19,8 +19,7 @@ from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation.cross_fitting import device_of
 from hybridlat.measuring.fleet import Fleet, FleetMeasurer
-from hybridlat.measuring.fleet.unit import FarBackend
-from hybridlat.measuring.measurer import Measurer, measurer_of
+from hybridlat.measuring.measurer import BackendMeasurer, Measurer
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.training_problem import check_installed
 from hybridlat.schema.device import Device
@@ -28,6 +27,7 @@ from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage, OnProgress, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.training.kernel_sampler import Engine
 from hybridlat.training.train import Trained, TrainingOptions, train_target
 from hybridlat.training.workload import Bench, Item, random_kernels, read_networks
 
@@ -116,7 +116,7 @@ def onboard_target(
 
     Raises InputError for a budget that is not above 0.
     """
-    measurer = measurer_of(backend, backend_options)
+    measurer = BackendMeasurer(backend, backend_options)
     measured = measure_target(backend, measurer, options, progress, on_message)
     return train_on(measured, training, options.store, on_message)
 
@@ -135,9 +135,9 @@ def onboard_fleet(
     import joblib
 
     def measured(target: Target) -> Onboarded:
-        backend, measurer = FarBackend(target, fleet.lower), FleetMeasurer(fleet, target)
+        devices = FleetMeasurer(fleet, target)
         try:
-            return measure_target(backend, measurer, options, on_message=on_message)
+            return measure_target(devices, devices, options, on_message=on_message)
         except HybridlatError as error:
             return Onboarded(target, problem=error)
 
@@ -156,7 +156,7 @@ def onboard_fleet(
 
 
 def measure_target(
-    backend: Backend,
+    engine: Engine,
     measurer: Measurer,
     options: OnboardingOptions,
     progress: OnProgress | None = None,
@@ -164,21 +164,21 @@ def measure_target(
 ) -> Onboarded:
     """The first half of :func:`onboard_target`: measure, and leave time to train.
 
-    ``backend`` says what the target is and how it lowers, ``measurer`` measures. Raises
+    ``engine`` says what the target is and how it lowers, ``measurer`` measures. Raises
     MissingExtra where nothing could be trained on what would be measured.
     """
     if not options.budget_s > 0:
         raise InputError(f"a budget of {options.budget_s} s measures nothing: give for example 10m")
     check_installed()
-    began, target = time.monotonic(), backend.target
+    began, target = time.monotonic(), engine.target
     with Store(options.store) as store:
         device = options.device or device_of(target, store)
         bench = Bench(target, measurer, store, options.settings, device, progress)
         folder = options.nets or networks_folder()
         files = sorted(folder.glob("*.onnx")) if folder is not None else []
         budget_s = measuring_s(options.budget_s)
-        networks = read_networks(files, backend, options.seed, began + READING_SHARE * budget_s)
-        kernels = random_kernels(backend, measurer.needs_network, options.seed)
+        networks = read_networks(files, engine, options.seed, began + READING_SHARE * budget_s)
+        kernels = random_kernels(engine, measurer.needs_network, options.seed)
         # However slow reading was: one run is made.
         end = max(began + budget_s, time.monotonic() + run_s(budget_s))
         count = _measure(

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat import onnx_io
-from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, UnavailableError
 from hybridlat.estimate.partition.partition import Partition, partition_network
 from hybridlat.graph.network import Network
@@ -27,7 +26,7 @@ from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import EVERY
-from hybridlat.training.kernel_sampler import as_read, draw, sweep
+from hybridlat.training.kernel_sampler import Engine, as_read, draw, sweep
 
 LEAST_NETWORKS = 4
 """So many networks are lowered however long that takes."""
@@ -67,7 +66,7 @@ class Networks:
     unread: int = 0
 
 
-def read_networks(files: Sequence[Path], backend: Backend, seed: int, end: float) -> Networks:
+def read_networks(files: Sequence[Path], engine: Engine, seed: int, end: float) -> Networks:
     """Read networks, and lower them until ``end`` (of the monotonic clock), at least a few.
 
     The order is drawn, always the same for the same files: a run that was cut off takes the same
@@ -87,28 +86,28 @@ def read_networks(files: Sequence[Path], backend: Backend, seed: int, end: float
             networks.unread = len(readable) - place
             break
         try:
-            networks.items.append(_network_item(network, backend))
+            networks.items.append(_network_item(network, engine))
         except HybridlatError as error:
             networks.notes.append(f"{network.name} is left out: {error}")
     return networks
 
 
-def random_kernels(backend: Backend, needs_network: bool, seed: int) -> Iterator[Item]:
+def random_kernels(engine: Engine, needs_network: bool, seed: int) -> Iterator[Item]:
     """Random kernels in the order drawn; ``needs_network``: each inside a small network."""
     if needs_network:
-        yield from _kernels_in_networks(backend, seed)
+        yield from _kernels_in_networks(engine, seed)
         return
     labels = {"sweep": str(seed)}
-    for hash_, kernel in sweep(backend, _MOST_KERNELS, seed, families=EVERY):
+    for hash_, kernel in sweep(engine, _MOST_KERNELS, seed, families=EVERY):
         request = MeasureRequest("kernel", kernel, {hash_: kernel}, labels=labels)
         yield Item(request, {hash_: sign(kernel).text})
 
 
-def _kernels_in_networks(backend: Backend, seed: int) -> Iterator[Item]:
+def _kernels_in_networks(engine: Engine, seed: int) -> Iterator[Item]:
     for place in range(_MOST_KERNELS):
         try:
             network = as_read(draw(seed * 1_000_003 + place, EVERY))
-            partition = _partition(network, backend)
+            partition = _partition(network, engine)
         except HybridlatError:
             continue  # what an engine refuses is passed over, as in every sweep
         if partition.uses:
@@ -116,20 +115,20 @@ def _kernels_in_networks(backend: Backend, seed: int) -> Iterator[Item]:
             yield Item(request, partition.texts)
 
 
-def _network_item(network: Network, backend: Backend) -> Item:
-    partition = _partition(network, backend)
+def _network_item(network: Network, engine: Engine) -> Item:
+    partition = _partition(network, engine)
     counts = tuple((use.signature, use.count) for use in partition.uses)
     labels = {"network": network.name}
     signature = sign(network).hash
-    breakdown = Breakdown(backend.target, network.name, signature, counts, labels=labels)
+    breakdown = Breakdown(engine.target, network.name, signature, counts, labels=labels)
     request = MeasureRequest(network.name, network, _cells(partition), whole=True)
     return Item(request, partition.texts, breakdown)
 
 
-def _partition(network: Network, backend: Backend) -> Partition:
+def _partition(network: Network, engine: Engine) -> Partition:
     left_out = (name for name, _ in network.left_out)
     names = (*(node.name for node in network.nodes), *network.folded, *left_out)
-    return partition_network(network, backend.lower(network), names)
+    return partition_network(network, engine.lower(network), names)
 
 
 def _cells(partition: Partition) -> dict[str, Network]:

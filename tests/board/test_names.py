@@ -15,7 +15,7 @@ import pytest
 from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
-from hybridlat.measuring import plans
+from hybridlat.measuring import plan_results
 from hybridlat.measuring.ssh import Board, check_host, unpack_layers
 from tests.board.conftest import MakePlan
 
@@ -55,10 +55,10 @@ def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
     with pytest.raises(BoardError, match="is no name"):
         Plan(str(folder))
     with pytest.raises(StoreError, match="is no name"):
-        plans.read_results(folder)
+        plan_results.read_results(folder)
 
 
-def archive(*members: tuple[str, bytes | None]) -> tarfile.TarFile:
+def archive(*members: tuple[str, bytes | None]) -> io.BytesIO:
     """An archive of files, or of symbolic links to /etc/passwd where the content is None."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as packed:
@@ -71,7 +71,7 @@ def archive(*members: tuple[str, bytes | None]) -> tarfile.TarFile:
                 info.size = len(content)
                 packed.addfile(info, io.BytesIO(content))
     data.seek(0)
-    return tarfile.open(fileobj=data)
+    return data
 
 
 def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
@@ -84,8 +84,7 @@ def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
         ("/tmp/out.json", b"evil"), ("layers/link.json", None), ("layers/sub/x.json", b"evil"),
         ("layers/x.sh", b"evil"),
     )  # fmt: skip
-    with packed:
-        unpack_layers(packed, plan / "layers")
+    unpack_layers(packed, plan / "layers")
     result = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*.*")}
     assert result == {
         "plan/layers/0123.json": b"[1]", "plan/layers/4567.json": b"[2]",

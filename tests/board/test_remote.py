@@ -12,8 +12,8 @@ import pytest
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring import plans
-from hybridlat.measuring.remote import Host, measure_on_host
+from hybridlat.measuring import plan_results
+from hybridlat.measuring.plan_runs import Host, measure_on_host
 from hybridlat.measuring.ssh import Board
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -27,7 +27,7 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     said: list[str] = []
     results = Board("user@board", folder).measure("trtexec", on_message=said.append)
     assert results == folder / "results.jsonl"
-    _, records = plans.read_results(folder)
+    _, records = plan_results.read_results(folder)
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
     assert any("model 1 of" in line for line in said)
     assert all(r.environment["engine_layers"] for r in records)
@@ -107,7 +107,7 @@ def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -
     there.mkdir(parents=True)
     (there / "plan.txt").write_text((folder / "plan.txt").read_text())  # and nothing else
     board.measure("trtexec")
-    assert all(r.failure is None for r in plans.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
 
 
 def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: MakePlan) -> None:

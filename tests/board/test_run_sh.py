@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.measuring import plans
+from hybridlat.measuring import plan_results
 from hybridlat.measuring.statistics import level_us
 from tests.board.conftest import MakePlan, RunScript
 
@@ -35,7 +35,7 @@ def test_every_dialect_measures_the_whole_plan(
     calls = log.read_text().splitlines()
     assert all(("--fp16" in c) == (precision == "fp16" and version != "11") for c in calls)
     assert all(("--noTF32" in c) == (precision == "fp32") for c in calls)
-    texts, records = plans.read_results(folder)
+    texts, records = plan_results.read_results(folder)
     assert {r.kind for r in records} == {"network", "cell"}
     assert all(str(r.target) == f"board/tensorrt-{VERSIONS[version]}/{precision}" for r in records)
     assert all(r.failure is None and r.latency_us for r in records)
@@ -60,7 +60,7 @@ def test_a_differential_is_the_pair_less_its_first_half(
     for line in lines:
         if line["kind"] == "visit" and line["round"] == 0:
             level[line["task"]] = level_us(line["samples_us"][line["task"]])
-    _, records = plans.read_results(folder)
+    _, records = plan_results.read_results(folder)
     tasks = {t["task"]: t["items"] for t in manifest["tasks"]}
     pairs = 0
     for record, spec in zip(records, manifest["records"], strict=True):
@@ -88,7 +88,7 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert run_sh(folder).returncode == 0
     assert sorted(visits(folder)) == sorted(visits(whole))
     assert len(set(visits(folder))) == len(visits(folder))
-    assert len(plans.read_results(folder)[1]) == len(plans.read_results(whole)[1])
+    assert len(plan_results.read_results(folder)[1]) == len(plan_results.read_results(whole)[1])
 
 
 def test_a_flag_that_the_help_promises_and_the_tool_refuses_is_dropped(
@@ -97,7 +97,7 @@ def test_a_flag_that_the_help_promises_and_the_tool_refuses_is_dropped(
     folder = make_plan()
     done = run_sh(folder, FAKE_TRTEXEC_LIES="maxAuxStreams timingCacheFile")
     assert done.returncode == 0, done.stderr
-    assert all(r.failure is None for r in plans.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
 
 
 def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(
@@ -107,7 +107,7 @@ def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(
     first = json.loads((folder / "manifest.json").read_text())["tasks"][0]["items"][0]
     spec = json.loads((folder / "manifest.json").read_text())["items"][first]
     assert run_sh(folder, FAKE_TRTEXEC_BAD=Path(spec["file"]).name).returncode == 0
-    records = plans.read_results(folder)[1]
+    records = plan_results.read_results(folder)[1]
     failed = [r for r in records if r.failure]
     assert len(failed) == 1
     assert failed[0].latency_us is None
@@ -126,10 +126,10 @@ def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScr
     assert (folder / "results.jsonl").read_bytes() == before
     done = run_sh(folder, FAKE_BOARD="board two", RESULTS="results-two.jsonl")
     assert done.returncode == 0
-    boards = {r.environment["board_id"] for r in plans.read_results(folder)[1]}
+    boards = {r.environment["board_id"] for r in plan_results.read_results(folder)[1]}
     assert len(boards) == 2
     with pytest.raises(StoreError, match="is from the board"):
-        plans.read_results(folder, board_id=sorted(boards)[0])
+        plan_results.read_results(folder, board_id=sorted(boards)[0])
 
 
 def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
@@ -145,12 +145,12 @@ def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunSc
     ):
         (folder / "results.jsonl").write_text(good + json.dumps({**last, **change}) + "\n")
         with pytest.raises(StoreError, match=words):
-            plans.read_results(folder)
+            plan_results.read_results(folder)
     (folder / "results.jsonl").write_text(good)
     manifest = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(manifest.replace('"device": "board"', '"device": "b"'))
     with pytest.raises(StoreError, match="was changed"):
-        plans.read_results(folder)
+        plan_results.read_results(folder)
 
 
 def test_without_trtexec_it_says_so(make_plan: MakePlan) -> None:

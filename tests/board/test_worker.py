@@ -18,7 +18,7 @@ import pytest
 
 from hybridlat import board
 from hybridlat.errors import StoreError
-from hybridlat.measuring import plans
+from hybridlat.measuring import plan_results
 from tests.board.conftest import MakePlan, add_fake_engine
 
 FOLDER = Path(board.__file__).parent
@@ -86,7 +86,7 @@ def test_it_runs_under_every_python(make_plan: MakePlan, version: str) -> None:
     folder = quick(make_plan("fake"))
     done = run(folder, python=python)
     assert done.returncode == 0, done.stderr
-    _, records = plans.read_results(folder)
+    _, records = plan_results.read_results(folder)
     assert all(r.failure is None for r in records)
     assert "whole" in {r.protocol.split()[-1] for r in records}
 
@@ -94,10 +94,12 @@ def test_it_runs_under_every_python(make_plan: MakePlan, version: str) -> None:
 def test_differentials_add_up_to_the_network(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     assert run(folder).returncode == 0
-    _, records = plans.read_results(folder)
+    _, records = plan_results.read_results(folder)
     cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
     whole = next(r.latency_us for r in records if r.kind == "network")
-    total = sum((cells[h] or math.nan) * n for h, n in plans.read_breakdowns(folder)[0].cells)
+    total = sum(
+        (cells[h] or math.nan) * n for h, n in plan_results.read_breakdowns(folder)[0].cells
+    )
     assert total == pytest.approx(whole, rel=0.05)
     assert str(records[0].target) == "board/fake-1.0/fp32"
     assert records[0].environment["sm_mhz"] == "1500.0"
@@ -120,7 +122,7 @@ def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
     assert run(folder).returncode == 0
     done = [line["task"] for line in lines_of(folder) if line["kind"] == "visit"]
     assert sorted(done) == sorted(tasks)
-    plans.read_results(folder)
+    plan_results.read_results(folder)
 
 
 def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan: MakePlan) -> None:
@@ -141,7 +143,7 @@ def test_a_model_that_takes_the_process_down_is_given_up(make_plan: MakePlan, ho
     assert done.returncode == 0, done.stderr
     lost = [line for line in lines_of(folder) if line.get("lost")]
     assert len(lost) == 2
-    _, records = plans.read_results(folder)
+    _, records = plan_results.read_results(folder)
     assert [r.failure for r in records if r.failure] == [lost[-1]["error"]]
     assert run(folder).returncode == 0  # and is not tried a third time
     assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
@@ -169,7 +171,7 @@ def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> 
     assert slow.returncode == 4
     assert [line["kind"] for line in lines_of(folder)] == ["board"]
     assert run(folder).returncode == 0
-    assert all(r.failure is None for r in plans.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
 
 
 def test_a_device_that_is_lost_costs_one_model(make_plan: MakePlan) -> None:
@@ -178,14 +180,14 @@ def test_a_device_that_is_lost_costs_one_model(make_plan: MakePlan) -> None:
     assert done.returncode == 0, done.stderr
     lost = [line for line in lines_of(folder) if line["kind"] == "failure"]
     assert [line.get("lost") for line in lost] == [True, True]
-    records = plans.read_results(folder)[1]
+    records = plan_results.read_results(folder)[1]
     assert [r.failure for r in records if r.failure] == ["the made-up device is gone"]
 
 
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     assert run(folder, "--option", "room=3").returncode == 0
-    assert all(r.failure is None for r in plans.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
 
 
 def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: MakePlan) -> None:
@@ -237,7 +239,7 @@ def test_results_of_another_engine_are_refused(make_plan: MakePlan) -> None:
     add_fake_engine(folder)
     assert run(folder).returncode == 0
     with pytest.raises(StoreError, match="was measured with fake"):
-        plans.read_results(folder)
+        plan_results.read_results(folder)
 
 
 def test_a_missing_engine_is_one_sentence(make_plan: MakePlan) -> None:

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from hybridlat.cli import main as cli
-from hybridlat.measuring.plans.build import Draft
+from hybridlat.measuring.plans import Draft
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "10_gpu_campaign.py"
 

@@ -16,8 +16,9 @@ import pytest
 from hybridlat.api import Predictor, Progress
 from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
 from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.fleet import Fleet, read_fleet
-from hybridlat.measuring.fleet.unit import shares
+from hybridlat.measuring.fleet import Fleet
+from hybridlat.measuring.fleet_file import read_fleet
+from hybridlat.measuring.fleet_unit import shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
@@ -123,7 +124,7 @@ def test_three_devices_one_of_them_killed_measure_what_one_does(
             report = measure_on_fleet(request, fleet, store)
             again = measure_on_fleet(request, fleet, store)
         assert killer.killed
-        assert report.problems == () and not any(one.failures for one in report.reports)
+        assert report.problems == [] and not any(one.failures for one in report.reports)
         found = known(store.measurements(), once=False)
         assert len(list(store.breakdowns())) == len(nets)
     assert found.keys() == alone.keys()
@@ -163,7 +164,7 @@ def test_workers_of_dask_with_the_resource_measure(
     nets: list[Path], alone: dict[tuple[str, ...], float], tmp_path: Path
 ) -> None:
     report, records = on_dask(nets, tmp_path, [], {TARGET: 1})
-    assert report.problems == ()
+    assert report.problems == []
     assert len(report.devices) == 2 and all(device.cells for device in report.devices)
     assert known(records).keys() == alone.keys()
     assert typical_ratio(known(records), alone) == pytest.approx(1, rel=0.05)
@@ -179,7 +180,6 @@ def test_workers_without_the_resource_are_not_asked_and_patience_ends(
     ((problem, code),) = report.problems
     assert code == 3 and f"no device of {TARGET} is there" in problem and not records
     assert f'--resources "{TARGET}=1"' in problem
-    assert any("waiting up to 2 s" in line for line in said)
 
 
 def test_a_device_that_is_another_machine_is_left_out(nets: list[Path], tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_device_that_is_another_machine_is_left_out(nets: list[Path], tmp_path
 def test_a_scheduler_that_does_not_answer_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.measuring.fleet.fleet.CONNECT_S", 1.0)
+    monkeypatch.setattr("hybridlat.measuring.fleet.CONNECT_S", 1.0)
     path = tmp_path / "fleet.toml"
     head = 'scheduler = "tcp://127.0.0.1:9"\n'
     path.write_text(f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n')
@@ -224,7 +224,7 @@ if __name__ == "__main__":
 def test_a_scheduler_that_dies_ends_it_with_a_sentence(
     nets: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.measuring.fleet.fleet.CONNECT_S", 3.0)
+    monkeypatch.setattr("hybridlat.measuring.fleet.CONNECT_S", 3.0)
     (tmp_path / "scheduler.py").write_text(SCHEDULER)
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "scheduler.py")], stdout=subprocess.PIPE, text=True,
@@ -268,4 +268,4 @@ def test_shares_are_even_and_whole() -> None:
 def test_a_target_of_none_of_the_devices_is_named(tmp_path: Path) -> None:
     fleet = Fleet(read_fleet(fleet_file(tmp_path, 1)))
     with pytest.raises(Exception, match=f"choose from {TARGET}"):
-        fleet.count(Target.parse("other/fake-1.0/fp32"))
+        fleet.identity(Target.parse("other/fake-1.0/fp32"))

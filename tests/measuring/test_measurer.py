@@ -11,15 +11,16 @@ import hybridlat
 from hybridlat.graph.cells import cut
 from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.differential import PROTOCOL, DifferentialConfig
-from hybridlat.measuring.measurer import MeasureRequest, measure_pairs
+from hybridlat.measuring.differential import PROTOCOL
+from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 from tests.networks import classifier, residual_block
 
-QUICK = DifferentialConfig(rounds=2, max_rounds=2, session_ms=0.2, network_visit_ms=1.0)
+QUICK = MeasurementConfig(differential_rounds=2, network_visit_ms=1.0)
 NEEDS_OPENVINO = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="the extra openvino is not installed"
 )
@@ -37,7 +38,7 @@ def test_wanted_cells_and_the_network_are_kept_with_the_entry_cost(store: Store)
     hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
     told: list[Progress] = []
     request = MeasureRequest("net", network, dict.fromkeys(hashes, network), whole=True)
-    records = measure_pairs(backend, request, store, QUICK, told.append)
+    records = BackendMeasurer(backend, {}).measure([request], store, QUICK, told.append)
     assert {r.kind for r in records} == {"cell", "network"}
     assert all(r.protocol == PROTOCOL for r in records)
     known = store.latencies(backend.target, [*hashes, sign(null_network(1)).hash])
@@ -55,9 +56,9 @@ def test_only_what_is_wanted_is_measured(store: Store) -> None:
     network = residual_block(blocks=3)
     first = sign(cut(backend.lower(network))[0].network).hash
     request = MeasureRequest("net", network, {first: network})
-    [record] = measure_pairs(backend, request, store, QUICK)
+    nothing = MeasureRequest("other", network)
+    [record] = BackendMeasurer(backend, {}).measure([request, nothing], store, QUICK)
     assert record.signature == first
-    assert measure_pairs(backend, MeasureRequest("net", network), store) == []
 
 
 @NEEDS_OPENVINO

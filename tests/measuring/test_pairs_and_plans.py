@@ -10,7 +10,7 @@ import pytest
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.measurer import MeasureRequest, measurer_of
+from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Measurement
 from hybridlat.store import Store
@@ -32,7 +32,7 @@ def measured(backend: FakeBackend, network: Network, *, whole: bool = True) -> l
     cells = {sign(cell.network).hash: cell.network for cell in cut(backend.lower(network), network)}
     with Store("sqlite://") as store:
         request = MeasureRequest("net", network, cells, whole)
-        return measurer_of(backend, {}).measure([request], store, SETTINGS)
+        return BackendMeasurer(backend, {}).measure([request], store, SETTINGS)
 
 
 @pytest.mark.parametrize("kind", BOTH)

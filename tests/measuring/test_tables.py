@@ -47,7 +47,7 @@ def row(name: str = "net-a", target: Target = TRT, **more: object) -> NetworkRow
 def taken(
     rows: list[NetworkRow], nets: Path | None, store: Store | None = None
 ) -> tables.RecordBatch:
-    files = None if nets is None else NetworkFiles.at(nets)
+    files = None if nets is None else NetworkFiles(nets)
     whole = tables.RecordBatch()
     for part in tables.take(rows, files, store):
         whole.refused += part.refused
@@ -161,7 +161,7 @@ def test_an_archive_that_unpacks_to_more_than_memory_holds_is_refused(
     monkeypatch.setattr(network_files, "MOST_UNPACKED_BYTES", 1.5 * file.stat().st_size)
     for name in ("nets.zip", "nets.tar.gz"):
         with pytest.raises(InputError, match="unpack it, and name the folder"):
-            NetworkFiles.at(tmp_path / name)
+            NetworkFiles(tmp_path / name)
 
 
 def test_an_archive_serves_as_a_folder(nets: Path, tmp_path: Path) -> None:
@@ -179,12 +179,12 @@ def test_an_archive_serves_as_a_folder(nets: Path, tmp_path: Path) -> None:
 
 def test_places_without_onnx_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist: --nets"):
-        NetworkFiles.at(tmp_path / "nowhere")
+        NetworkFiles(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"holds no \.onnx file"):
-        NetworkFiles.at(tmp_path)
+        NetworkFiles(tmp_path)
     (tmp_path / "x.tar.gz").write_bytes(b"no archive")
     with pytest.raises(InputError, match="as a folder or an archive"):
-        NetworkFiles.at(tmp_path / "x.tar.gz")
+        NetworkFiles(tmp_path / "x.tar.gz")
 
 
 def test_a_second_import_lowers_nothing_and_adds_nothing(
@@ -207,7 +207,7 @@ def test_an_import_that_is_cut_off_leaves_no_cell_without_its_text(
     nets: Path, tmp_path: Path
 ) -> None:
     with Store(tmp_path / "s.db") as store:
-        next(tables.take([row()], NetworkFiles.at(nets), store))  # given out, never stored
+        next(tables.take([row()], NetworkFiles(nets), store))  # given out, never stored
         taken([row()], nets, store)
         assert store.check() == []
 
@@ -272,7 +272,7 @@ def test_channels_may_be_last(tmp_path: Path) -> None:
     )  # fmt: skip
     from hybridlat.measuring.network_files import network_at
 
-    net = network_at(NetworkFile("last", model.SerializeToString), 2, (16, 24))
+    net = network_at(NetworkFile("last", model.SerializeToString()), 2, (16, 24))
     assert net.types["y"].shape == (2, 16, 24, 3)
 
 
@@ -280,7 +280,7 @@ def test_channels_may_be_last(tmp_path: Path) -> None:
 def test_the_public_table() -> None:
     read = tables.read_rows("networks", [DATA / "networks.parquet"])
     assert (len(read.rows), len(read.refused)) == (6612, 0)
-    files = NetworkFiles.at(DATA / "nets.tar.gz")
+    files = NetworkFiles(DATA / "nets.tar.gz")
     assert len(files) == 487
     some = sorted(read.rows, key=lambda r: r.names)[::300]
     assert all(files.find(r.names[0]) for r in read.rows)

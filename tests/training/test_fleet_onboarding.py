@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.measuring.fleet import Fleet, FleetMeasurer, read_fleet
-from hybridlat.measuring.fleet.unit import FarBackend
+from hybridlat.measuring.fleet import Fleet, FleetMeasurer
+from hybridlat.measuring.fleet_file import read_fleet
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from hybridlat.training.onboarding import OnboardingOptions, measure_target, onboard_fleet
@@ -47,7 +47,7 @@ def test_two_devices_learn_together(nets: Path, fleet_file: Path, tmp_path: Path
         measurer = FleetMeasurer(fleet, target)
         assert not measurer.needs_network
         chosen = OnboardingOptions(900.0, url, nets, DEVICE, settings=QUICK, most_kernels=12)
-        measured = measure_target(FarBackend(target, fleet.lower), measurer, chosen)
+        measured = measure_target(measurer, measurer, chosen)
         cells = [report.cells for report in fleet.reports]
     assert measured.networks == 2 and measured.kernels >= 12
     assert len(cells) == 2 and min(cells) > 0 and sum(cells) == measured.cells - 2

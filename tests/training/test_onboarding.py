@@ -12,7 +12,7 @@ import pytest
 
 from hybridlat.errors import InputError, MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.measurer import Measurer, MeasureRequest, measurer_of
+from hybridlat.measuring.measurer import BackendMeasurer, Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig, is_wanted
 from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig
@@ -86,7 +86,7 @@ def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
     chosen = options(nets, tmp_path, most_kernels=5)
     done = onboarding.measure_target(
-        backend, measurer_of(backend, {}), chosen, on_message=said.append
+        backend, BackendMeasurer(backend, {}), chosen, on_message=said.append
     )
     assert done.networks == 2 and done.kernels == 5
     assert any("classifier is left out" in note for note in done.notes)
@@ -244,8 +244,8 @@ def test_what_an_engine_refuses_costs_only_itself(
     nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = FakeBackend(Machine(noise_share=0.0))
-    refusing = Refusing(measurer_of(backend, {}), "conv")
-    monkeypatch.setattr(onboarding, "measurer_of", lambda *_: refusing)
+    refusing = Refusing(BackendMeasurer(backend, {}), "conv")
+    monkeypatch.setattr(onboarding, "BackendMeasurer", lambda *_: refusing)
     found = run(backend, nets, tmp_path, 4)
     assert found.networks == 2 and found.kernels == 4 and refusing.runs < 20
     assert [note for note in found.notes if "conv was not measured: no kernel" in note]

@@ -1,16 +1,22 @@
-"""A plan under construction: its models, its tasks in order, and the records they will make."""
+"""Plans: folders that measure on a board that has nothing but TensorRT.
+
+A plan holds models, tasks in order, the records that they will make, and the code of both runners:
+``sh run.sh`` or ``python3 worker.py run`` in it measures. ``plan_results`` reads what came of it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hybridlat import onnx_io
+from hybridlat import board, onnx_io
 from hybridlat.board.plan import PLAN_FORMAT
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
@@ -19,33 +25,23 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.pairs import parts_of
-from hybridlat.measuring.plans.folder import write_folder
 from hybridlat.onnx_io import external_weights
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
 Lower = Callable[[Network], Lowered]
-ItemKey = str
-RecordKey = tuple[Kind, str]
-"""A cell or a network, by its signature hash."""
-
-_COPIES = {"network": 1, "cell": 4}
+Wanted = Callable[[Kind, str], bool]
+"""Whether a cell or a network, by kind and signature hash, is to be measured."""
+_COPIES_OF_CELLS = 4
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
-
-Wish = Callable[[str], bool]
-
-
-def _always(signature: str) -> bool:
-    return True
 
 
 @dataclass
 class Draft:
     """A plan for one device and engine; ``runtime`` may lack its version, which the board knows.
 
-    ``samples`` of each visit, ``rounds`` visits of every model or pair, ``warm_s`` of sustained
-    warm-up and ``limit_s`` of sampling a visit are what the runners go by; a build that takes
-    longer than ``build_s`` is given up.
+    A visit has ``warm_s`` of sustained warm-up, ``samples`` and at most ``limit_s`` of sampling;
+    every model or pair has ``rounds`` of them. A build longer than ``build_s`` is given up.
     """
 
     device: str
@@ -63,50 +59,42 @@ class Draft:
     _breakdowns: list[dict[str, Any]] = field(default_factory=list)
     _noise: dict[str, int] = field(default_factory=dict)
     _met: set[tuple[str, str, str]] = field(default_factory=set)
-    _reference: ItemKey = ""
+    _reference: str = ""
 
-    def item(self, network: Network, precision: str, kind: Kind) -> ItemKey:
+    def item(self, network: Network, precision: str, kind: Kind) -> str:
         """A model to build in one precision; the same model twice is one item."""
         if precision not in registry.PLANNED:
             raise InputError(
                 f"a plan cannot ask for {precision!r}: choose one of {', '.join(registry.PLANNED)}"
             )
         data = onnx_io.to_onnx(network, None)
+        is_large = network.weight_bytes > _LARGE_WEIGHTS_BYTES
+        copies = 1 if is_large or kind == "network" else _COPIES_OF_CELLS
         content, sizes = external_weights.prepare(data)
-        digest = hashlib.sha256(content).hexdigest()
-        key = hashlib.sha256(f"{digest} {precision} {kind}".encode()).hexdigest()[:16]
-        if key in self._items:
-            return key
-        spec: dict[str, Any] = {
-            "file": self._add_model(content, digest),
-            "sha256": digest,
-            "precision": precision,
-            "alone": kind != "network",
-            "copies": 1 if network.weight_bytes > _LARGE_WEIGHTS_BYTES else _COPIES.get(kind, 1),
-        }
-        all_sizes = [self._noise, sizes]
-        if precision == "fp16":
-            typed, typed_sizes = external_weights.prepare(data, half=True)
-            all_sizes.append(typed_sizes)
-            spec["typed_file"] = self._add_model(typed, hashlib.sha256(typed).hexdigest())
-        self._noise = external_weights.largest(all_sizes)
-        self._items[key] = spec
+        file, digest = self._add_model(content, sizes)
+        key = _digest(f"{digest} {precision} {kind}".encode())[:16]
+        if key not in self._items:
+            self._items[key] = {
+                "file": file, "sha256": digest, "precision": precision,
+                "alone": kind != "network", "copies": copies,
+            }  # fmt: skip
+            if precision == "fp16":
+                typed = external_weights.prepare(data, half=True)
+                self._items[key]["typed_file"], _ = self._add_model(*typed)
         return key
 
-    def _add_model(self, content: bytes, digest: str) -> str:
+    def _add_model(self, content: bytes, sizes: Mapping[str, int]) -> tuple[str, str]:
+        """A model's bytes with the noise that it reads: its file's name and digest."""
+        digest = _digest(content)
         name = f"models/{digest[:16]}.onnx"
         self._models[name] = content
-        return name
+        self._noise = external_weights.largest([self._noise, sizes])
+        return name, digest
 
     def time(
-        self,
-        items: tuple[ItemKey, ...],
-        *,
-        stage: int = 0,
-        title: str = "",
-        label: str = "",
+        self, items: tuple[str, ...], *, stage: int = 0, title: str = "", label: str = "",
         again: int = 0,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Time an item, or a pair in turn; the same items again are the same task. Its name.
 
         Tasks run in the order of ``stage``, then as they were added; ``again`` sets a repetition
@@ -121,27 +109,16 @@ class Draft:
         return key
 
     def record(
-        self,
-        signature: Signature,
-        kind: Kind,
-        precision: str,
-        task: str,
-        method: str,
+        self, signature: Signature, kind: Kind, precision: str, task: str, method: str,
         labels: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """What a task's result is the latency of: its first item less its second, if it has one."""
         self._texts[signature.hash] = signature.text
         self._met.add((signature.hash, precision, method))
-        self._records.append(
-            {
-                "signature": signature.hash,
-                "kind": kind,
-                "precision": precision,
-                "task": task,
-                "method": method,
-                "labels": dict(labels or {}),
-            }
-        )
+        self._records.append({
+            "signature": signature.hash, "kind": kind, "precision": precision, "task": task,
+            "method": method, "labels": dict(labels or {}),
+        })  # fmt: skip
 
     def add_reference(self, network: Network, precision: str) -> None:
         """The kernel that is timed beside everything else, so that the board's drift is seen."""
@@ -149,22 +126,19 @@ class Draft:
 
     def add_network(
         self, name: str, network: Network, precision: str, *, stage: int = 0, title: str = "",
-        again: int = 0, labels: Mapping[str, str] | None = None, wanted: Wish = _always,
+        again: int = 0, labels: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """A whole network, optimised by the engine as it always does."""
-        signature = sign(network)
-        if not wanted(signature.hash):
-            return
         task = self.time(
             (self.item(network, precision, "network"),),
             stage=stage, title=title or f"networks {precision}", label=name, again=again,
         )  # fmt: skip
         labels = {"network": name, **(labels or {})}
-        self.record(signature, "network", precision, task, "whole", labels)
+        self.record(sign(network), "network", precision, task, "whole", labels)
 
     def add_cells(
         self, name: str, network: Network, lowered: Lowered, precision: str, *, stage: int = 1,
-        title: str = "", wanted: Wish = _always,
+        title: str = "", wanted: Callable[[str], bool] = lambda signature: True,
     ) -> None:  # fmt: skip
         """The wanted cells of a lowered network, each with its predecessor, which is taken off.
 
@@ -183,38 +157,27 @@ class Draft:
             self.record(part.signature, "cell", precision, task, "differential", labels)
 
     def has(self, signature: str, precision: str, method: str) -> bool:
+        """Whether a record is planned already."""
         return (signature, precision, method) in self._met
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:
         """The cells and unfused layers of a network, beside its measurement."""
         unfused = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
-        self._breakdowns.append(
-            {
-                "network": name,
-                "signature": sign(network).hash,
-                "precision": precision,
-                "cells": self._count(cut(lowered, network)),
-                "layers": self._count(kernels(unfused, network)),
-            }
-        )
+        self._breakdowns.append({
+            "network": name, "signature": sign(network).hash, "precision": precision,
+            "cells": self._count(cut(lowered, network)),
+            "layers": self._count(kernels(unfused, network)),
+        })  # fmt: skip
 
-    def _count(self, parts: tuple[Cell, ...]) -> list[list[Any]]:
-        counts: dict[str, int] = {}
-        for part in parts:
-            signature = sign(part.network)
-            self._texts[signature.hash] = signature.text
-            counts[signature.hash] = counts.get(signature.hash, 0) + 1
-        return [[key, count] for key, count in counts.items()]
+    def _count(self, parts: Sequence[Cell]) -> list[list[Any]]:
+        signatures = [sign(part.network) for part in parts]
+        self._texts |= {signature.hash: signature.text for signature in signatures}
+        return [[key, count] for key, count in Counter(s.hash for s in signatures).items()]
 
     @property
     def has_tasks(self) -> bool:
         """Whether there is anything to measure."""
         return bool(self._tasks)
-
-    @property
-    def record_keys(self) -> list[RecordKey]:
-        """What will have a record."""
-        return [(record["kind"], record["signature"]) for record in self._records]
 
     def manifest(self) -> dict[str, Any]:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
@@ -234,20 +197,62 @@ class Draft:
             "breakdowns": self._breakdowns,
             "signatures": self._texts,
         }  # fmt: skip
-        text = json.dumps(body, sort_keys=True)
-        return {**body, "plan": hashlib.sha256(text.encode()).hexdigest()[:16]}
+        return {**body, "plan": _digest(json.dumps(body, sort_keys=True).encode())[:16]}
 
     def write(self, folder: Path) -> None:
         """Write the plan's folder; InputError when there is another plan in it."""
-
         if not self._tasks:
             raise InputError("there is nothing to measure: every wanted cell is known already")
         Target(self.device, self.runtime, self._items[next(iter(self._items))]["precision"])
-        write_folder(folder, self.manifest(), self._models)
+        manifest = self.manifest()
+        path = folder / "manifest.json"
+        if path.exists() and json.loads(path.read_text())["plan"] != manifest["plan"]:
+            raise InputError(f"{folder} holds another plan: give a new folder")
+        for name in ("models", "blocks"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for name, content in self._models.items():
+            (folder / name).write_bytes(content)
+        for name in self._noise:
+            (folder / "blocks" / name).write_bytes(external_weights.block(name))
+        _write_lists(folder, manifest)
+        _write_runners(folder)
+        path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
 
 
-Wanted = Callable[[Kind, str], bool]
-"""Whether a cell or a network, by kind and signature hash, is to be measured."""
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """What run.sh reads: a plan's items in the order of its tasks, tabs between the columns."""
+
+    def row(key: str) -> str:
+        spec = manifest["items"][key]
+        columns = [key, spec["precision"], spec["file"], spec.get("typed_file", "-")]
+        return "\t".join(column.removeprefix("models/") for column in columns) + "\n"
+
+    reference = manifest["reference"]
+    order = dict.fromkeys(key for task in manifest["tasks"] for key in task["items"])
+    (folder / "items.txt").write_text("".join(row(key) for key in order))
+    (folder / "reference.txt").write_text((reference or "-") + "\n")
+    (folder / "reference_item.txt").write_text(row(reference) if reference else "")
+    (folder / "noise.txt").write_text(
+        "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
+    )
+    (folder / "plan.txt").write_text(manifest["plan"] + "\n")
+    (folder / "rounds.txt").write_text(f"{manifest['settings']['rounds']}\n")
+
+
+def _write_runners(folder: Path) -> None:
+    source = Path(board.__file__).parent
+    target = folder / "hybridlat_board"
+    target.mkdir(exist_ok=True)
+    for path in source.glob("*.py"):
+        if path.name != "worker.py":
+            shutil.copyfile(path, target / path.name)
+    for name in ("worker.py", "run.sh"):
+        shutil.copyfile(source / name, folder / name)
+        (folder / name).chmod(0o755)
 
 
 @dataclass(frozen=True)
@@ -277,7 +282,8 @@ def draft_for(request: PlanRequest) -> Draft:
     draft = Draft(target.device, target.runtime, rounds=request.rounds)
     draft.add_reference(gpu_reference_network(), target.precision)
     for name, network in request.networks:
-        draft.add_network(name, network, target.precision, wanted=partial(wanted, "network"))
+        if wanted("network", sign(network).hash):
+            draft.add_network(name, network, target.precision)
     for name, network in request.networks:
         lowered = lower(network)
         draft.add_cells(name, network, lowered, target.precision, wanted=partial(wanted, "cell"))

@@ -1,0 +1,278 @@
+"""The results in a plan's folder, all checked, as records: by the analysis of all protocols."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hybridlat.board import BoardError
+from hybridlat.board.journal import read_lines
+from hybridlat.board.plan import PLAN_FORMAT, check_names
+from hybridlat.errors import StoreError
+from hybridlat.graph.signature import hash_of
+from hybridlat.measuring.statistics import (
+    Subject,
+    difference,
+    failure_of,
+    level_us,
+    record_of,
+    usual_us,
+)
+from hybridlat.measuring.trtexec import layers_of, read_tolerant
+from hybridlat.schema.measurement import Breakdown, Measurement, Visit
+from hybridlat.schema.target import Target
+
+_PROTOCOL = "board-2"
+_FEWEST_SAMPLES = 5
+_LONGEST_US = 60e6
+
+
+@dataclass
+class _BoardLines:
+    """The lines of one results file: all of one board."""
+
+    path: Path
+    header: Mapping[str, Any]
+    visits: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return {k: str(v) for k, v in self.header["board"].items() if v not in ("", None)}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """The plan in a folder; StoreError where it is damaged or names files outside of it."""
+    path = folder / "manifest.json"
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        why = "it has no manifest.json" if folder.is_dir() else "there is no such folder"
+        raise StoreError(
+            f"{folder} is no plan: {why} to read; give the folder that hybridlat plan -o wrote"
+        ) from error
+    except ValueError as error:
+        raise StoreError(f"{folder} is no plan: its manifest.json is no JSON: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != PLAN_FORMAT:
+        raise StoreError(f"{path} is not a plan of format {PLAN_FORMAT}")
+    text = json.dumps({k: v for k, v in content.items() if k != "plan"}, sort_keys=True)
+    if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):
+        raise StoreError(f"{path} was changed after the plan was written")
+    try:
+        check_names(content)
+    except BoardError as error:
+        raise StoreError(f"{path}: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} lacks {error}") from error
+    for spec in content["items"].values():
+        path = folder / spec["file"]
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != spec["sha256"]:
+            raise StoreError(f"{path} is not the model that the plan was written with")
+    return content
+
+
+def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _BoardLines:
+    """The lines of one results file; StoreError unless all are of this plan and of one board."""
+    board: _BoardLines | None = None
+    try:
+        for line in read_lines(str(path)):
+            if line.get("format") != 1:
+                raise StoreError(f"{path} has a line of format {line.get('format')!r}, not 1")
+            if line.get("kind") == "board":
+                if line.get("plan") != manifest["plan"]:
+                    raise StoreError(f"{path} holds results of another plan ({line.get('plan')})")
+                board = board or _BoardLines(path, line)
+            if board is None:
+                raise StoreError(f"{path} does not say which board it is from")
+            if line.get("board_id") != board.header["board_id"]:
+                raise StoreError(
+                    f"{path} mixes results of two boards ({board.header['board_id']} and "
+                    f"{line.get('board_id')}): measure each into a file of its own"
+                )
+            if line["kind"] == "visit":
+                board.visits.append(_checked(line, manifest, path))
+            elif line["kind"] == "failure":
+                board.failures.append(line)
+    except BoardError as error:
+        raise StoreError(str(error)) from error
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{path} has a line that lacks {error}") from error
+    if board is None:
+        raise StoreError(f"{path} is empty")
+    if board_id is not None and board.header["board_id"] != board_id:
+        raise StoreError(
+            f"{path} is from the board {board.header['board_id']} "
+            f"({board.facts.get('gpu') or board.facts.get('model', 'unnamed')}), not {board_id}"
+        )
+    return board
+
+
+def _checked(line: dict[str, Any], manifest: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    for item, samples in line["samples_us"].items():
+        if item not in manifest["items"]:
+            raise StoreError(f"{path} has a result of {item}, which is not in the plan")
+        if not all(isinstance(s, int | float) and 0 < s < _LONGEST_US for s in samples):
+            raise StoreError(f"{path} has samples of {item} that cannot be latencies")
+    return line
+
+
+def _target_of(manifest: Mapping[str, Any], board: _BoardLines, precision: str) -> Target:
+    """The plan's target with the engine version of the board; StoreError where the two disagree."""
+    planned = Target(manifest["device"], manifest["runtime"], precision)
+    engine, version = board.facts.get("engine", ""), board.facts.get("engine_version", "")
+    if planned.engine != engine:
+        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {planned}")
+    if planned.runtime not in (engine, f"{engine}-{version}"):
+        raise StoreError(
+            f"{board.path} was measured with {engine} {version}, not {planned.runtime}"
+        )
+    return Target(planned.device, f"{engine}-{version}", precision)
+
+
+def read_results(
+    folder: str | Path,
+    *,
+    board_id: str | None = None,
+    methods: Sequence[str] = ("whole", "differential"),
+) -> tuple[dict[str, str], list[Measurement]]:
+    """Signature texts by hash and the records in a plan's folder, ready for a store.
+
+    Every ``results*.jsonl`` is read, each of one board (``board_id`` where given). ``methods`` may
+    also name ``isolated``: cells timed alone. Raises StoreError for a damaged plan or result, mixed
+    boards, or values that cannot be latencies.
+    """
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    boards = [
+        _read_board(path, manifest, board_id) for path in sorted(folder.glob("results*.jsonl"))
+    ]
+    if not boards:
+        raise StoreError(f"{folder} holds no results yet: run run.sh or worker.py in it first")
+    texts = dict(manifest["signatures"])
+    for key, text in texts.items():
+        if hash_of(text) != key:
+            raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
+    records = [
+        measurement
+        for board in boards
+        for measurement in _measurements(folder, manifest, board, set(methods))
+    ]
+    return texts, records
+
+
+def read_breakdowns(folder: str | Path) -> list[Breakdown]:
+    """How the plan's networks fall into cells, for the targets that its results belong to."""
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    breakdowns = []
+    for path in sorted(folder.glob("results*.jsonl")):
+        board = _read_board(path, manifest, None)
+        breakdowns += [
+            Breakdown(
+                _target_of(manifest, board, item["precision"]), item["network"], item["signature"],
+                tuple((h, int(n)) for h, n in item["cells"]),
+                tuple((h, int(n)) for h, n in item["layers"]),
+            )
+            for item in manifest["breakdowns"]
+        ]  # fmt: skip
+    return breakdowns
+
+
+def _measurements(
+    folder: Path, manifest: Mapping[str, Any], board: _BoardLines, methods: set[str]
+) -> Iterator[Measurement]:
+    _set_drift(manifest["reference"], board.visits)
+    items_of = {task["task"]: task["items"] for task in manifest["tasks"]}
+    failed = {line["task"]: line["error"] for line in board.failures}
+    facts = {**board.facts, "plan": manifest["plan"], "board_id": board.header["board_id"]}
+    for record in manifest["records"]:
+        if record["method"] not in methods:
+            continue
+        task = record["task"]
+        items = items_of[task]
+        # worker.py names the task, run.sh each of its items.
+        lines = [line for line in board.visits if line["task"] in (task, *items)]
+        reasons = [failed[name] for name in (task, *items) if name in failed]
+        firsts = [line for line in lines if line["task"] in (task, items[0])]
+        subject = Subject(
+            _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
+            f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
+            {**facts, **_sensors(items[0], firsts), **_layers(folder, items[0])}, record["labels"],
+            str((firsts[0] if firsts else board.header)["at"]),
+        )  # fmt: skip
+        visits = _visits(task, items, lines)
+        if visits:
+            yield record_of(subject, visits)
+        elif reasons:
+            yield failure_of(subject, reasons[0])
+
+
+def _set_drift(reference: str, lines: Sequence[dict[str, Any]]) -> None:
+    """Give visits their ``drift``: 1.05 where the reference ran 5 % slower around it than usual."""
+    at: dict[int, float] = {}
+    for place, line in enumerate(lines):
+        if line.get("reference_us", 0) > 0:
+            at[place] = float(line["reference_us"])
+        elif line["task"] == reference:
+            at[place] = level_us(line["samples_us"][reference])
+    usual = usual_us(list(at.values()))
+    for place, line in enumerate(lines):
+        nearest = min(at, key=lambda other: abs(other - place), default=None)
+        line["drift"] = 1.0 if nearest is None else round(at[nearest] / usual, 5)
+
+
+def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[Visit]:
+    """Visits of a task: samples of its first item, less its second where it has one.
+
+    worker.py times a pair in one visit; run.sh times each item by itself, a round at a time.
+    """
+    visits = [
+        Visit(_samples(items, line["samples_us"]), line["drift"], _process(line))
+        for line in lines
+        if line["task"] == task
+        and all(len(line["samples_us"].get(i, ())) >= _FEWEST_SAMPLES for i in items)
+    ]
+    if visits:
+        return visits
+    rounds: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for line in lines:
+        if line["task"] in items:
+            rounds.setdefault(int(line["round"]), {})[line["task"]] = line
+    for _, of_round in sorted(rounds.items()):
+        if set(of_round) == set(items):
+            # Each was timed at another moment, at a speed of its own.
+            steady = {
+                item: [sample / line["drift"] for sample in line["samples_us"][item]]
+                for item, line in of_round.items()
+            }
+            visits.append(Visit(_samples(items, steady), 1.0, _process(of_round[items[0]])))
+    return visits
+
+
+def _samples(items: Sequence[str], samples_us: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
+    timed, *taken_off = (samples_us[item] for item in items)
+    if not taken_off:
+        return tuple(round(sample, 3) for sample in timed)
+    return difference(timed, taken_off[0])
+
+
+def _process(line: Mapping[str, Any]) -> int:
+    return int(line.get("process", line.get("visit", 0)))
+
+
+def _sensors(item: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    readings = (line.get("sensors", {}).get(item) for line in lines)
+    first: Mapping[str, Any] = next((reading for reading in readings if reading), {})
+    return {key: str(value) for key, value in first.items() if value is not None}
+
+
+def _layers(folder: Path, item: str) -> dict[str, str]:
+    """The engine's layers, name and type each, as compact JSON, where they were dumped."""
+    path = folder / "layers" / f"{item}.json"
+    layers = layers_of(read_tolerant(path.read_text())) if path.exists() else ()
+    text = json.dumps([[layer.name, layer.kind] for layer in layers])
+    return {"engine_layers": text} if layers else {}
