@@ -25,7 +25,7 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.pairs import parts_of
-from hybridlat.onnx_io import external_weights
+from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
@@ -70,7 +70,7 @@ class Draft:
         data = onnx_io.to_onnx(network, None)
         is_large = network.weight_bytes > _LARGE_WEIGHTS_BYTES
         copies = 1 if is_large or kind == "network" else _COPIES_OF_CELLS
-        content, sizes = external_weights.prepare(data)
+        content, sizes = tensorrt.prepare(data)
         file, digest = self._add_model(content, sizes)
         key = _digest(f"{digest} {precision} {kind}".encode())[:16]
         if key not in self._items:
@@ -79,7 +79,7 @@ class Draft:
                 "alone": kind != "network", "copies": copies,
             }  # fmt: skip
             if precision == "fp16":
-                typed = external_weights.prepare(data, half=True)
+                typed = tensorrt.prepare(data, half=True)
                 self._items[key]["typed_file"], _ = self._add_model(*typed)
         return key
 
@@ -88,7 +88,7 @@ class Draft:
         digest = _digest(content)
         name = f"models/{digest[:16]}.onnx"
         self._models[name] = content
-        self._noise = external_weights.largest([self._noise, sizes])
+        self._noise = tensorrt.largest([self._noise, sizes])
         return name, digest
 
     def time(
@@ -213,7 +213,7 @@ class Draft:
         for name, content in self._models.items():
             (folder / name).write_bytes(content)
         for name in self._noise:
-            (folder / "blocks" / name).write_bytes(external_weights.block(name))
+            (folder / "blocks" / name).write_bytes(tensorrt.block(name))
         _write_lists(folder, manifest)
         _write_runners(folder)
         path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole

@@ -24,9 +24,8 @@ from hybridlat.onnx_io.file import (
 from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
-    from hybridlat.onnx_io.external_weights import in_half_precision
-    from hybridlat.onnx_io.opset_downgrade import readable
     from hybridlat.onnx_io.read import engine_network
+    from hybridlat.onnx_io.tensorrt import in_half_precision, readable
     from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
 
 __all__ = [
@@ -52,9 +51,9 @@ __getattr__ = loader(
     __name__,
     {
         "engine_network": "hybridlat.onnx_io.read",
-        "in_half_precision": "hybridlat.onnx_io.external_weights",
+        "in_half_precision": "hybridlat.onnx_io.tensorrt",
         "random_array": "hybridlat.onnx_io.write",
-        "readable": "hybridlat.onnx_io.opset_downgrade",
+        "readable": "hybridlat.onnx_io.tensorrt",
         "to_onnx": "hybridlat.onnx_io.write",
         "with_outputs": "hybridlat.onnx_io.write",
         "zeros": "hybridlat.onnx_io.write",

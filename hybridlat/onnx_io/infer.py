@@ -10,30 +10,51 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import (
     GraphProto,
     ModelProto,
+    NodeProto,
     OperatorSetIdProto,
-    TypeProto,
     ValueInfoProto,
     shape_inference,
 )
+from onnx.reference import ReferenceEvaluator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
-from hybridlat.onnx_io.fold import Known, fold_node
+from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.onnx_io.nodes import FileNode, domain_of
-from hybridlat.onnx_io.values import Value, data_type, dtype_name, has_schema
+from hybridlat.onnx_io.shapes import info_of, types_of
+from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Known, Value, has_schema
 
 INFERENCE_ERRORS = (
     shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
 )  # fmt: skip
-_ORT_DTYPES = {"float": "float32", "double": "float64"}
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
-
+MAX_FOLDED_ELEMENTS = 65_536
+# Only operators of shape arithmetic are computed: all others may take any memory or time on the
+# way (the padding of a convolution, the indices of an Einsum), however small their results are.
+_COMPUTED_KINDS = frozenset({KINDS["pointwise"], KINDS["reduce"], KINDS["move"]})
+_COMPUTED = frozenset({
+    "MatMul", "Gemm", "Mod", "Sign", "Sin", "Cos", "Xor", "OneHot", "EyeLike", "CastLike", "Trilu",
+    "IsNaN", "IsInf", "BitShift", "ScatterElements", "GreaterOrEqual", "LessOrEqual", "ReduceL1",
+    "ReduceLogSum", "ReduceLogSumExp",
+})  # fmt: skip
+_NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout"})
+# The sizes of their results are not known beforehand, but never larger than those of the inputs.
+_SHRINK = frozenset({"NonZero", "Compress", "Unique"})
+# What onnx's reference evaluation raises where it has a gap, or a node no sense: its own errors
+# are RuntimeErrors; numpy's and Python's come from the operators' bodies.
+REFERENCE_ERRORS = (
+    RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError,
+    AssertionError, ImportError, MemoryError,
+)  # fmt: skip
 _log = logging.getLogger(__name__)
 Opsets = tuple[tuple[str, int], ...]
 
@@ -80,96 +101,125 @@ def results_of(
     return fold_node(proto, inputs, types, versions) or tuple(types), objection
 
 
-def info_of(name: str, type_: TensorType) -> ValueInfoProto:
-    """A tensor of this type, as a graph states it."""
-    info = ValueInfoProto(name=name)
-    info.type.tensor_type.elem_type = data_type(type_.dtype)
-    info.type.tensor_type.shape.SetInParent()
-    for size in type_.shape:
-        info.type.tensor_type.shape.dim.add().dim_value = size
-    return info
+def fold_node(
+    node: NodeProto,
+    inputs: Sequence[Known],
+    types: Sequence[TensorType | None],
+    opsets: Mapping[str, int],
+) -> tuple[Value | None, ...] | None:
+    """The results of a constant operator (values, or weights of known type), else None.
 
-
-def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
-    """The types of those tensors whose sizes are all numbers."""
-    types = ((info.name, _static(info.type)) for info in infos)
-    return {name: type_ for name, type_ in types if type_ is not None}
-
-
-def _static(proto: TypeProto) -> TensorType | None:
-    tensor = proto.tensor_type
-    if not proto.HasField("tensor_type") or not tensor.HasField("shape"):
-        return None
-    dims = tensor.shape.dim
-    if not all(d.HasField("dim_value") for d in dims):
-        return None
-    return TensorType(dtype_name(tensor.elem_type), tuple([d.dim_value for d in dims]))
-
-
-def engine_types(
-    frame: ModelProto, nodes: Sequence[tuple[FileNode, str]], known: Mapping[str, Known]
-) -> dict[str, TensorType]:
-    """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
-
-    It neither runs nor optimises anything. Weights become inputs, which leaves every shape as it
-    is.
+    ``inputs`` and ``types`` run parallel to its inputs and outputs; those without a name are None.
     """
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
-    bare.graph.name = "types"
-    for node, name in nodes:
-        bare.graph.node.append(node.proto(name))
-        bare.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
-    read = {source for node, _ in nodes for source in node.reads}
-    made = {out for node, _ in nodes for out in node.outputs}
-    for name in read - made:
-        source = known.get(name)
-        if isinstance(source, Value) and source.array is not None:
-            bare.graph.initializer.append(source.tensor(name))
-        elif source is not None:
-            type_ = source.type if isinstance(source, Value) else source
-            bare.graph.input.append(info_of(name, type_))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    named = ("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
-             "NotImplemented", "NoSuchFile", "RuntimeException")  # fmt: skip
-    errors = [getattr(state, name) for name in named if hasattr(state, name)]
-    try:
-        session = onnxruntime.InferenceSession(
-            bare.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except (RuntimeError, ValueError, *errors) as error:
-        _log.debug("ONNX Runtime refuses the graph: %s", " ".join(str(error).split()))
-        return {}
-    types: dict[str, TensorType] = {}
-    for info in session.get_outputs():
-        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
-        if match is not None and all(isinstance(size, int) for size in info.shape):
-            dtype = _ORT_DTYPES.get(match[1], match[1])
-            types[info.name] = TensorType(dtype, tuple(info.shape))
-    return types
+    if node.domain or any(attribute.HasField("g") for attribute in node.attribute):
+        return None  # branches may read what their operator does not name
+    if node.op_type == "DequantizeLinear":
+        return None  # engines keep weights in whole numbers, and fuse this with what reads them
+    if node.op_type == "Constant":
+        return (constant_node(node),)
+    if node.op_type in ("Shape", "Size") and inputs and inputs[0]:
+        source = inputs[0]
+        return (_shape_of(node, source.type if isinstance(source, Value) else source),)
+    sources = [source for source in inputs if isinstance(source, Value)]
+    if not sources or len(sources) < sum(bool(name) for name in node.input):
+        return None
+    if node.op_type == "Identity":
+        return (sources[0],)
+    arrays = [source.array if isinstance(source, Value) else None for source in inputs]
+    known = all(a is not None for name, a in zip(node.input, arrays, strict=True) if name)
+    if node.op_type == "ConstantOfShape" and arrays[0] is not None:
+        return (_constant_of_shape(node, arrays[0]),)
+    named = [type_ for out, type_ in zip(node.output, types, strict=True) if out]
+    if known and _is_cheap(node.op_type, sources, named):
+        result = _evaluate(node, arrays, opsets)
+        if result is not None:
+            return result
+        if any(type_ is not None and type_.dtype in INTEGERS for type_ in named):
+            return None  # sizes and indices are nothing without their values: the engine folds it
+    if None in named:
+        return None
+    return tuple(None if type_ is None else Value.of_type(type_) for type_ in types)
 
 
-def refusal(words: str) -> NetworkError:
-    """What to say of a network that onnx objects to with these words, and the engine as well."""
-    if "bfloat16" in words:
-        return NetworkError(
-            f"ONNX does not define all operators of this BF16 file for BF16 ({words}): export "
-            "the model in FP32 (model.float()) and ask for a target in bf16"
-        )
-    if "inconsistent type" in words:
-        return NetworkError(
-            f"the types of the tensors do not fit together ({words}): the exporter mixed "
-            "precisions; export the whole model in one, best in FP32 (model.float())"
-        )
-    return NetworkError(
-        f"the shapes do not fit together ({words}): a file exported for other sizes may "
-        "need those; give them with --shape"
+def _is_cheap(op: str, sources: Sequence[Value], results: Sequence[TensorType | None]) -> bool:
+    """Whether an operator is computed in little memory and time, as far as its types tell."""
+    if op in _SHRINK:
+        return all(source.type.elements <= MAX_FOLDED_ELEMENTS for source in sources)
+    if op not in _COMPUTED and (op in _NOT_COMPUTED or kind_of(op) not in _COMPUTED_KINDS):
+        return False
+    return all(type_ and 0 <= type_.elements <= MAX_FOLDED_ELEMENTS for type_ in results)
+
+
+def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
+    """A weight, as exporters write it that leave weights out, or a few numbers."""
+    fill = Value.of_array(np.zeros(1, np.float32))
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            fill = Value.of_tensor(attribute.t)
+    type_ = TensorType(fill.type.dtype, tuple(int(size) for size in shape.reshape(-1)))
+    number = fill.array
+    most = MAX_FOLDED_ELEMENTS if type_.dtype in INTEGERS else SMALL_ELEMENTS
+    if number is None or number.size != 1 or min(type_.shape, default=0) < 0:
+        return Value.of_type(type_)
+    if type_.elements > most:
+        return Value.of_type(type_)
+    return Value.of_array(np.full(type_.shape, number.reshape(-1)[0]))
+
+
+def constant_node(node: NodeProto) -> Value:
+    """The value of a Constant; NetworkError where it has none that can be read."""
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            return Value.of_tensor(attribute.t)
+        if attribute.name == "value_int":
+            return Value.of_array(np.array(attribute.i, dtype=np.int64))
+        if attribute.name == "value_ints":
+            return Value.of_array(np.array(attribute.ints, dtype=np.int64))
+        if attribute.name == "value_float":
+            return Value.of_array(np.array(attribute.f, dtype=np.float32))
+        if attribute.name == "value_floats":
+            return Value.of_array(np.array(attribute.floats, dtype=np.float32))
+    raise NetworkError(
+        f"the Constant {node.name!r} has no value that can be read (a sparse tensor or text): "
+        "export it as a tensor"
     )
+
+
+def _shape_of(node: NodeProto, type_: TensorType) -> Value:
+    if node.op_type == "Size":
+        return Value.of_array(np.array(type_.elements, dtype=np.int64))
+    limits = {a.name: a.i for a in node.attribute}
+    sizes = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]
+    return Value.of_array(np.array(sizes, dtype=np.int64))
+
+
+def _evaluate(
+    node: NodeProto, inputs: list[NDArray[Any] | None], opsets: Mapping[str, int]
+) -> tuple[Value | None, ...] | None:
+    """Run one operator with onnx's reference implementation; None where it cannot.
+
+    The node stands in a graph of its own: a bare node would be read as one of the newest opset.
+    """
+    graph = GraphProto(name="folded", node=[node])
+    feeds: dict[str, NDArray[Any]] = {}
+    for name, array in zip(node.input, inputs, strict=True):
+        if name and array is not None and name not in feeds:
+            feeds[name] = array
+            graph.input.append(ValueInfoProto(name=name))
+    outputs = [name for name in node.output if name]
+    graph.output.extend(ValueInfoProto(name=name) for name in outputs)
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(graph, dict(opsets)).run(None, feeds)
+    except REFERENCE_ERRORS as error:
+        kind = type(error).__name__
+        _log.debug("%s %r is not folded: %s: %s", node.op_type, node.name, kind, error)
+        return None
+    arrays = [np.asarray(array) for array in results if not isinstance(array, list)]
+    if len(arrays) < len(outputs) or any(array.dtype.kind in "OUS" for array in arrays):
+        return None  # a sequence, or text
+    made = iter(arrays)
+    return tuple(Value.of_array(next(made)) if name else None for name in node.output)
 
 
 def last_line(error: Exception) -> str:

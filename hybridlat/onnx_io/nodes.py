@@ -16,8 +16,10 @@ from typing import TypeVar
 
 from onnx import NodeProto, TensorProto
 
+from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import is_quantised
+from hybridlat.graph.order import topological_order
 from hybridlat.onnx_io.values import MOST_BYTES, Value, attributes_of, since_version
 
 MOST_NODES = 32_768
@@ -152,6 +154,10 @@ def _node(read: FileNode, name: str, opset: int) -> Node:
     )
 
 
+Named = tuple[FileNode, str]
+"""An operator, and its unique name."""
+
+
 def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
     """Names of the nodes in file order; missing and repeated ones get a number."""
     names = [node.name for node in nodes]
@@ -169,6 +175,39 @@ def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
         taken.add(name)
         names[position] = name
     return tuple(names)
+
+
+def in_order(
+    nodes: Sequence[Named], given: Mapping[str, object], outputs: Sequence[str]
+) -> list[Named]:
+    """In topological order; NetworkError for cycles, unknown and repeated tensors."""
+    made: dict[str, int] = {}
+    for position, (node, _) in enumerate(nodes):
+        for out in node.outputs:
+            if out and (out in made or out in given):
+                raise NetworkError(f"the tensor {out!r} is made by two operators")
+            made[out] = position
+    made.pop("", None)
+    for node, name in nodes:
+        for source in node.inputs:
+            if source and source not in made and source not in given:
+                raise NetworkError(
+                    f"{node.op} {name!r} reads the tensor {source!r}, which nothing makes"
+                )
+    needs = [{made[source] for source in node.inputs if source in made} for node, _ in nodes]
+    order = topological_order(needs)
+    if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
+        free, tensor = set(order), ""
+        position = next(i for i in range(len(nodes)) if i not in free)
+        for _ in nodes:
+            sources = nodes[position][0].inputs
+            tensor = next(s for s in sources if s in made and made[s] not in free)
+            position = made[tensor]
+        raise NetworkError(f"the graph has a cycle through {tensor!r}")
+    for name in outputs:
+        if name not in made and name not in given:
+            raise NetworkError(f"the output {name!r} is made by no operator")
+    return [nodes[i] for i in order]
 
 
 @cached_when_small(MOST_TENSORS)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import itertools
 import math
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,9 +14,9 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, inliner
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.order import topological_order
+from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import INFERENCE_ERRORS, last_line
-from hybridlat.onnx_io.module_paths import module_paths
 from hybridlat.onnx_io.nodes import (
     NARROW,
     FileNode,
@@ -29,8 +26,7 @@ from hybridlat.onnx_io.nodes import (
     file_tensor,
     unique_names,
 )
-from hybridlat.onnx_io.precision import precision_of
-from hybridlat.onnx_io.values import Value, data_type, keeps_float_values
+from hybridlat.onnx_io.values import Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 """The sizes of their results depend on the data."""
@@ -38,7 +34,6 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _LIGHT_ELEMENTS = 4096
-_FLOATS = ("float", "bfloat", "double")
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
@@ -128,7 +123,7 @@ class Parsed:
     @cached_property
     def structure(self) -> bytes:
         """Digest of all but names and weights."""
-        return _structure(read_frame(self.frame), self.tensors, self.nodes)
+        return structure_digest(read_frame(self.frame), self.tensors, self.nodes)
 
 
 @functools.lru_cache(maxsize=64)
@@ -276,39 +271,3 @@ def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) ->
             for graph in (attribute.g, *attribute.graphs):
                 called += _calls(graph.node, places)
     return called
-
-
-def _structure(frame: ModelProto, tensors: Mapping[str, Value], nodes: Sequence[FileNode]) -> bytes:
-    """Digest of everything but names: operators, links, attributes, types, structural values."""
-    number: dict[str, int] = {"": -1}
-    parts: list[object] = [(o.domain, o.version) for o in frame.opset_import]
-    blobs: list[bytes] = []
-    for info in frame.graph.input:
-        number.setdefault(info.name, len(number))
-        blobs.append(info.type.SerializeToString(deterministic=True))
-    floats = {name for name, value in tensors.items() if value.type.dtype.startswith(_FLOATS)}
-    float_users = {
-        name: node for node in nodes for name in node.inputs
-        if name in floats and node.op != "Identity"
-    } if floats else {}  # fmt: skip
-    for name, value in tensors.items():
-        number.setdefault(name, len(number))
-        parts.append((number[name], data_type(value.type.dtype), value.type.shape))
-        user = float_users.get(name)
-        if user is None or keeps_float_values(user.op, value.type.shape):
-            blobs.append(value.data)
-    listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
-    different = dict.fromkeys(listed)  # names, and how many follow
-    for item in different:
-        if isinstance(item, str):
-            number.setdefault(item, len(number))
-    places = {item: item for item in different if isinstance(item, int)} | number
-    links = array("q", map(places.__getitem__, listed))
-    links.extend([number.get(info.name, -2) for info in frame.graph.output])
-    digest = hashlib.sha256(repr(parts).encode())
-    digest.update(links.tobytes())
-    for blob in blobs:
-        digest.update(len(blob).to_bytes(4, "little"))
-        digest.update(blob)
-    digest.update(b"".join([node.structure for node in nodes]))
-    return digest.digest()

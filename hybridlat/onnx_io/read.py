@@ -13,28 +13,31 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
-from hybridlat.graph.order import topological_order
-from hybridlat.onnx_io.checks import check_network, check_weights
-from hybridlat.onnx_io.fold import Known
-from hybridlat.onnx_io.infer import Opsets, engine_types, refusal, results_of, types_of
-from hybridlat.onnx_io.nodes import FileNode, domain_of, node_of
+from hybridlat.onnx_io.infer import Opsets, results_of
+from hybridlat.onnx_io.nodes import FileNode, Named, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse, parse_model, read_frame
+from hybridlat.onnx_io.shapes import (
+    check_network,
+    check_weights,
+    engine_types,
+    input_type,
+    refusal,
+    types_of,
+)
 from hybridlat.onnx_io.values import (
     MOST_BYTES,
+    Known,
     Value,
     constant_of,
-    dtype_name,
     keeps_float_values,
 )
 
 MOST_REMEMBERED = 100_000
 _log = logging.getLogger(__name__)
-Named = tuple[FileNode, str]
-"""An operator, and its unique name."""
 # By operator sets, operator and inputs: whether the operator is folded, and its results.
 _remembered: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = {}
 
@@ -83,7 +86,7 @@ def _network(parsed: Parsed, label: str, batch: int | None, shapes: Shapes) -> N
     try:
         way = _walk(nodes, dict(start), frame)
     except _OutOfOrder:
-        way = _walk(_sorted(nodes, start, frame.outputs), dict(start), frame)
+        way = _walk(in_order(nodes, start, frame.outputs), dict(start), frame)
     is_open = None in way.known.values()
     outputs, left_out = _leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
     objections = [way.objections[name] for _, name in way.kept if name in way.objections]
@@ -145,50 +148,10 @@ def _bound(
     return _Frame(
         model,
         tuple({domain_of(o.domain): o.version for o in model.opset_import}.items()),
-        {info.name: _input_type(info, batch, sizes.get(info.name)) for info in infos},
+        {info.name: input_type(info, batch, sizes.get(info.name)) for info in infos},
         tuple(dict.fromkeys(info.name for info in model.graph.output)),
         types_of(model.graph.value_info),
     )
-
-
-def _input_type(
-    info: ValueInfoProto, batch: int | None, shape: tuple[int, ...] | None
-) -> TensorType:
-    """An input's type; a symbolic first size that nothing binds is 1."""
-    tensor = info.type.tensor_type
-    if not info.type.HasField("tensor_type"):
-        raise NetworkError(
-            f"the input {info.name!r} is not a tensor: export the network with tensors alone"
-        )
-    if shape is None and not tensor.HasField("shape"):
-        raise NetworkError(
-            f"the input {info.name!r} has no shape: give it with --shape {info.name}:1x3x224x224"
-        )
-    dims = tensor.shape.dim
-    if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
-        raise NetworkError(
-            f"the input {info.name!r} has {len(dims)} sizes, but --shape gives {len(shape)}"
-        )
-    written = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-    sizes = list(written if shape is None else shape)
-    is_batch = batch is not None and shape is None
-    if sizes and (is_batch or sizes[0] in (None, 0, -1)):
-        sizes[0] = 1 if batch is None else batch
-    if None in sizes:
-        named = [dim.dim_param or "?" for dim in dims]
-        example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))
-        raise NetworkError(
-            f"the size {named[sizes.index(None)]!r} of the input {info.name!r} ({example}) "
-            f"is open: give it with --shape {info.name}:1x3x224x224"
-        )
-    bound = [size for size in sizes if size is not None]
-    for axis, size in enumerate(bound):
-        if size <= 0:
-            raise NetworkError(
-                f"the input {info.name!r} has the size {size} at axis {axis}: "
-                "give a whole shape with --shape"
-            )
-    return TensorType(dtype_name(tensor.elem_type), tuple(bound))
 
 
 # ---- operators ---------------------------------------------------------------------------------
@@ -280,39 +243,6 @@ def _outcome(
     if is_known and is_light and not objection and not any(stated):
         way.fresh[key] = outcome
     return outcome
-
-
-def _sorted(
-    nodes: Sequence[Named], given: Mapping[str, Known], outputs: Sequence[str]
-) -> list[Named]:
-    """In topological order; NetworkError for cycles, unknown and repeated tensors."""
-    made: dict[str, int] = {}
-    for position, (node, _) in enumerate(nodes):
-        for out in node.outputs:
-            if out and (out in made or out in given):
-                raise NetworkError(f"the tensor {out!r} is made by two operators")
-            made[out] = position
-    made.pop("", None)
-    for node, name in nodes:
-        for source in node.inputs:
-            if source and source not in made and source not in given:
-                raise NetworkError(
-                    f"{node.op} {name!r} reads the tensor {source!r}, which nothing makes"
-                )
-    needs = [{made[source] for source in node.inputs if source in made} for node, _ in nodes]
-    order = topological_order(needs)
-    if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
-        free, tensor = set(order), ""
-        position = next(i for i in range(len(nodes)) if i not in free)
-        for _ in nodes:
-            sources = nodes[position][0].inputs
-            tensor = next(s for s in sources if s in made and made[s] not in free)
-            position = made[tensor]
-        raise NetworkError(f"the graph has a cycle through {tensor!r}")
-    for name in outputs:
-        if name not in made and name not in given:
-            raise NetworkError(f"the output {name!r} is made by no operator")
-    return [nodes[i] for i in order]
 
 
 def _leave_out(

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import io
 import logging
+import re
 import sys
 import threading
 import warnings
@@ -17,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
 
 from hybridlat.errors import InputError, MissingExtra, NetworkError
-from hybridlat.onnx_io.module_paths import SCOPES, scopes_of
 
 if TYPE_CHECKING:
     import onnx
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 Example: TypeAlias = "torch.Tensor | Sequence[Any] | Mapping[str, Any]"
 """What a module is called with: a tensor, a shape, a sequence of either, or either by keyword."""
 
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where PyTorch writes the modules that an operator comes from."""
+_NAME = re.compile(r"'([^'\\]*)'")
+_LIST = re.compile(r"\[(?:'[^'\\]*'(?:, (?=')|(?=\])))*\]")
 _LEAST_ELEMENTS = 17  # what is smaller may decide shapes, and keeps its values
 _LONGEST_REASON = 200
 _ONE_AT_A_TIME = threading.Lock()
@@ -59,6 +63,14 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
     positional, named = _arguments(module, example, batch)
     with _as_deployed(module), torch.no_grad(), quietly():
         return _exported(module, positional, named)
+
+
+def scopes_of(text: str) -> list[str]:
+    """The modules around an operator and the operator, as PyTorch writes them: ``['', 'fc']``.
+
+    Empty for what is written otherwise. The text comes from a file, so nothing evaluates it.
+    """
+    return _NAME.findall(text) if isinstance(text, str) and _LIST.fullmatch(text) else []
 
 
 def _exported(

@@ -116,6 +116,10 @@ class Value(NamedTuple):
         return tensor
 
 
+Known = TensorType | Value | None
+"""What is known of a tensor: its type, or all of it."""
+
+
 def constant_of(value: Value, keep_float: bool) -> Constant:
     """The constant as networks have it: values where they decide what is computed."""
     if len(value.data) > MOST_BYTES:

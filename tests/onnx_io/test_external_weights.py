@@ -13,7 +13,7 @@ import pytest
 from hybridlat import onnx_io
 from hybridlat.board.plan import make_files
 from hybridlat.graph.network import Network
-from hybridlat.onnx_io import external_weights
+from hybridlat.onnx_io import tensorrt
 from tests.networks import branches, classifier, conv_relu, residual_block
 
 MAKERS = (conv_relu, residual_block, branches, classifier)
@@ -23,11 +23,11 @@ MAKERS = (conv_relu, residual_block, branches, classifier)
 @pytest.mark.parametrize("make", MAKERS)
 def test_an_engine_reads_them(make: Callable[[], Network], half: bool, tmp_path: Path) -> None:
     network = make()
-    content, sizes = external_weights.prepare(onnx_io.to_onnx(network, None), half)
+    content, sizes = tensorrt.prepare(onnx_io.to_onnx(network, None), half)
     assert len(content) < 20_000
     for name in sizes:
         (tmp_path / "blocks").mkdir(exist_ok=True)
-        (tmp_path / "blocks" / name).write_bytes(external_weights.block(name))
+        (tmp_path / "blocks" / name).write_bytes(tensorrt.block(name))
     make_files(str(tmp_path / "blocks"), str(tmp_path), sizes)
     (tmp_path / "model.onnx").write_bytes(content)
     session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
@@ -44,7 +44,7 @@ def test_an_engine_reads_them(make: Callable[[], Network], half: bool, tmp_path:
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_no_two_weights_of_a_file_start_at_one_place(make: Callable[[], Network]) -> None:
-    content, sizes = external_weights.prepare(onnx_io.to_onnx(make(), None))
+    content, sizes = tensorrt.prepare(onnx_io.to_onnx(make(), None))
     model = onnx.load_model_from_string(content)
     starts = []
     for tensor in model.graph.initializer:
@@ -57,6 +57,6 @@ def test_no_two_weights_of_a_file_start_at_one_place(make: Callable[[], Network]
 
 
 def test_several_models_share_the_largest_files() -> None:
-    assert external_weights.largest([{"a": 1, "b": 5}, {}, {"a": 3}]) == {"a": 3, "b": 5}
-    assert external_weights.block("f32_b.bin") == external_weights.block("f32_b.bin")
-    assert len(external_weights.block("f16_w3.bin")) == 2 * external_weights.BLOCK
+    assert tensorrt.largest([{"a": 1, "b": 5}, {}, {"a": 3}]) == {"a": 3, "b": 5}
+    assert tensorrt.block("f32_b.bin") == tensorrt.block("f32_b.bin")
+    assert len(tensorrt.block("f16_w3.bin")) == 2 * tensorrt.BLOCK

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat import onnx_io
-from hybridlat.onnx_io import external_weights, opset_downgrade
+from hybridlat.onnx_io import tensorrt
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
@@ -58,7 +58,7 @@ def test_the_numbers_stay(
     op: str, inputs: dict[str, list[int]], attributes: dict[str, Any], version: int, outputs: int
 ) -> None:
     data = made(op, inputs, attributes, version, outputs)
-    lowered = opset_downgrade.readable(data)
+    lowered = tensorrt.readable(data)
     assert onnx.load_model_from_string(lowered).opset_import[0].version == 17
     for before, after in zip(outputs_of(data), outputs_of(lowered), strict=True):
         np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-6)
@@ -72,13 +72,13 @@ def test_what_17_cannot_say_is_left_as_it_is(
     op: str, attributes: dict[str, Any], version: int
 ) -> None:
     data = made(op, {}, attributes, version)
-    assert opset_downgrade.readable(data) == data
-    assert not opset_downgrade.lower(onnx.load_model_from_string(data))
+    assert tensorrt.readable(data) == data
+    assert not tensorrt.lower(onnx.load_model_from_string(data))
 
 
 @pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx")), ids=lambda p: p.stem)
 def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path: Path) -> None:
-    content, _ = external_weights.prepare(onnx_io.to_onnx(onnx_io.read_network(path), None))
+    content, _ = tensorrt.prepare(onnx_io.to_onnx(onnx_io.read_network(path), None))
     model = onnx.load_model_from_string(content)
     assert next(o.version for o in model.opset_import if not o.domain) <= 17
     assert model.ir_version <= 8

@@ -1,0 +1,202 @@
+"""What a file says before its sizes are bound: structure, modules and precision.
+
+The structure is a digest of what the network computes, blind to names and to values of weights. The
+modules are the paths that exporters leave behind: PyTorch's newer exporter writes scopes beside
+each node, its older one and TensorFlow's converters make them part of the node's name
+(``/layer3/layer3.0/conv1/Conv``), and what is left tells it by the names of its weights
+(``layer3.0.conv1.weight``, ``fire3/squeeze1x1_w_0``). The precision is that of the operators that
+contract (convolutions and products): everything else is small beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from onnx import ModelProto, NodeProto
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.operators import KINDS, is_quantised, kind_of
+from hybridlat.onnx_io.facts import FilePrecision
+from hybridlat.onnx_io.nodes import FileNode
+from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
+from hybridlat.onnx_io.values import Value, data_type, dtype_name, keeps_float_values
+
+_FLOATS = ("float", "bfloat", "double")
+_PARAMETER = re.compile(
+    r"[._/](?:weight|bias|kernel|gamma|beta|scale|running_mean|running_var|mean|var|w|b"
+    r"|moving_mean|moving_variance|riv|rm)(?:_\d+|_(?:bias|scale|zero_point|quantized))*$"
+)
+_NUMBERED = re.compile(r"^(?:onnx::.*|[A-Za-z]{0,2}_?\d*)$")
+_OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+_LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
+_CONTRACT = (KINDS["conv"], KINDS["matmul"])
+
+
+def structure_digest(
+    frame: ModelProto, tensors: Mapping[str, Value], nodes: Sequence[FileNode]
+) -> bytes:
+    """Digest of everything but names: operators, links, attributes, types, structural values."""
+    number: dict[str, int] = {"": -1}
+    parts: list[object] = [(o.domain, o.version) for o in frame.opset_import]
+    blobs: list[bytes] = []
+    for info in frame.graph.input:
+        number.setdefault(info.name, len(number))
+        blobs.append(info.type.SerializeToString(deterministic=True))
+    floats = {name for name, value in tensors.items() if value.type.dtype.startswith(_FLOATS)}
+    float_users = {
+        name: node for node in nodes for name in node.inputs
+        if name in floats and node.op != "Identity"
+    } if floats else {}  # fmt: skip
+    for name, value in tensors.items():
+        number.setdefault(name, len(number))
+        parts.append((number[name], data_type(value.type.dtype), value.type.shape))
+        user = float_users.get(name)
+        if user is None or keeps_float_values(user.op, value.type.shape):
+            blobs.append(value.data)
+    listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
+    different = dict.fromkeys(listed)  # names, and how many follow
+    for item in different:
+        if isinstance(item, str):
+            number.setdefault(item, len(number))
+    places = {item: item for item in different if isinstance(item, int)} | number
+    links = array("q", map(places.__getitem__, listed))
+    links.extend([number.get(info.name, -2) for info in frame.graph.output])
+    digest = hashlib.sha256(repr(parts).encode())
+    digest.update(links.tobytes())
+    for blob in blobs:
+        digest.update(len(blob).to_bytes(4, "little"))
+        digest.update(blob)
+    digest.update(b"".join([node.structure for node in nodes]))
+    return digest.digest()
+
+
+# ---- modules -----------------------------------------------------------------------------------
+
+
+def module_paths(model: ModelProto) -> tuple[str, ...]:
+    """The dotted path of every node's module, in file order; empty where nothing tells it."""
+    graph = model.graph
+    weights = {tensor.name: tensor.name for tensor in graph.initializer}
+    paths = []
+    for node in graph.node:
+        path = _from_scopes(node) or _from_name(node.name)
+        named = [weights[name] for name in node.input if name in weights]
+        if not path:
+            path = next((module for module in map(_from_weight, named) if module), "")
+        if node.op_type in ("ConstantOfShape", "Constant"):
+            weights.update((out, out) for out in node.output)
+        elif named and len(named) == sum(bool(name) for name in node.input):
+            weights.update((out, named[0]) for out in node.output)  # cast, dequantised, transposed
+        paths.append(path)
+    return tuple(paths)
+
+
+def _from_scopes(node: NodeProto) -> str:
+    for entry in node.metadata_props:
+        if entry.key == SCOPES:
+            scopes = scopes_of(entry.value)
+            return scopes[-2] if len(scopes) > 1 else ""  # the last is the operation itself
+    return ""
+
+
+def _from_name(name: str) -> str:
+    """``stages.0.blocks.1`` of ``/stages/stages.0/blocks/blocks.1/Add``."""
+    modules: list[str] = []
+    for part in name.strip("/").split("/")[:-1]:
+        if modules and part.startswith(f"{modules[-1]}."):
+            modules[-1] = part
+        elif part:
+            modules.append(part)
+    return ".".join(modules)
+
+
+def _from_weight(name: str) -> str:
+    """``layer1.0.conv1`` of ``layer1.0.conv1.weight``; nothing of ``onnx::Conv_205``."""
+    path, replaced = _PARAMETER.subn("", name)
+    if not replaced or _NUMBERED.match(path):
+        return ""
+    return path.strip("/.").replace("/", ".")
+
+
+# ---- precision ---------------------------------------------------------------------------------
+
+
+def precision_of(model: ModelProto) -> FilePrecision:
+    """The precision of every convolution and product of a model, counted."""
+    makers = {out: node for node in model.graph.node for out in node.output if out}
+    types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
+    for info in model.graph.input:
+        if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type:
+            types.setdefault(info.name, _dtype(info.type.tensor_type.elem_type))
+    for node in model.graph.node:  # in topological order in all but odd files
+        made = _made_type(node, types)
+        if made:
+            types.update(dict.fromkeys((out for out in node.output if out), made))
+    counts = Counter(
+        _precision(node, makers, types)
+        for node in model.graph.node
+        if kind_of(node.op_type) in _CONTRACT
+    )
+    return FilePrecision(dict(counts))
+
+
+def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:
+    if is_quantised(node.op_type):
+        return "int8"
+    operands = [name for name in node.input[:2] if name]
+    if operands and all(_is_dequantised(name, makers, types) for name in operands):
+        return "int8"
+    for name in reversed(operands):  # the weight tells best
+        if types.get(name) in _OF_TYPE:
+            return _OF_TYPE[types[name]]
+    return "fp32"
+
+
+def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> bool:
+    """Whether a tensor was whole numbers of 8 bits just before; those of 16 save nothing."""
+    for _ in range(_LONGEST_CHAIN):
+        node = makers.get(name)
+        if node is None or not node.input:
+            return False
+        name = node.input[0]
+        if node.op_type == "DequantizeLinear":
+            return types.get(name, "int8") in ("int8", "uint8", "int4", "uint4")
+        if node.op_type not in _KEEP_TYPE:
+            return False
+    return False
+
+
+def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
+    """Element type of what an operator makes; empty where it is unknown."""
+    if node.op_type in ("Cast", "Constant", "ConstantOfShape"):
+        for attribute in node.attribute:
+            if attribute.name == "to":
+                return _dtype(attribute.i)
+            if attribute.HasField("t"):
+                return _dtype(attribute.t.data_type)
+        return "float32"
+    if node.op_type == "QuantizeLinear":
+        for attribute in node.attribute:
+            if attribute.name == "output_dtype" and attribute.i:
+                return _dtype(attribute.i)
+        return types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
+    if node.op_type == "DynamicQuantizeLinear":
+        return "uint8"
+    if node.op_type == "DequantizeLinear":
+        return types.get(node.input[1], "float32") if len(node.input) > 1 else "float32"
+    known = (types.get(name) for name in node.input if name)
+    return next((dtype for dtype in known if dtype in _OF_TYPE), "")
+
+
+def _dtype(data_type: int) -> str:
+    """Name of an element type; empty where ONNX has no such type."""
+    try:
+        return dtype_name(data_type)
+    except NetworkError:
+        return ""

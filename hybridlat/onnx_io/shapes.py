@@ -1,0 +1,269 @@
+"""The types of a network's tensors: bound to its inputs, stated, and checked against each other.
+
+The checks refuse what onnx's own checker lets pass and no engine can run.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from onnx import ModelProto, TypeProto, ValueInfoProto
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
+from hybridlat.onnx_io.nodes import FileNode
+from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
+
+_ORT_DTYPES = {"float": "float32", "double": "float64"}
+_log = logging.getLogger(__name__)
+MAX_TENSOR_ELEMENTS = 1 << 36
+MAX_WEIGHT_BYTES = 1 << 37
+
+
+def input_type(
+    info: ValueInfoProto, batch: int | None, shape: tuple[int, ...] | None
+) -> TensorType:
+    """An input's type; a symbolic first size that nothing binds is 1."""
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type"):
+        raise NetworkError(
+            f"the input {info.name!r} is not a tensor: export the network with tensors alone"
+        )
+    if shape is None and not tensor.HasField("shape"):
+        raise NetworkError(
+            f"the input {info.name!r} has no shape: give it with --shape {info.name}:1x3x224x224"
+        )
+    dims = tensor.shape.dim
+    if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
+        raise NetworkError(
+            f"the input {info.name!r} has {len(dims)} sizes, but --shape gives {len(shape)}"
+        )
+    written = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    sizes = list(written if shape is None else shape)
+    is_batch = batch is not None and shape is None
+    if sizes and (is_batch or sizes[0] in (None, 0, -1)):
+        sizes[0] = 1 if batch is None else batch
+    if None in sizes:
+        named = [dim.dim_param or "?" for dim in dims]
+        example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))
+        raise NetworkError(
+            f"the size {named[sizes.index(None)]!r} of the input {info.name!r} ({example}) "
+            f"is open: give it with --shape {info.name}:1x3x224x224"
+        )
+    bound = [size for size in sizes if size is not None]
+    for axis, size in enumerate(bound):
+        if size <= 0:
+            raise NetworkError(
+                f"the input {info.name!r} has the size {size} at axis {axis}: "
+                "give a whole shape with --shape"
+            )
+    return TensorType(dtype_name(tensor.elem_type), tuple(bound))
+
+
+def check_network(network: Network, batch: int | None = None) -> None:
+    """NetworkError for sizes that are zero, negative or absurd, or do not fit together.
+
+    ``batch`` is the user's: where it makes a tensor too large, the message says how much fits.
+    """
+    for name, type_ in network.types.items():
+        if any(size <= 0 for size in type_.shape):
+            raise NetworkError(f"the tensor {name!r} has a size of zero or less: {type_}")
+        if type_.elements > MAX_TENSOR_ELEMENTS:
+            raise NetworkError(
+                f"the tensor {name!r} is absurdly large: {type_} "
+                f"({type_.elements:.3g} elements){_less_than(batch, network)}"
+            )
+    for name, constant in network.constants.items():
+        if any(size < 0 for size in constant.type.shape):
+            raise NetworkError(f"the constant {name!r} has a negative size")
+    for node in network.nodes:
+        if node.domain == "":
+            _check_node(network, node)
+
+
+def check_weights(network: Network) -> None:
+    """NetworkError for weights that no machine holds."""
+    if network.weight_bytes > MAX_WEIGHT_BYTES:
+        raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
+
+
+def _less_than(batch: int | None, network: Network) -> str:
+    """What to do about tensors that a batch made so large."""
+    largest = max(type_.elements for type_ in network.types.values())
+    most = 0 if batch is None else batch * MAX_TENSOR_ELEMENTS // largest
+    return f": give a --batch of at most {most}" if most else ""
+
+
+def _check_node(network: Network, node: Node) -> None:
+    """What an operator reads must fit together: weights, channels, rows, numbers of elements."""
+    where = f"{node.op} {node.name!r}"
+    if node.op in ("Conv", "ConvTranspose") and len(node.inputs) >= 2:
+        _check_convolution(network, node, where)
+    if node.op == "BatchNormalization":
+        source = network.type_of(node.inputs[0])
+        if len(source.shape) < 2:
+            raise NetworkError(f"{where} has an input {source}, which has no channels")
+        channels = source.shape[1]
+        for name in node.inputs[1:]:
+            type_ = network.type_of(name)
+            if type_.elements != channels:
+                raise NetworkError(f"{where} has {channels} channels, but a parameter {type_}")
+    if node.op == "Reshape":
+        source, target = network.type_of(node.inputs[0]), network.type_of(node.outputs[0])
+        if source.elements != target.elements:
+            raise NetworkError(
+                f"{where} makes {source.elements} elements ({source}) {target.elements} "
+                f"({target}): if the file was exported for other sizes, give those with --shape"
+            )
+    if node.op == "Gemm":
+        first, second = (network.type_of(n).shape for n in node.inputs[:2])
+        inner_a = first[0] if node.attribute("transA", 0) else first[1]
+        inner_b = second[1] if node.attribute("transB", 0) else second[0]
+        if inner_a != inner_b:
+            raise NetworkError(f"{where} multiplies {inner_a} columns with {inner_b} rows")
+
+
+def _check_convolution(network: Network, node: Node, where: str) -> None:
+    source, weight = network.type_of(node.inputs[0]), network.type_of(node.inputs[1])
+    if len(source.shape) < 3 or len(weight.shape) != len(source.shape):
+        raise NetworkError(f"{where} has an input {source} and a weight {weight}")
+    group = node.attribute("group", 1)
+    if not isinstance(group, int) or group < 1:
+        raise NetworkError(f"{where} has {group} groups")
+    channels = weight.shape[1] * group if node.op == "Conv" else weight.shape[0]
+    if source.shape[1] != channels:
+        raise NetworkError(
+            f"{where} expects {channels} input channels, but its input has {source.shape[1]}"
+        )
+    if node.op != "Conv":
+        return
+    if weight.shape[0] % group:
+        raise NetworkError(f"{where}: {weight.shape[0]} channels in {group} groups")
+    if len(node.inputs) > 2 and node.inputs[2]:
+        bias = network.type_of(node.inputs[2])
+        if bias.shape != (weight.shape[0],):
+            raise NetworkError(f"{where} has {weight.shape[0]} channels, but a bias {bias}")
+    sizes, result = _convolved(node, source, weight), network.type_of(node.outputs[0])
+    if sizes is not None and sizes != result.shape[2:]:
+        raise NetworkError(
+            f"{where} gives {result}, which its weight {weight} does not make of {source}: its "
+            "kernel_shape must be that of the weight"
+        )
+
+
+def _convolved(node: Node, source: TensorType, weight: TensorType) -> tuple[int, ...] | None:
+    """The result's sizes by the weight; None where the padding depends on them."""
+    if node.attribute("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    axes = len(source.shape) - 2
+    pads = _numbers(node.attribute("pads"), (0,) * (2 * axes))
+    steps = _numbers(node.attribute("strides"), (1,) * axes)
+    dilations = _numbers(node.attribute("dilations"), (1,) * axes)
+    if len(pads) != 2 * axes or len(steps) != axes or len(dilations) != axes or min(steps) < 1:
+        return None  # onnx's own inference says what is wrong
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
+    return tuple(
+        (size + pads[i] + pads[i + axes] - spans[i]) // steps[i] + 1
+        for i, size in enumerate(source.shape[2:])
+    )
+
+
+def _numbers(value: AttributeValue | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, value)) if isinstance(value, tuple) else default
+
+
+# ---- types as onnx and ONNX Runtime say them ----------------------------------------------------
+
+
+def info_of(name: str, type_: TensorType) -> ValueInfoProto:
+    """A tensor of this type, as a graph states it."""
+    info = ValueInfoProto(name=name)
+    info.type.tensor_type.elem_type = data_type(type_.dtype)
+    info.type.tensor_type.shape.SetInParent()
+    for size in type_.shape:
+        info.type.tensor_type.shape.dim.add().dim_value = size
+    return info
+
+
+def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
+    """The types of those tensors whose sizes are all numbers."""
+    types = ((info.name, _static(info.type)) for info in infos)
+    return {name: type_ for name, type_ in types if type_ is not None}
+
+
+def _static(proto: TypeProto) -> TensorType | None:
+    tensor = proto.tensor_type
+    if not proto.HasField("tensor_type") or not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    if not all(d.HasField("dim_value") for d in dims):
+        return None
+    return TensorType(dtype_name(tensor.elem_type), tuple([d.dim_value for d in dims]))
+
+
+def engine_types(
+    frame: ModelProto, nodes: Sequence[tuple[FileNode, str]], known: Mapping[str, Known]
+) -> dict[str, TensorType]:
+    """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
+
+    It neither runs nor optimises anything. Weights become inputs, which leaves every shape as it
+    is.
+    """
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
+    bare.graph.name = "types"
+    for node, name in nodes:
+        bare.graph.node.append(node.proto(name))
+        bare.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
+    read = {source for node, _ in nodes for source in node.reads}
+    made = {out for node, _ in nodes for out in node.outputs}
+    for name in read - made:
+        source = known.get(name)
+        if isinstance(source, Value) and source.array is not None:
+            bare.graph.initializer.append(source.tensor(name))
+        elif source is not None:
+            type_ = source.type if isinstance(source, Value) else source
+            bare.graph.input.append(info_of(name, type_))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    named = ("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
+             "NotImplemented", "NoSuchFile", "RuntimeException")  # fmt: skip
+    errors = [getattr(state, name) for name in named if hasattr(state, name)]
+    try:
+        session = onnxruntime.InferenceSession(
+            bare.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except (RuntimeError, ValueError, *errors) as error:
+        _log.debug("ONNX Runtime refuses the graph: %s", " ".join(str(error).split()))
+        return {}
+    types: dict[str, TensorType] = {}
+    for info in session.get_outputs():
+        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
+        if match is not None and all(isinstance(size, int) for size in info.shape):
+            dtype = _ORT_DTYPES.get(match[1], match[1])
+            types[info.name] = TensorType(dtype, tuple(info.shape))
+    return types
+
+
+def refusal(words: str) -> NetworkError:
+    """What to say of a network that onnx objects to with these words, and the engine as well."""
+    if "bfloat16" in words:
+        return NetworkError(
+            f"ONNX does not define all operators of this BF16 file for BF16 ({words}): export "
+            "the model in FP32 (model.float()) and ask for a target in bf16"
+        )
+    if "inconsistent type" in words:
+        return NetworkError(
+            f"the types of the tensors do not fit together ({words}): the exporter mixed "
+            "precisions; export the whole model in one, best in FP32 (model.float())"
+        )
+    return NetworkError(
+        f"the shapes do not fit together ({words}): a file exported for other sizes may "
+        "need those; give them with --shape"
+    )
