@@ -4,7 +4,8 @@ A page's blocks run from top to bottom in one folder that is empty at first, eac
 ``sh`` by ``sh -e``, ``python`` by Python, ``toml`` only where a comment at its head names the file
 that it is. So what a block writes is there for the next one. Around the folder stands
 
-- ``hybridlat`` and ``python``, of this checkout or of the environment in ``HYBRIDLAT_PYTHON``;
+- ``hybridlat`` and ``python``, of this checkout (forked from a process that has loaded it,
+  ``fakes/shell/fork.py``) or of the environment in ``HYBRIDLAT_PYTHON``;
 - ``pip install …``, which checks that the extras exist, and ``make …``, which is asked what it
   would do (``make -n``);
 - a board: ``ssh user@board`` leads to a folder of its own, in which a stand-in for ``trtexec``
@@ -23,6 +24,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,15 +145,32 @@ class Place:
         return environment
 
 
-def place(around: Path) -> Place:
+@contextmanager
+def forking(socket: Path) -> Iterator[None]:
+    """The process that the pages' commands are forked from."""
+    with subprocess.Popen(
+        [sys.executable, FAKES / "fork.py", "serve", socket],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    ) as server:  # fmt: skip
+        assert server.stdout and server.stdout.readline() == b"ready\n"
+        yield
+
+
+def place(around: Path, socket: Path) -> Place:
     """An empty folder with the commands that the pages use around it."""
-    python = os.environ.get("HYBRIDLAT_PYTHON", sys.executable)
+    python, hybridlat = (
+        f'exec "{sys.executable}" -I -S "{FAKES / "fork.py"}" ask "{socket}" {name} "$@"'
+        for name in ("python", "hybridlat")
+    )
+    if installed := os.environ.get("HYBRIDLAT_PYTHON"):
+        python, hybridlat = f'exec "{installed}" "$@"', f'exec "{installed}" -m hybridlat "$@"'
     board = around / "board"
     for name in ("here", "home", "bin", "board"):
         (around / name).mkdir()
     commands = {
-        "hybridlat": f'exec "{python}" -m hybridlat "$@"',
-        "python": f'exec "{python}" "$@"',
+        "hybridlat": hybridlat,
+        "python": python,
         "pip": f'exec "{sys.executable}" "{FAKES / "pip.py"}" "{ROOT / "pyproject.toml"}" "$@"',
         "make": f'exec "{shutil.which("make")}" --no-print-directory -n -C "{ROOT}" "$@"',
         "ssh": (FAKES / "ssh.sh").read_text(encoding="utf-8").replace("BOARD", str(board)),

@@ -15,6 +15,8 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 UNHEARD_OF = """\
 from hybridlat.engines import host
 host.cpu_device = lambda: "unheard-of-1"
+from hybridlat.measuring import schedule
+schedule.ON_DEMAND = schedule.MeasurementConfig(rounds=1, processes=1, max_processes=1)
 """
 
 

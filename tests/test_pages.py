@@ -5,20 +5,28 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, name_of, place, skeleton
+from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, forking, name_of, place, skeleton
 
 WITH_CODE = [page for page in PAGES if blocks(page)]
 OTHER = ("text", "json", "yaml", "{eval-rst}", "{toctree}", "sql")  # tests/store runs the SQL
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("fork") / "socket"
+    with forking(path):
+        yield path
+
+
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return place(tmp_path)
+def here(tmp_path: Path, socket: Path) -> Place:
+    return place(tmp_path, socket)
 
 
 def with_data_of_a_clone(here: Place) -> None:
