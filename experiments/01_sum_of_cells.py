@@ -244,7 +244,6 @@ def main() -> None:
     parser.add_argument("--store", help="URL of the store; report without it reads the pack")
     parser.add_argument("--only", nargs="*", default=[], help="names of networks")
     parser.add_argument("--budget", type=float, help="seconds after which no batch is begun")
-    parser.add_argument("--markdown", action="store_true", help="report as a Markdown table")
     chosen = parser.parse_args()
     if chosen.action == "measure":
         with Store(chosen.store) as store:
@@ -256,7 +255,7 @@ def main() -> None:
         with Store(chosen.store) as store:
             print(write_pack(store, ROOT / "data" / "packs"))
     else:
-        print_report(chosen.store, markdown=chosen.markdown)
+        print_report(chosen.store)
 
 
 if __name__ == "__main__":

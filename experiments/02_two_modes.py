@@ -1,256 +1,299 @@
-"""The two non-linear modes of a convolution's latency: found, drawn, and put to use.
+"""Both modes of a convolution's latency on a CPU, measured at fine steps of channels and size.
 
-    python experiments/02_two_modes.py [--data ../shared/data/v100_tensorrt_conv] [-o FILE]
+    python experiments/02_two_modes.py                # the table and the picture of two_modes.md
+    python experiments/02_two_modes.py measure        # the sweep anew on this machine, minutes
 
-The staircase: a kernel computes its output tile by tile, all units of the device at once, so
-latency climbs by waves and not by outputs. The jumps: another kernel is chosen when channels stop
-being multiples of what the hardware likes, or when another algorithm wins.
+The staircase: a kernel computes its output block by block. The jumps: another kernel is chosen
+where channels are no multiple of what the hardware likes. A series differs in one thing only. Each
+is explained by three lines with a constant part, fitted to relative errors: in the work as it is
+written; in the work with the series' quantity rounded up to whole blocks, and to several blocks
+that are worked on together (the staircase); and in that with a line of its own for what is not
+aligned and for what is too little for blocks (the jumps). How wide blocks are, and what counts as
+aligned, is found by trying.
 
-1. On a CPU, from 298 convolutions measured at fine steps (two_modes_sweep.py measures them anew):
-   each series is explained by a line, by a staircase, and by a staircase with jumps.
-2. On the V100 under TensorRT (public records, channels in steps of 32): series that differ in the
-   image size only, by a line in the outputs and by a line in the waves of the best tile. How often
-   do the waves win, and how often does latency fall although the work grows (which no staircase can
-   do: a jump)? And the share of the peak by alignment of the channels: the height of the jump.
-3. How many records does each model need for the same error, and do the modes as features help?
-   The seeds are three; every model sees the same rows and is tested on all others.
+``measure`` times each convolution as a network of its own, as the user writes it: the engine's own
+graph rounds channels up, and that rounding is what the sweep is to show. Of each visit at most
+``KEPT`` samples are written, evenly spread over it.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import sys
+import math
+import random
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from msgspec import structs
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-import two_modes_fine
-from two_modes_series import (
-    Array,
-    Rows,
-    explained,
-    fitted,
-    from_data,
-    jumps,
-    series,
-    staircase,
-)
-
-from hybridlat.engines import device_sheets
-from hybridlat.model import baselines, features
-from hybridlat.model.fit import fit_model
-from hybridlat.model.geometry import TILES, geometry
-from hybridlat.model.training_problem import FitConfig, fit_boosted, fit_forest
+from hybridlat import onnx_io
+from hybridlat.engines import registry
+from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.model.geometry import COLUMN, geometry
+from hybridlat.schema.measurement import Visit
+from hybridlat.store import Store
 from hybridlat.store.packs import PackLookup
 
-DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"
-SWEEP = ROOT / "experiments" / "two_modes_sweep"
-SIZES = (100, 300, 1000, 3000)
-SEEDS = 3
-MODES = ("waves", "wave_time", "fill", "useful", "align", "pad_waste", "winograd")
+FOLDER = Path(__file__).resolve().parent
+SWEEP = FOLDER / "two_modes_sweep"
+KEPT = 12
+Array = np.ndarray[Any, np.dtype[Any]]
+BLOCKS = (1, 2, 4, 6, 8, 12, 16, 24, 32)
+TOGETHER = (32, 48, 64, 96)
+FEW = (0, 8, 16, 24)
+ALIGNMENTS = (1, 2, 4, 8, 16)
+LEAST = 5  # points that a staircase is fitted to
+SWEPT = {"c_out": "output channels", "c_in": "input channels", "size": "height and width"}
 
 
-def rmspe(predicted: Array, truth: Array) -> float:
-    """Root mean square percentage error."""
-    return 100 * float(np.sqrt(np.mean((predicted / truth - 1) ** 2)))
+@dataclass(frozen=True)
+class Series:
+    """Latency along one quantity, in its order."""
+
+    title: str
+    along: Array
+    latency_us: Array
+
+    @property
+    def quantity(self) -> str:
+        return self.title.split(" ")[0]
 
 
-def trees(rows: Rows, train: Array, test: Array, *, modes: bool, seed: int) -> Array:
-    """Boosted and random trees, equal shares, on all features or on those without the modes."""
-    view = rows.view()
-    matrix = features.matrix(view)
-    if not modes:
-        kept = [i for i, n in enumerate(features.NAMES) if not any(m in n for m in MODES)]
-        matrix = matrix[:, kept]
-    base = view.roofline_us + 0.5 * np.quantile(rows.latencies_us[train], 0.01)
-    values = np.log(rows.latencies_us / base)
-    weights = np.ones(len(train))
-    import xgboost
+@dataclass(frozen=True)
+class Explained:
+    """Residuals (root mean square, percent) of the three lines, and what made them least."""
 
-    boosted = fit_boosted(matrix[train], values[train], weights, seed)
-    forest = fit_forest(matrix[train], values[train], weights, seed)
-    both = boosted.predict(xgboost.DMatrix(matrix[test])) + forest.predict(matrix[test])
-    return np.asarray(base[test] * np.exp(both / 2))
+    plain: float
+    steps: float
+    both: float
+    blocks: tuple[int, int]
+    few: int
+    alignment: int
+    made: Array
 
 
-def learning(rows: Rows, sizes: Sequence[int]) -> dict[str, list[float]]:
-    """RMSPE of every model by number of training rows, mean of the seeds."""
-    result: dict[str, list[float]] = defaultdict(list)
-    for size in sizes:
-        errors: dict[str, list[float]] = defaultdict(list)
-        for seed in range(SEEDS):
-            order = np.random.default_rng(seed).permutation(len(rows.texts))
-            train, test = order[:size], order[size:]
-            for name, made in _predictions(rows, train, test, seed):
-                errors[name].append(rmspe(made, rows.latencies_us[test]))
-        for name, values in errors.items():
-            result[name].append(float(np.mean(values)))
-        print(f"  {size} rows: { ({k: round(v[-1], 1) for k, v in result.items()}) }", flush=True)
-    return result
+def read(folder: Path) -> list[Series]:
+    """The series of a pack."""
+    pack = PackLookup(folder)
+    texts = dict(pack.all_signature_texts())
+    grouped: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for record in pack.measurements():
+        title = record.labels.get("series")
+        if title is None or record.latency_us is None:
+            continue
+        row = geometry([texts[record.signature]]).values[0]
+        name = {"size": "h_in"}.get(title.split(" ")[0], title.split(" ")[0])
+        grouped[title].append((float(row[COLUMN[name]]), record.latency_us))
+    series = []
+    for title, points in sorted(grouped.items()):
+        along, latency = np.array(sorted(points)).T
+        series.append(Series(title, along, latency))
+    return series
 
 
-def _predictions(rows: Rows, train: Array, test: Array, seed: int) -> Iterator[tuple[str, Array]]:
-    device, precision = device_sheets.of_target(rows.target), rows.target.precision
-    known = [rows.texts[i] for i in train]
-    asked = [rows.texts[i] for i in test]
-    for name in ("flops_linear", "roofline", "wave_model", "kernel_forest"):
-        baseline = baselines.load(name)(device, precision, seed)
-        sums = baselines.Sums.of_texts(known)
-        baseline.fit(baselines.Problem(sums, rows.latencies_us[train], tuple(known)))
-        yield name, baseline.predict(baselines.Sums.of_texts(asked))
-    yield "trees without modes", trees(rows, train, test, modes=False, seed=seed)
-    yield "trees with modes", trees(rows, train, test, modes=True, seed=seed)
-    model = fit_model(known, rows.latencies_us[train], known, FitConfig(device, precision, seed))
-    yield "hybridlat", model.predict_geometry(geometry(asked)).latency_us
+def work(series: Series, block: int) -> Array:
+    """What grows along the series, its quantity rounded up to whole blocks.
+
+    Channels count once; of a size, rows count as they are and columns in blocks.
+    """
+    rounded = np.ceil(series.along / block) * block
+    return rounded * series.along if series.quantity == "size" else rounded
 
 
-def needed(curve: Sequence[float], sizes: Sequence[int], goal: float) -> str:
-    """Rows for an error of ``goal``, read off the curve on logarithmic axes."""
-    if curve[0] <= goal:
-        return f"<{sizes[0]}"
-    for i in range(1, len(curve)):
-        if curve[i] <= goal:
-            part = np.log(curve[i - 1] / goal) / np.log(curve[i - 1] / curve[i])
-            return f"{sizes[i - 1] * (sizes[i] / sizes[i - 1]) ** part:.0f}"
-    return f">{sizes[len(curve) - 1]}"
+def line(latency: Array, *drivers: Array) -> Array:
+    """a + Σ b·driver with the least relative error."""
+    columns = np.stack([np.ones(len(latency)), *drivers], axis=1)
+    scaled = columns / latency[:, None]
+    return np.asarray(columns @ np.linalg.lstsq(scaled, np.ones(len(latency)), rcond=None)[0])
 
 
-def draw(rows: Rows, swept: Sequence[str], curves: dict[str, list[float]], path: Path) -> None:
-    """Series with both explanations, the height of the jump, and the learning curves."""
+def residual(made: Array, latency: Array) -> float:
+    """Root mean square of relative errors, in percent."""
+    return 100 * math.sqrt(float(np.mean((made / latency - 1) ** 2)))
+
+
+def staircase(series: Series, mine: Array, blocks: tuple[int, int]) -> Array:
+    """Steps of one block, and of several blocks that are worked on together."""
+    drivers = [work(series, block)[mine] for block in blocks if block]
+    return line(series.latency_us[mine], *drivers)
+
+
+def classes(series: Series, few: int, alignment: int) -> tuple[Array, Array, Array]:
+    """Who is aligned, who is not, and who is too few for the blocked kernels."""
+    small = series.along <= few
+    aligned = (series.along % alignment == 0) & ~small
+    return aligned, ~aligned & ~small, small
+
+
+def with_jumps(series: Series, blocks: tuple[int, int], few: int, alignment: int) -> Array:
+    """The staircase for what is aligned; lines of their own in the plain work for the others."""
+    aligned, odd, small = classes(series, few, alignment)
+    made = np.full(len(series.along), np.inf)
+    if aligned.sum() > LEAST:
+        made[aligned] = staircase(series, aligned, blocks)
+    for mine in (odd, small):
+        if mine.sum() > 2:
+            made[mine] = line(series.latency_us[mine], work(series, 1)[mine])
+    return np.where(np.isfinite(made), made, np.inf)
+
+
+def explain(series: Series) -> Explained:
+    """The three explanations of one series; a mode counts if it takes a fifth off the residual."""
+    latency, every = series.latency_us, np.ones(len(series.along), bool)
+    plain = residual(line(latency, work(series, 1)), latency)
+    pairs = [(b, together) for b in BLOCKS for together in (0, *TOGETHER) if together % b == 0]
+    steps = {blocks: residual(staircase(series, every, blocks), latency) for blocks in pairs}
+    best = min(steps.values())
+    blocks = next(p for p in pairs if steps[p] <= 1.1 * best + 0.01)  # the simplest that is as good
+    result = {
+        (p, few, a): residual(with_jumps(series, p, few, a), latency)
+        for p in pairs for few in FEW for a in ALIGNMENTS
+    }  # fmt: skip
+    least = min(result.values())
+    chosen = next(k for k, v in result.items() if v <= 1.1 * least + 0.01)
+    if result[chosen] > 0.8 * steps[blocks]:
+        chosen = (blocks, 0, 1)
+    made = with_jumps(series, *chosen)
+    return Explained(plain, steps[blocks], residual(made, latency), *chosen, made)
+
+
+def table(every: list[Series]) -> str:
+    """One line a series, in Markdown."""
+    lines = [
+        "| series | kernels | line in the work | staircase | and jumps | blocks | jumps |",
+        "|---|---:|---:|---:|---:|---|---|",
+    ]
+    for series in every:
+        e = explain(series)
+        blocks = " and ".join(str(b) for b in e.blocks if b)
+        jumps = [f"not a multiple of {e.alignment}"] if e.alignment > 1 else []
+        jumps += [f"up to {e.few}"] if e.few else []
+        lines.append(
+            f"| {series.title} | {len(series.along)} | {e.plain:.1f} % | {e.steps:.1f} % | "
+            f"{e.both:.1f} % | {blocks} | {', '.join(jumps) or 'none'} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(every: list[Series], title: str, path: Path) -> None:
+    """A panel per series: what was measured, the line, and the modes."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    view = rows.view()
-    outputs = view.m * view.n
-    figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 3.8), layout="constrained")
-    result = []
-    for members in series(rows, swept):
-        latency = rows.latencies_us[members]
-        tile = min(TILES, key=lambda t: explained(latency, view.waves(t)[members]))
-        gain = explained(latency, outputs[members]) - explained(latency, view.waves(tile)[members])
-        result.append((gain, int(members[0]), members, tile))
-    for (_, first, members, tile), colour in zip(
-        sorted(result, reverse=True)[:3], ("#1f4e79", "#d1495b", "#66a182"), strict=False
-    ):
-        latency, x = rows.latencies_us[members], view.h_in[members]
-        label = (
-            f"{view.c_in[first]:.0f}→{view.c_out[first]:.0f}, "
-            f"{view.k_h[first]:.0f}x{view.k_w[first]:.0f}, tile {tile[0]}x{tile[1]}"
-        )
-        axes[0].plot(x, latency, "o", markersize=3.5, color=colour, label=label)
-        axes[0].plot(x, fitted(latency, view.waves(tile)[members]), "-", lw=1, color=colour)
-        axes[0].plot(x, fitted(latency, outputs[members]), ":", lw=1, color=colour)
-    axes[0].set(yscale="log", ylabel="latency (µs)", xlabel="height and width of the input")
-    axes[0].set_title("staircase: waves (—) against outputs (···)")
-    axes[0].legend(fontsize=7)
-    bars = jumps(rows)
-    axes[1].barh([f"{n}\n({c} cells)" for n, c, _ in bars], [100 * s for *_, s in bars],
-                 color="#edae49")  # fmt: skip
-    axes[1].set(xlabel="median share of the peak (%)", title="jumps: alignment of the channels")
-    axes[1].tick_params(axis="y", labelsize=7)
-    styles = {"hybridlat": ("#d1495b", "-"), "trees without modes": ("#999999", "--"),
-              "trees with modes": ("#1f4e79", "-"), "kernel_forest": ("#66a182", "-"),
-              "wave_model": ("#edae49", "-")}  # fmt: skip
-    for name, curve in curves.items():
-        colour, line = styles.get(name, ("#bbbbbb", ":"))
-        axes[2].plot(SIZES[: len(curve)], curve, "o", ls=line, color=colour, ms=3, label=name)
-    axes[2].set(xscale="log", yscale="log", xlabel="records to learn from", ylabel="RMSPE (%)")
-    ticks = [5, 10, 15, 20, 30, 40, 60, 100]
-    axes[2].set_yticks(ticks, [str(t) for t in ticks])
-    axes[2].set_yticks([], minor=True)
-    axes[2].set_xticks(SIZES[: len(next(iter(curves.values())))],
-                       [f"{n:,}" for n in SIZES[: len(next(iter(curves.values())))]])  # fmt: skip
-    axes[2].set_title("records needed")
-    axes[2].legend(fontsize=7)
-    figure.suptitle(f"{rows.target}: {len(rows.texts):,} convolutions")
+    figure, axes = pyplot.subplots(1, len(every), figsize=(3.6 * len(every), 3.4),
+                                   layout="constrained")  # fmt: skip
+    for axis, series in zip(np.atleast_1d(axes), every, strict=True):
+        e = explain(series)
+        axis.plot(series.along, series.latency_us, ".", color="#1f4e79", markersize=4,
+                  label="measured")  # fmt: skip
+        axis.plot(series.along, line(series.latency_us, work(series, 1)), "--", color="#999999",
+                  linewidth=1, label=f"line in the work ({e.plain:.1f} %)")  # fmt: skip
+        blocks = " and ".join(str(b) for b in e.blocks if b)
+        parts = zip(
+            classes(series, e.few, e.alignment), ("#d1495b", "#edae49", "#66a182"),
+            (f"blocks of {blocks} ({e.both:.1f} %)", f"not a multiple of {e.alignment}",
+             f"up to {e.few}"), strict=True,
+        )  # fmt: skip
+        for mine, colour, label in parts:
+            if mine.any():
+                axis.step(series.along[mine], e.made[mine], where="mid", color=colour,
+                          linewidth=1.2, label=label)  # fmt: skip
+        axis.set(xlabel=SWEPT[series.quantity], title=series.title.split(" of ", 1)[1])
+        axis.set_ylim(bottom=0)
+        axis.legend(fontsize=7, loc="upper left")
+    np.atleast_1d(axes)[0].set_ylabel("latency (µs)")
+    figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=95)
     pyplot.close(figure)
 
 
-def report(rows: Rows, swept: Sequence[str], sizes: Sequence[int], figure: Path) -> list[str]:
-    """Everything about one target, as lines of Markdown."""
-    ops = rows.cells.met_ops()
-    text = [f"## {rows.target}: {len(rows.texts):,} convolutions ({', '.join(ops)})", ""]
-    steps = staircase(rows, swept)
-    if steps["series"]:
-        text += [
-            f"{steps['series']} series along {swept[0]}. Waves explain "
-            f"{100 * steps['waves_win_share']:.0f} % of them better than outputs "
-            f"(median residual {steps['median_residual_waves_%']:.1f} % against "
-            f"{steps['median_residual_outputs_%']:.1f} %). In "
-            f"{100 * steps['falls_though_work_grows_share']:.1f} % of the steps to a larger image "
-            "latency falls by more than 5 %: another kernel was chosen.",
-            "",
-        ]
-    text += [
-        "| channels | cells bound by arithmetic | median share of the peak |",
-        "|---|---:|---:|",
-    ]
-    text += [f"| {n} | {c:,} | {100 * share:.1f} % |" for n, c, share in jumps(rows)]
-    usable = [size for size in sizes if size <= 0.7 * len(rows.texts)]
-    curves = learning(rows, usable)
-    goals = (40, 30, 20, 15)
-    head = " | ".join(f"{n:,} records" for n in usable)
-    tail = " | ".join(f"records for {goal} %" for goal in goals)
-    text += ["", f"| RMSPE in % | {head} | {tail} |"]
-    text += [f"|---|{'---:|' * (len(usable) + len(goals))}"]
-    for model, curve in curves.items():
-        # A forest per operator has no answer where one was not drawn.
-        errors = " | ".join("–" if np.isnan(value) else f"{value:.1f}" for value in curve)
-        rows_for = " | ".join(needed(curve, usable, goal) for goal in goals)
-        text.append(f"| {model} | {errors} | {rows_for} |")
-    draw(rows, swept, curves, figure)
-    return [*text, "", f"![{rows.target}](figures/{figure.name})", ""]
+@dataclass(frozen=True)
+class Shape:
+    """One convolution of one series."""
+
+    series: str
+    c_in: int
+    c_out: int
+    size: int
+    kernel: int
 
 
-def fine(folder: Path, figure: Path) -> list[str]:
-    """The section on the CPU sweep."""
-    every = two_modes_fine.read(folder)
-    target = PackLookup(folder).target
-    two_modes_fine.draw(every, str(target), figure)
-    return [
-        f"## {target}: fine steps", "",
-        f"{sum(len(s.along) for s in every)} convolutions, each a network of its own, measured by "
-        "`python experiments/two_modes_sweep.py` (on a quiet machine, half a minute). Root mean "
-        "square of the relative residuals of each explanation:", "",
-        two_modes_fine.table(every), "", f"![{target}](figures/{figure.name})", "",
-    ]  # fmt: skip
+def shapes() -> Iterator[Shape]:
+    """All four series."""
+    for c_out in range(8, 137):
+        yield Shape("c_out of 3x3, 64 channels in, 28x28", 64, c_out, 28, 3)
+    for c_out in range(8, 138, 2):
+        yield Shape("c_out of 1x1, 128 channels in, 14x14", 128, c_out, 14, 1)
+    for c_in in range(4, 102, 2):
+        yield Shape("c_in of 3x3, 64 channels out, 28x28", c_in, 64, 28, 3)
+    for size in range(4, 61):
+        yield Shape("size of 3x3, 64 channels in and out", 64, 64, size, 3)
+
+
+def job(shape: Shape) -> Job:
+    """A file with this convolution and nothing else."""
+    builder = NetworkBuilder("fine sweep")
+    image = builder.input((1, shape.c_in, shape.size, shape.size), "x")
+    drawn = builder.network(builder.conv(image, shape.c_out, shape.kernel, bias=True))
+    network = onnx_io.read_network(onnx_io.to_onnx(drawn, None), name="fine sweep")
+    return Job(sign(network).hash, network, "network", {"series": shape.series})
+
+
+def thinned(visit: Visit) -> Visit:
+    """At most ``KEPT`` of the samples: order statistics at even steps."""
+    ordered = sorted(visit.samples_us)
+    steps = min(KEPT, len(ordered))
+    kept = tuple(ordered[round(i * (len(ordered) - 1) / max(steps - 1, 1))] for i in range(steps))
+    return structs.replace(visit, samples_us=kept)
+
+
+def sweep(budget_s: float) -> None:
+    """Measure the convolutions of all series, and write them as a pack."""
+    backend, options = registry.load("onnxruntime")(threads=1), {"threads": 1}
+    jobs = {result.signature: result for shape in shapes() for result in [job(shape)]}
+    order = list(jobs.values())
+    random.Random(0).shuffle(order)
+    print(f"{len(order)} kernels", flush=True)
+
+    settings = MeasurementConfig(
+        rounds=2, processes=2, max_processes=2, network_visit_ms=15, network_visits=1,
+        budget_s=budget_s,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        with Store(Path(folder) / "measured.db") as store:
+            records = measure(backend, options, order, store, settings)
+        with Store(Path(folder) / "kept.db") as store:
+            store.add_signatures({j.signature: sign(j.network).text for j in order})
+            store.add(structs.replace(r, visits=tuple(map(thinned, r.visits))) for r in records)
+            failed = sum(r.latency_us is None for r in records)
+            print(f"{len(records)} records, {failed} failures")
+            for pack in store.export(SWEEP, source="02_two_modes.py measure"):
+                print(pack)
 
 
 def main() -> None:
-    """Write the page and the figures."""
+    """Measure the sweep, or print the table and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("-o", "--out", type=Path, default=ROOT / "experiments" / "two_modes.md")
-    arguments = parser.parse_args()
-    sizes = [int(n) for n in arguments.sizes.split(",")]
-    figures = arguments.out.parent / "figures"
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    text = [
-        "# The two modes of a convolution's latency", "",
-        f"`python experiments/02_two_modes.py`, {date}, on a two-core AMD EPYC VM. The records of "
-        "the V100 were measured by others (Alibaba TinyNAS, see the importer), those of the CPU by "
-        "this project. `trees` are boosted and random trees on all features of hybridlat; `without "
-        "modes` leaves out those that state a mode (waves, fill, alignment). Three seeds.", "",
-        *fine(SWEEP, figures / "two_modes_fine.png"),
-    ]  # fmt: skip
-    every = from_data(arguments.data) if arguments.data.is_dir() else []
-    if not every:
-        print(f"the V100 is left out: {arguments.data} is not there")
-    for rows in every:
-        swept = ("h_in", "m", "w_in")
-        text += report(rows, swept, sizes, figures / f"two_modes_{rows.target.folder}.png")
-    arguments.out.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
-    print("\n".join(text))
+    parser.add_argument("command", nargs="?", choices=("report", "measure"), default="report")
+    parser.add_argument("--budget", type=float, default=200.0, help="seconds of measuring")
+    given = parser.parse_args()
+    if given.command == "measure":
+        sweep(given.budget)
+        return
+    every = read(SWEEP)
+    print(table(every))
+    draw(every, str(PackLookup(SWEEP).target), FOLDER / "figures" / "two_modes_fine.png")
 
 
 if __name__ == "__main__":

@@ -1,51 +1,47 @@
 """How well the table of TensorRT's fusion rules agrees with TensorRT-RTX's compiler.
 
-``python experiments/04_tensorrt_fusion.py [--nets DIR --answers DIR] [--record] [--write]``
+``python experiments/04_tensorrt_fusion.py [--nets DIR --answers DIR] [--record]``
 
-Prints the share of operators in identical groups, FP32 and FP16, for the networks that shaped the
-rules and for those that did not, and every kind of disagreement. ``--nets`` takes a folder of ONNX
+Prints the tables of experiments/tensorrt_fusion.md: the share of operators in identical groups,
+FP32 and FP16, for the networks that shaped the rules and for those that did not, and every kind of
+disagreement. ``--nets`` takes a folder of ONNX
 files besides, of which two thirds may shape the rules and one third judges: for the latter nothing
-but the agreement is told, since who has seen more must judge on other networks. ``--shaping``
-leaves out the kinds of the half of data/nets that did not shape the rules, too.
+but the agreement is printed, since who has seen more must judge on other networks.
 
 What the compiler says of data/nets is read from tests/golden/rtx_layers; ``--record`` asks it anew
 (extra ``rtx``). What it says of the folder is kept in ``--answers``, and asked for where it is not
-there. ``--write`` writes the page experiments/tensorrt_fusion.md.
+there.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import datetime
 import gzip
 import json
+import statistics
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments import tensorrt_networks
-from experiments.tensorrt_networks import PRECISIONS
-from experiments.tensorrt_page import (
-    OTHER_HALF,
-    SHAPING_HALF,
-    figures,
-    kinds_table,
-    page,
-)
-from experiments.tensorrt_verdicts import Verdict, verdict
+from experiments.tensorrt_networks import JUDGING, PRECISIONS, SHAPING, UNSEEN
+from experiments.tensorrt_verdicts import Kind, Verdict, verdict
 from hybridlat.engines import tensorrt_rtx
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 
-__all__ = ["PRECISIONS", "figures", "kinds_table"]
+SHAPING_HALF, OTHER_HALF = "half that shaped the rules", "the other half"
 HALVES = (SHAPING_HALF, OTHER_HALF)
+PARTS = (*HALVES, SHAPING, JUDGING, UNSEEN)
+SHOWN_KINDS = 10
 NETS = ROOT / "data" / "nets"
-GOLDEN = ROOT / "tests" / "golden" / "rtx_layers"
 PAGE = ROOT / "experiments" / "tensorrt_fusion.md"
+GOLDEN = ROOT / "tests" / "golden" / "rtx_layers"
 
 
 def shaping() -> frozenset[str]:
@@ -92,15 +88,64 @@ def judge(name: str, precision: str, truth: Groups | None = None) -> Verdict:
     return verdict(name, precision, part, network, truth)
 
 
-def truth() -> str:
-    """Who says what is true, with the version that the recordings were made with."""
-    body = json.loads(gzip.decompress(next(iter(sorted(GOLDEN.glob("*.gz")))).read_bytes()))
-    return str(body["by"]).replace("tensorrt-rtx", "TensorRT-RTX")
+def figures(verdicts: Sequence[Verdict]) -> list[str]:
+    """Agreement of each part in each precision, and how far kernels and bytes are off."""
+    lines = [
+        "| networks | precision | n | mean of networks % | all operators % | worst % "
+        "| kernels off % | bytes off % |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows = [(part, lambda v, p=part: v.part == p) for part in PARTS]
+    both = (f"{JUDGING}, with {UNSEEN}", lambda v: v.part in (JUDGING, UNSEEN))
+    for part, belongs in [*rows[:4], both, *rows[4:]]:
+        for precision in PRECISIONS:
+            chosen = [v for v in verdicts if v.precision == precision and belongs(v)]
+            if chosen:
+                pooled = sum(v.agreement * v.nodes for v in chosen) / sum(v.nodes for v in chosen)
+                lines.append(
+                    f"| {part} | {precision} | {len(chosen)} | {_mean(chosen, _agreement)} "
+                    f"| {100 * pooled:.1f} | {100 * min(map(_agreement, chosen)):.1f} "
+                    f"| {_mean(chosen, lambda v: abs(v.kernels))} "
+                    f"| {_mean(chosen, lambda v: abs(v.bytes))} |"
+                )
+    return lines
 
 
-def without_kinds(told: Verdict) -> Verdict:
-    """A verdict that tells no disagreement."""
-    return dataclasses.replace(told, kinds=())
+def kinds_table(verdicts: Iterable[Verdict], parts: Sequence[str], most: int = 0) -> list[str]:
+    """Kinds of disagreement of some parts: what they cost, how often they were met, and where.
+
+    Ordered by part, then by the operators concerned; ``most`` of them, or all.
+    """
+    grouped: dict[tuple[str, str, str], list[tuple[Kind, str]]] = defaultdict(list)
+    for one in verdicts:
+        if one.part in parts:
+            for kind in one.kinds:
+                grouped[one.part, kind.rules, kind.compiler].append((kind, one.name))
+    ordered = sorted(
+        grouped.items(), key=lambda item: (parts.index(item[0][0]), -len(item[1]), item[0])
+    )
+    lines = [
+        "| part | rules | compiler | costs | bytes of the network % | count | networks |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (part, rules, compiler), met in ordered[: most or None]:
+        sides = [f"`{side}`".replace("|", "\\|") for side in (rules, compiler)]
+        names = sorted({name for _, name in met})
+        told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        share = 100 * statistics.fmean(kind.bytes_share for kind, _ in met)
+        lines.append(
+            f"| {part} | {sides[0]} | {sides[1]} | {met[0][0].costs} | {share:+.2f} "
+            f"| {len(met)} | {told} |"
+        )
+    return lines
+
+
+def _mean(verdicts: Iterable[Verdict], of: Callable[[Verdict], float]) -> str:
+    return f"{100 * statistics.fmean(map(of, verdicts)):.1f}"
+
+
+def _agreement(verdict: Verdict) -> float:
+    return verdict.agreement
 
 
 def main() -> None:
@@ -112,8 +157,6 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, help="where what is said of them is kept")
     parser.add_argument("--kept", action="store_true", help="only networks with a kept answer")
     parser.add_argument("--record", action="store_true", help="write the recordings anew")
-    parser.add_argument("--shaping", action="store_true", help="no kinds of the other half")
-    parser.add_argument("--write", action="store_true", help="write tensorrt_fusion.md")
     arguments = parser.parse_args()
     names = sorted(path.stem for path in NETS.glob("*.onnx"))
     for name in names if arguments.record else ():
@@ -128,20 +171,13 @@ def main() -> None:
         for precision in PRECISIONS
         if recording(name, precision).exists()
     ]
-    command = "python experiments/04_tensorrt_fusion.py --write"
     if arguments.nets is not None:
         answers = arguments.answers or arguments.nets.with_name("rtx_answers")
         asks = tensorrt_rtx.installed() and not arguments.kept
         verdicts += tensorrt_networks.verdicts(arguments.nets, answers, frozenset(names), asks)
-        kept = " --kept" if arguments.kept else ""
-        command = command.replace("--write", f"--nets DIR --answers DIR{kept} --write")
-    if arguments.shaping:
-        verdicts = [v if v.part != OTHER_HALF else without_kinds(v) for v in verdicts]
-    day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    text = page(verdicts, truth(), command, day)
-    print(text)
-    if arguments.write:
-        PAGE.write_text(text, encoding="utf-8")
+    print(*figures(verdicts), "", *kinds_table(verdicts, HALVES), sep="\n")
+    if arguments.nets is not None:
+        print("", *kinds_table(verdicts, (SHAPING,), SHOWN_KINDS), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Does the differential protocol give the latency of whole networks on OpenVINO?
 
     python experiments/06_openvino.py measure --journal FILE [--budget 200] [--nets a,b]
-    python experiments/06_openvino.py report  --journal FILE [--write]
-    python experiments/06_openvino.py pack    --journal FILE --store URL
+    python experiments/06_openvino.py report  --journal FILE
 
 ``measure`` visits every network of ``data/nets`` whole, by its cells with the differential
 protocol, and by its cells, fused kernels and unfused layers timed alone; and whole once more when
@@ -11,8 +10,8 @@ is made: a run that its budget (seconds) or anything else cut off goes on where 
 about twenty minutes in all on a quiet core.
 
 ``report`` prints RMSPE = 100·sqrt(mean(((p−m)/m)²)) of each sum against the whole network, over
-all networks, the half (every second by name) that the protocol was chosen on, and the other half;
-``--write`` makes ``experiments/openvino.md`` of it. ``pack`` adds the records to a store.
+all networks, the half (every second by name) that the protocol was chosen on, and the other half:
+the table of ``experiments/openvino.md``.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import sys
 import time
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments.openvino_report import DIFFERENTIAL, METHODS, Result, page
 from hybridlat.engines.base import Backend
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.engines.registry import open_backend
@@ -40,11 +39,63 @@ from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import Differential, DifferentialConfig
 from hybridlat.measuring.pairs import Part, parts_of, whole, working_bytes
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.measurement import Breakdown, Measurement
 
 NETS = ROOT / "data" / "nets"
-PAGE = ROOT / "experiments" / "openvino.md"
+DIFFERENTIAL = "cells, differential"
+METHODS = ("layers, unfused", "kernels alone", "cells alone", DIFFERENTIAL)
+AGAIN = "noise floor (measured again)"
 Parts = list[tuple[Part, int]]
+
+
+@dataclass
+class Result:
+    """What was found for a network; sums by method, all in microseconds."""
+
+    whole_us: float
+    again_us: float | None
+    sums_us: Mapping[str, float]
+
+    def error(self, method: str) -> float | None:
+        """How far a sum, or the second measuring, is from the network (relative)."""
+        us = self.again_us if method == AGAIN else self.sums_us.get(method)
+        return None if us is None else us / self.whole_us - 1
+
+
+def chosen_on(names: Sequence[str]) -> frozenset[str]:
+    """The half that the protocol was chosen on: every second network by name."""
+    return frozenset(sorted(names)[::2])
+
+
+def rmspe(errors: Sequence[float]) -> float:
+    """Root mean square of relative errors, in per cent."""
+    return 100 * math.sqrt(statistics.fmean(error**2 for error in errors))
+
+
+def table(told: Mapping[str, Result], every: Sequence[str]) -> list[str]:
+    """The figures of each method for all networks and for each half, as Markdown."""
+    half = chosen_on(every)
+    lines = [
+        "| networks | sum of | n | RMSPE % | MAPE % | bias % | worst % | (network) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for label, names in (
+        ("data/nets", sorted(every)),
+        ("half that chose the protocol", sorted(half)),
+        ("the other half", sorted(set(every) - half)),
+    ):
+        for method in (*METHODS, AGAIN):
+            result = {name: told[name].error(method) for name in names if name in told}
+            errors = {name: error for name, error in result.items() if error is not None}
+            if errors:
+                worst = max(errors, key=lambda name: abs(errors[name]))
+                shares = list(errors.values())
+                lines.append(
+                    f"| {label} | {method} | {len(errors)} | {rmspe(shares):.1f} "
+                    f"| {100 * statistics.fmean(map(abs, shares)):.1f} "
+                    f"| {100 * statistics.fmean(shares):+.1f} "
+                    f"| {100 * errors[worst]:+.1f} | {worst} |"
+                )
+    return lines
 
 
 class JournalFile(MutableMapping[str, Any]):
@@ -126,8 +177,6 @@ def isolated_parts(
 
 
 def _renamed(parts: Parts, by: str) -> Parts:
-    from dataclasses import replace
-
     return [(replace(part, labels={**part.labels, "by": by}), count) for part, count in parts]
 
 
@@ -196,37 +245,16 @@ def results(made: dict[str, Differential], plans: list[Plan]) -> dict[str, Resul
     return told
 
 
-def keep(made: dict[str, Differential], plans: list[Plan], backend: Backend, url: str) -> None:
-    """Add records, signatures and breakdowns of networks and cells to a store."""
-    from hybridlat.graph.cells import cut
-    from hybridlat.store import Store
-
-    records: list[Measurement] = [*made["cells"].records(), *made["again"].records()]
-    with Store(url) as store:
-        for plan in plans:
-            cells = [c for c in cut(plan.lowered, plan.network) if c.origins]
-            texts = {s.hash: s.text for s in (sign(c.network) for c in cells)}
-            store.add_signatures({**texts, plan.whole.signature.hash: sign(plan.network).text})
-            uses = tuple((part.signature.hash, n) for part, n in plan.parts[DIFFERENTIAL])
-            store.add_breakdowns([
-                Breakdown(backend.target, plan.name, plan.whole.signature.hash, uses,
-                          labels={"network": plan.name})
-            ])  # fmt: skip
-        store.add([record for record in records if record.failure is None])
-
-
 def main() -> None:
     """Measure, report or keep; see the module."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("command", choices=("measure", "report", "pack"))
+    parser.add_argument("command", choices=("measure", "report"))
     parser.add_argument("--journal", type=Path, required=True, help="the visits made so far")
     parser.add_argument("--nets", help="names of networks, comma-separated; else all")
     parser.add_argument("--rounds", type=int, default=3, help="calm visits of every part")
     parser.add_argument("--budget", type=float, help="start no visit after so many seconds")
-    parser.add_argument("--store", help="where `pack` puts the records")
-    parser.add_argument("--write", action="store_true", help="write experiments/openvino.md")
     arguments = parser.parse_args()
     began = time.monotonic()
     backend = open_backend("openvino")
@@ -238,16 +266,7 @@ def main() -> None:
     if arguments.command == "measure":
         measure(made, (arguments.budget or math.inf) - (time.monotonic() - began))
         return
-    if arguments.command == "pack":
-        keep(made, plans, backend, arguments.store)
-        return
-    engine = f"`{backend.target}` ({backend.environment()['engine']})"
-    command = "python experiments/06_openvino.py report --journal FILE --write"
-    command += f" --rounds {arguments.rounds}"
-    text = page(results(made, plans), names, engine, command, arguments.rounds)
-    print(text)
-    if arguments.write:
-        PAGE.write_text(text, encoding="utf-8")
+    print("\n".join(table(results(made, plans), names)))
 
 
 if __name__ == "__main__":

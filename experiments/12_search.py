@@ -2,23 +2,23 @@
 
     python experiments/12_search.py measure                 # real time, minutes: writes the space
     python experiments/12_search.py search [--storage URL]  # one search, resumed where it stopped
-    python experiments/12_search.py report [--write]        # all ways to know latencies, all seeds
+    python experiments/12_search.py report                  # all ways to know latencies, all seeds
 
 Optuna's NSGA-II searches 5,000 networks of ``MOBILENET`` (``block_spaces.py``) for the best score
 under a budget. The score is a stand-in for accuracy that costs nothing (``search_space.entropy``).
 ``measure`` measures every cell of the space once on this machine, and some networks whole; both
-other commands play from that file: what a gate asks to measure is looked up there.
+other commands play from that file: what a gate asks to measure is looked up there. ``report``
+prints the table of ``search.md`` and draws its picture.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np
 
-from experiments import search_page, search_space
+from experiments import search_space
 from experiments.block_spaces import MOBILENET
 from experiments.search_space import Choice, MeasuredSpace, entropy
 from experiments.search_ways import CANDIDATES, WAYS, Way, judge, random_choice, search
@@ -35,7 +35,6 @@ from hybridlat.estimate.block_space import BlockSpace
 from hybridlat.estimate.predict.priors import network_cost_s
 
 SPACE = ROOT / "experiments" / "search" / "space.json"
-PAGE = ROOT / "experiments" / "search.md"
 PICTURE = ROOT / "experiments" / "figures" / "search.png"
 SEEDS = (1, 2, 3)
 """Seed 0 chose the settings."""
@@ -96,14 +95,10 @@ def report(space: MeasuredSpace, journal: Path) -> dict[str, Any]:
     fronts = {name: done[budgets[-1], SEEDS[0], name]["front"] for name in WAYS}
     return {
         "target": space.predicted.target,
-        "cells": len(space.measured),
-        "blocks": len(space.predicted.blocks),
-        "networks": math.prod(map(len, space.predicted.positions.values())),
         "all_cells_s": space.cost_s(list(space.measured)),
         "network_s": float(np.mean([network_cost_s(us) for _, us in space.whole])),
         "sums": sums_off(space),
         "check": json.loads(SPACE.read_text(encoding="utf-8"))["check"],
-        "shares": BUDGETS,
         "outcomes": outcomes,
         "fronts": fronts,
     }
@@ -142,6 +137,79 @@ def front_of(way: Way, truth: BlockSpace, choices: Sequence[Choice]) -> list[dic
     return front
 
 
+def rows_of(answers: Mapping[str, Any]) -> Iterator[str]:
+    """The table of the page: means over seeds, with their spread."""
+    outcomes = answers["outcomes"]
+    for budget_us in dict.fromkeys(o["budget_us"] for o in outcomes):
+        here = [o for o in outcomes if o["budget_us"] == budget_us]
+        ideal = {o["seed"]: o["score"] for o in here if o["way"] == "everything"}
+        for way in WAYS:
+            mine = [o for o in here if o["way"] == way]
+            regret = [100 * (1 - o["score"] / ideal[o["seed"]]) for o in mine]
+            values = (
+                [o["device_s"] for o in mine],
+                [o["cells"] for o in mine],
+                regret,
+                [100 * o["over"] for o in mine],
+                [o["passed"] for o in mine],
+            )
+            cells = [
+                f"{np.mean(v):.{d}f} ± {np.std(v):.{d}f}"
+                for v, d in zip(values, (1, 0, 2, 1, 0), strict=True)
+            ]
+            yield f"| {budget_us / 1000:.2f} ms | {way} | " + " | ".join(cells) + " |"
+
+
+def draw(answers: Mapping[str, Any], path: Path) -> None:
+    """The fronts with their intervals; what each way costs and loses."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4.4), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    budget_us = answers["outcomes"][-1]["budget_us"]
+    colours = {
+        "prediction": "#c8553d",
+        "gate": "#0b6e4f",
+        "everything": "#2b2d42",
+        "flops": "#8d6a9f",
+    }
+    for name in ("prediction", "gate"):
+        front = answers["fronts"][name]
+        x = [row["latency_us"] / 1e3 for row in front]
+        low = [(row["latency_us"] - row["interval_us"][0]) / 1e3 for row in front]
+        high = [(row["interval_us"][1] - row["latency_us"]) / 1e3 for row in front]
+        left.errorbar(x, [row["score"] for row in front], xerr=(low, high), fmt="o", markersize=3,
+                      elinewidth=0.7, alpha=0.8, color=colours[name], markeredgewidth=0,
+                      label=f"front by {name}, 90 % intervals")  # fmt: skip
+    front = answers["fronts"]["gate"]
+    left.scatter([row["true_us"] / 1e3 for row in front], [row["score"] for row in front], s=9,
+                 marker="x", color=colours["everything"], linewidths=0.7, zorder=3,
+                 label="the gate's front, every cell measured")  # fmt: skip
+    left.axvline(budget_us / 1e3, color="#777777", linewidth=1, linestyle=":")
+    left.annotate("budget", (budget_us / 1e3, left.get_ylim()[1]), xytext=(3, -12),
+                  textcoords="offset points", fontsize=8, color="#777777")  # fmt: skip
+    left.set_xlabel("latency, ms")
+    left.set_ylabel("score (entropy)")
+    left.set_title(f"{answers['target']}: {CANDIDATES:,} candidates", loc="left", fontsize=9.5)
+    left.legend(frameon=False, fontsize=8, loc="lower right")
+    for way in WAYS:
+        mine = [o for o in answers["outcomes"] if o["way"] == way]
+        right.scatter([o["device_s"] for o in mine], [100 * o["over"] for o in mine], s=22,
+                      alpha=0.7, linewidths=0, color=colours[way], label=way)  # fmt: skip
+    right.set_xlabel("device time, s")
+    right.set_ylabel("first choice over the budget, %")
+    right.set_title("every budget and seed", loc="left", fontsize=9.5)
+    right.legend(frameon=False, fontsize=8)
+    for axes in (left, right):
+        axes.grid(visible=True, color="#e8e8e8", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+
+
 def main() -> None:
     """Measure the space, search it once, or report on every way."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -154,7 +222,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of search")
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "search.jsonl",
                         help="of report: searches that were made already")  # fmt: skip
-    parser.add_argument("--write", action="store_true", help="of report: write page and picture")
     given = parser.parse_args()
     if given.command == "measure":
         measure(given.store, given.target)
@@ -167,11 +234,9 @@ def main() -> None:
         print(judge(way, space.truth, time.perf_counter() - began, met))
         return
     answers = report(space, given.journal)
-    for row in search_page.rows_of(answers):
-        print(row)
-    if given.write:
-        search_page.draw(answers, PICTURE)
-        PAGE.write_text(search_page.page(answers), encoding="utf-8")
+    print(*rows_of(answers), {name: answers[name] for name in ("all_cells_s", "network_s", "sums",
+          "check")}, sep="\n")  # fmt: skip
+    draw(answers, PICTURE)
 
 
 if __name__ == "__main__":

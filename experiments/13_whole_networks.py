@@ -1,7 +1,7 @@
 """Latencies of kernels learned from whole networks: every table of experiments/whole_networks.md.
 
     python experiments/13_whole_networks.py [--data DIR] [--cache DIR] [--family NAME ...]
-        [--models DIR] [--write]
+        [--models DIR [--models-alone]] [--write]
 
 ``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks``). Lowered
 networks are kept in ``--cache``; everything else is computed anew, and is the same every time.
@@ -29,7 +29,6 @@ from public_data.kernel_tables import at_batch
 from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
 from whole_networks_few_shot import few_shot
 from whole_networks_lines import Line, csv, line, markdown, summary
-from whole_networks_zero_shot import explained
 
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.cross_fitting import even_folds
@@ -298,6 +297,7 @@ def main() -> None:
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--no-baselines", action="store_true")
     parser.add_argument("--models", type=Path, help="a folder to write the models to")
+    parser.add_argument("--models-alone", action="store_true", help="no tables")
     parser.add_argument(
         "--write", action="store_true", help="write the figures of whole_networks.md"
     )
@@ -308,6 +308,11 @@ def main() -> None:
         began = time.perf_counter()
         world = load(name, given.data, given.cache)
         print(f"{name}: {len(world.rows)} rows, {time.perf_counter() - began:.0f} s", flush=True)
+        if given.models:
+            save(world, given.models / f"family_{name}", given.models / "family_torch")
+            print(f"models: {time.perf_counter() - began:.0f} s", flush=True)
+        if given.models_alone:
+            continue
         parts: list[Line] = []
         for regime in GROUPS:
             result = cross_validate(world, regime)
@@ -318,14 +323,9 @@ def main() -> None:
                 result = baselines(world, regime, fold)
                 parts += result
                 print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
-        if given.models:
-            save(world, given.models / f"family_{name}", given.models / "family_torch")
-            print(f"models: {time.perf_counter() - began:.0f} s", flush=True)
         result = other_devices(world)
         parts += result
         print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
-        errors = {name: (one.rows, one.errors) for name, one in world.left_out.items()}
-        print(explained(world.rows, world.labels, errors), flush=True)
         lines += parts
     if given.write:
         page = ROOT / "experiments" / "whole_networks.md"

@@ -39,6 +39,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from experiments.plain_loop import loop_us
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import (
     SummedNetwork,
@@ -69,7 +70,6 @@ selecsls42b shufflenet zfnet512 super_resolution mixnet_s deeplab_resnet18 fcn_m
 ssdlite_mobilenetv2 resnet50 dla34 densenet121 bvlc_alexnet inception_v2 hrnet_w18_small unet
 """
 """Small and large ones of many families; written down before any was measured."""
-_LOOP_S = 0.6
 
 
 @dataclass(frozen=True)
@@ -247,32 +247,6 @@ def measure(folder: Path, minutes: float) -> None:
             folder / "records", target, source="measured by experiments/16_new_machine.py",
             licence="Apache-2.0",
         )  # fmt: skip
-
-
-def loop_us(path: Path) -> float:
-    """The median over a plain loop around ONNX Runtime with one thread."""
-    import numpy as np
-    import onnxruntime
-
-    from hybridlat.engines.host import pin
-    from hybridlat.onnx_io import read_network, to_onnx
-
-    pin(1)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    model = to_onnx(read_network(path), seed=3)
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    rng = np.random.default_rng(0)
-    feed = {each.name: rng.random(each.shape, np.float32) for each in session.get_inputs()}
-    for _ in range(5):
-        session.run(None, feed)
-    samples: list[float] = []
-    end = time.perf_counter() + _LOOP_S
-    while len(samples) < 15 or time.perf_counter() < end:
-        began = time.perf_counter()
-        session.run(None, feed)
-        samples.append(1e6 * (time.perf_counter() - began))
-    return statistics.median(samples)
 
 
 def main() -> int:

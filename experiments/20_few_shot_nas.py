@@ -1,6 +1,6 @@
 """Few measured networks of a GPU left out, in two search spaces: experiments/few_shot_nas.md.
 
-    python experiments/20_few_shot_nas.py [--data DIR] [--space NAME ...] [--write]
+    python experiments/20_few_shot_nas.py [--data DIR] [--space NAME ...]
 
 ``--data`` holds the tables of NAS-Bench-201 and FBNet latencies that the authors of HELP published
 (``../shared/data``: ``nasbench201/networks.parquet``, ``fbnet/networks.parquet``). The law of
@@ -43,41 +43,10 @@ SPACES = {"nasbench201": nasbench201, "fbnet": fbnet}
 LEARNED, POOL, JUDGED = 100, 150, 300
 FEW = (0, 10, 30, 100)
 DRAWS = 3
-HEAD = """# A GPU left out, and a few of its networks measured: two search spaces
-
-Made by `python experiments/20_few_shot_nas.py --write` from the latencies that the authors of HELP
-published (PyTorch 1.8 eager, FP32; they are not part of the project). The law of kernels is
-learned from {learned} networks on each of the *other* GPUs of the same table, corrected by k
-networks of the GPU left out (chosen by the law's own uncertainty out of {pool}, or at random: mean
-of {draws} draws), and judged on {judged} networks that neither saw. A GPU is left out at all its
-batch sizes. `flops_linear` learns a line over kernels and FLOPs from the same k networks alone.
-
-| space | GPU, batch | k | method | RMSPE % | median % | Spearman |
-|---|---|---|---|---|---|---|
-"""
-BESIDE = """
-Ten networks of the new GPU are enough: more move the errors little. On FBNet at batch 1 the host's
-launches are nearly all there is to tell, and a line over the number of kernels does nearly as
-well. `chosen` is no better than `random` here: a search space's networks are much alike.
-
-What others publish (Spearman's rank correlation alone; HELP's authors' repository, tables 2 and 3):
-
-| space | device | method | samples of the device | Spearman |
-|---|---|---|---|---|
-| NAS-Bench-201 | Titan RTX, batch 256 | FLOPs | 0 | 0.950 |
-| NAS-Bench-201 | Titan RTX, batch 256 | layer-wise predictor | 0 | 0.667 |
-| NAS-Bench-201 | Titan RTX, batch 256 | BRP-NAS | 900 | 0.814 |
-| NAS-Bench-201 | Titan RTX, batch 256 | BRP-NAS | 3,200 | 0.822 |
-| NAS-Bench-201 | Titan RTX, batch 256 | HELP | 10 | 0.987 |
-| FBNet | Raspberry Pi 4, ASIC, FPGA (mean) | MAML | 10 | 0.736 |
-| FBNet | Raspberry Pi 4, ASIC, FPGA (mean) | Meta-SGD | 10 | 0.806 |
-| FBNet | Raspberry Pi 4, ASIC, FPGA (mean) | HELP | 10 | 0.910 |
-
-These are not the same devices: the tables at hand hold GTX 1080 Ti, RTX 2080 Ti and Titan X, which
-HELP learns from, and not the ones that it is judged on. HELP meta-learns from 900 (FBNet: 4,000)
-networks on nine devices, here 100 on one or two stand beside. MultiPredict's figures were not at
-hand and are left out.
-"""
+SHOWN = (
+    (0, "hybridlat"), (10, "hybridlat, chosen"), (10, "hybridlat, random"),
+    (10, "flops_linear, random"), (100, "hybridlat, random"), (100, "flops_linear, random"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,12 +109,10 @@ def lines(space: str, networks: Sequence[Sequence[Row]]) -> Iterator[str]:
         for batch in sorted({row.batch for row in networks[0] if row.target.device == device}):
             own = [_of(rows, device, batch) for rows in pool]
             rest = [_of(rows, device, batch) for rows in judged]
-            for count, method, scores in _few(model, own, rest):
-                rmspe, median, ranks = scores
-                yield (
-                    f"| {space} | {device}, {batch} | {count} | {method} | {rmspe:.1f} | "
-                    f"{median:.1f} | {ranks:.3f} |"
-                )
+            scores = {(count, method): one for count, method, one in _few(model, own, rest)}
+            cells = [f"{scores[key][0]:.1f} / {scores[key][1]:.1f}" for key in SHOWN]
+            ranks = scores[10, "hybridlat, random"][2]
+            yield f"| {space} | {device}, {batch} | {' | '.join(cells)} | {ranks:.3f} |"
 
 
 def _of(rows: Sequence[Row], device: str, batch: int) -> Row:
@@ -203,18 +170,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
     parser.add_argument("--space", nargs="*", default=list(SPACES), choices=list(SPACES))
-    parser.add_argument("--write", action="store_true", help="write experiments/few_shot_nas.md")
     given = parser.parse_args()
-    text = HEAD.format(learned=LEARNED, pool=POOL, draws=DRAWS, judged=f"{JUDGED:,}")
+    print("| space | GPU, batch |", *(f"{method}, {k} |" for k, method in SHOWN), "Spearman, 10 |")
+    print("|---|---|" + "---|" * (len(SHOWN) + 1))
     for space in given.space:
         began = time.perf_counter()
         networks = read(SPACES[space], given.data / space)
         for line in lines(space, networks):
             print(line, flush=True)
-            text += line + "\n"
         print(f"{space}: {time.perf_counter() - began:.0f} s", flush=True)
-    if given.write:
-        (ROOT / "experiments/few_shot_nas.md").write_text(text + BESIDE, encoding="utf-8")
 
 
 if __name__ == "__main__":

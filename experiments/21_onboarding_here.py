@@ -6,10 +6,10 @@
     python experiments/21_onboarding_here.py record  --to DIR     # then again: a second turn
     python experiments/21_onboarding_here.py loop    --to DIR     # half a minute, as often as liked
 
-``prepare`` splits the networks of ``data/nets`` as experiment 17 does, and trains the model that is
-transferred from once more on its pack, without the cells and kernels of the networks that judge: a
-user's network was in no pack either. ``onboard`` is the product, on the other half. ``judge`` times
-each network that judges whole, in a loop of its own with a median (twice, the second time in
+``prepare`` splits the networks of ``data/nets`` in halves by their names, and trains the model that
+is transferred from once more on its pack, without the cells and kernels of the networks that judge:
+a user's network was in no pack either. ``onboard`` is the product, on the other half. ``judge``
+times each network that judges whole, in a loop of its own with a median (twice, the second time in
 another order), between them asks for the estimate with nothing measured, and last for the one that
 the gate makes at 5 %. ``record`` measures them whole as the product does, the machine's drift
 divided out, in a copy of the store as the onboarding left it: what ``evaluate`` would hold an
@@ -35,32 +35,30 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+import hybridlat
+from experiments.plain_loop import loop_us
+from hybridlat.estimate.lookup.models import COMPOSITION_FILE
+from hybridlat.evaluation.cross_fitting import even_folds, fit_without
+from hybridlat.evaluation.dataset import load
+from hybridlat.model.cell_model import read_device, save_model
+from hybridlat.model.training_problem import FitConfig
+from hybridlat.store.packs import PackLookup
+
 NETS = ROOT / "data" / "nets"
 PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
-TIMED_S = 0.8
-LEAST_RUNS = 7
 TOLERANCE = 0.05
 LOOPS = ("first_us", "second_us")
 RECORDS = ("record_1_us", "record_2_us")
 
 
 def judges() -> list[str]:
-    """The networks that judge: the half that experiment 17 reports on."""
-    from hybridlat.evaluation.cross_fitting import even_folds
-
+    """The networks that judge: one half of all, by their names."""
     place = even_folds((path.stem for path in NETS.glob("*.onnx")), 2)
     return sorted(name for name, half in place.items() if half == 1)
 
 
 def prepare(folder: Path) -> None:
     """Folders, the networks to onboard with, and the model of the other machine."""
-    from hybridlat.estimate.lookup.models import COMPOSITION_FILE
-    from hybridlat.evaluation.cross_fitting import fit_without
-    from hybridlat.evaluation.dataset import load
-    from hybridlat.model.cell_model import read_device, save_model
-    from hybridlat.model.training_problem import FitConfig
-    from hybridlat.store.packs import PackLookup
-
     nets = folder / "nets"
     nets.mkdir(parents=True, exist_ok=True)
     names = judges()
@@ -117,7 +115,7 @@ def loop(folder: Path) -> None:
     names = list(json.loads((folder / "judged.json").read_text()))
     at = time.time()
     random.Random(int(at)).shuffle(names)
-    taken = {name: timed_us(NETS / f"{name}.onnx") for name in names}
+    taken = {name: loop_us(NETS / f"{name}.onnx") for name in names}
     with (folder / "loops.jsonl").open("a") as file:
         file.write(json.dumps({"at": at, "us": taken}) + "\n")
 
@@ -144,42 +142,14 @@ def store_of(folder: Path) -> str:
     return f"sqlite:///{folder / 'store.db'}"
 
 
-def timed_us(path: Path) -> float:
-    """Median latency of a network in a loop that shares nothing with the product's measuring."""
-    import onnxruntime
-
-    from hybridlat import onnx_io
-
-    network = onnx_io.read_network(path, name=path.stem)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(onnx_io.to_onnx(network, 1), options)
-    random_ = np.random.default_rng(0)
-    feed = {
-        i.name: random_.normal(size=[int(d) for d in i.shape]).astype(np.float32)
-        for i in session.get_inputs()
-    }
-    for _ in range(3):
-        session.run(None, feed)
-    taken: list[float] = []
-    end = time.perf_counter() + TIMED_S
-    while time.perf_counter() < end or len(taken) < LEAST_RUNS:
-        began = time.perf_counter()
-        session.run(None, feed)
-        taken.append(1e6 * (time.perf_counter() - began))
-    return statistics.median(taken)
-
-
 def judge(folder: Path, count: int, gated: int) -> None:
     """Time, predict, time again, let the gate measure; figures to DIR/judged.json."""
-    import hybridlat
-
     names = judges()
     random.Random(5).shuffle(names)
     names = names[:count]
     rows: dict[str, dict[str, float | None]] = {}
     for name in names:
-        rows[name] = {"first_us": timed_us(NETS / f"{name}.onnx")}
+        rows[name] = {"first_us": loop_us(NETS / f"{name}.onnx")}
         save(folder, rows)
     for name in names:
         found = hybridlat.predict(NETS / f"{name}.onnx", measure="never", store=store_of(folder))
@@ -189,7 +159,7 @@ def judge(folder: Path, count: int, gated: int) -> None:
         }  # fmt: skip
         save(folder, rows)
     for name in reversed(names):
-        rows[name]["second_us"] = timed_us(NETS / f"{name}.onnx")
+        rows[name]["second_us"] = loop_us(NETS / f"{name}.onnx")
         save(folder, rows)
     for name in names[:gated]:
         began = time.perf_counter()

@@ -19,6 +19,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
+from hybridlat.store import Store, packs
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("layers, unfused", "engine kernels", "cells", "cells, composed")
@@ -160,10 +161,8 @@ def groups(measured: Sequence[Row]) -> dict[str, list[Row]]:
     return {name: chosen for name, chosen in halves.items() if len(chosen) > 2}
 
 
-def print_report(url: str | None, markdown: bool = False, target: Target | None = None) -> None:
+def print_report(url: str | None) -> None:
     """Print the table for every target that the store (or the shipped packs) has networks of."""
-    from hybridlat.store import Store, packs
-
     sources: list[tuple[object, Target]]
     if url is not None:
         opened = Store(url)
@@ -171,19 +170,15 @@ def print_report(url: str | None, markdown: bool = False, target: Target | None 
     else:
         sources = [(pack, pack.target) for pack in packs.shipped_packs()]
     for source, result in sources:
-        if target in (None, result) and result.engine == "onnxruntime":
-            _print_target(source, result, markdown)
+        if result.engine == "onnxruntime":
+            _print_target(source, result)
 
 
-def _print_target(source: object, target: Target, markdown: bool) -> None:
+def _print_target(source: object, target: Target) -> None:
     measured = rows(source, target)
     print(f"{target}: {len(measured)} networks")
-    bar = "|" if markdown else " "
-    head = ("networks", "sum of", "n", "RMSPE %", "MAPE %", "bias %", "worst %", "(network)",
-            "Spearman")  # fmt: skip
-    print(_line(head, bar))
-    if markdown:
-        print("|" + "---|" * len(head))
+    print("| networks | sum of | n | RMSPE % | MAPE % | bias % | worst % | (network) | Spearman |")
+    print("|" + "---|" * 9)
     for name, group in groups(measured).items():
         for method in METHODS:
             values = composed(group) if method == "cells, composed" else [
@@ -196,7 +191,7 @@ def _print_target(source: object, target: Target, markdown: bool) -> None:
                     [values[i] for i in keep],
                     [group[i].latency_us for i in keep],
                 )
-                print(_line(_cells(name, method, result), bar))
+                print(_line(name, method, result))
         both = [r for r in group if r.again_us is not None]
         if len(both) > 2:
             floor = score(
@@ -204,23 +199,12 @@ def _print_target(source: object, target: Target, markdown: bool) -> None:
                 [r.again_us or 0.0 for r in both],
                 [r.first_us for r in both],
             )
-            print(_line(_cells(name, "noise floor (measured again)", floor), bar))
-    if not markdown:
-        for row in sorted(measured, key=lambda r: r.sums_us["cells"] / r.latency_us):
-            error = 100 * (row.sums_us["cells"] / row.latency_us - 1)
-            print(f"  {row.network:28} {row.latency_us / 1e3:9.3f} ms   cells {error:+6.1f} %")
+            print(_line(name, "noise floor (measured again)", floor))
 
 
-def _cells(name: str, method: str, result: Score) -> tuple[str, ...]:
+def _line(name: str, method: str, result: Score) -> str:
     return (
-        name, method, str(result.networks), f"{result.rmspe:.1f}", f"{result.mape:.1f}",
-        f"{result.bias:+.1f}", f"{result.worst:+.1f}", result.worst_network,
-        f"{result.spearman:.4f}",
-    )  # fmt: skip
-
-
-def _line(values: Sequence[str], bar: str) -> str:
-    if bar == "|":
-        return "| " + " | ".join(values) + " |"
-    widths = (30, 30, 4, 8, 8, 8, 8, 24, 9)
-    return " ".join(v.ljust(w) for v, w in zip(values, widths, strict=True))
+        f"| {name} | {method} | {result.networks} | {result.rmspe:.1f} | {result.mape:.1f} "
+        f"| {result.bias:+.1f} | {result.worst:+.1f} | {result.worst_network} "
+        f"| {result.spearman:.4f} |"
+    )

@@ -71,7 +71,7 @@ def csv(lines: Sequence[Line]) -> str:
 
 def summary(lines: Sequence[Line]) -> str:
     """A row a target: RMSPE and median of hybridlat in three regimes, and of the best baseline."""
-    numbers = titled("latencies", "unseen", "90 % holds", "families held out", "device left out",
+    numbers = titled("latencies", "unseen", "90 % holds, %", "families held out", "device left out",
                      right=True)  # fmt: skip
     rows = []
     for one in lines:
@@ -82,7 +82,7 @@ def summary(lines: Sequence[Line]) -> str:
         others = [o for o in same if o.regime == "unseen" and o.method != "hybridlat"]
         best = min(others, key=lambda other: other.rmspe, default=None)
         rows.append((
-            one.target, one.networks, _pair(one), _shares(one, " %")[0],
+            one.target, one.networks, _pair(one), _shares(one)[0],
             ours.get("unseen_family", "–"), ours.get("zero_shot", "–"),
             f"{_pair(best)}, {best.method}" if best else "",
         ))  # fmt: skip
@@ -96,7 +96,7 @@ def _errors(one: Line) -> tuple[str, str, str]:
 
 def _pair(one: Line) -> str:
     rmspe, median, _ = _errors(one)
-    return f"{rmspe} / {median}"
+    return f"{rmspe}/{median}"
 
 
 def _shares(one: Line, unit: str = "") -> tuple[str, str]:

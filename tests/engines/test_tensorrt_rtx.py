@@ -148,14 +148,6 @@ def test_every_kind_of_disagreement_stands_in_the_page_with_what_it_costs() -> N
     assert all(row in published for row in (*rows, *EXPERIMENT.figures(every)[2:]))
 
 
-def test_kinds_of_the_judging_half_can_be_left_unseen() -> None:
-    every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
-    hidden = [v if v.part == EXPERIMENT.HALVES[0] else EXPERIMENT.without_kinds(v) for v in every]
-    rows = EXPERIMENT.kinds_table(hidden, EXPERIMENT.HALVES)[2:]
-    assert rows and all(_cells(row)[0] == EXPERIMENT.HALVES[0] for row in rows)
-    assert EXPERIMENT.kinds_table(every, EXPERIMENT.HALVES)[2:][: len(rows)] == rows
-
-
 def _cells(row: str) -> list[str]:
     cells = row.replace("\\|", "\0").strip("|").split("|")
     return [cell.strip().replace("\0", "|") for cell in cells]

@@ -1,8 +1,6 @@
 """The OpenVINO experiment on a machine whose true latencies are known, and its figures."""
 
 import importlib.util
-import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ def load(name: str, file: str) -> Any:
 
 
 EXPERIMENT = load("openvino_experiment", "06_openvino.py")
-REPORT = load("experiments_openvino_report", "openvino_report.py")
 
 
 def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path: Path) -> None:
@@ -34,35 +31,15 @@ def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path: 
     made = EXPERIMENT.runs(backend, plans, journal, rounds=1)
     assert EXPERIMENT.measure(made, None)
     told = EXPERIMENT.results(made, plans)["squeezenet"]
-    assert set(told.sums_us) == set(REPORT.METHODS)
-    assert told.error(REPORT.DIFFERENTIAL) == pytest.approx(0.0, abs=0.02)
+    assert set(told.sums_us) == set(EXPERIMENT.METHODS)
+    assert told.error(EXPERIMENT.DIFFERENTIAL) == pytest.approx(0.0, abs=0.02)
     assert told.error("layers, unfused") > 0.05
-    assert told.error(REPORT.AGAIN) == pytest.approx(0.0, abs=0.01)
+    assert told.error(EXPERIMENT.AGAIN) == pytest.approx(0.0, abs=0.01)
 
     kept = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
     again = EXPERIMENT.runs(backend, plans, kept, rounds=1)
     result = EXPERIMENT.results(again, plans)["squeezenet"]
     assert result.sums_us == told.sums_us and result.whole_us == told.whole_us
-
-
-def test_records_become_a_store_that_tells_the_network_from_its_cells(tmp_path: Path) -> None:
-    from hybridlat.store import Store
-
-    backend = FakeDifferentialBackend(Machine(noise_share=0.0), fuses=True)
-    journal = EXPERIMENT.JournalFile(tmp_path / "journal.jsonl")
-    plans = [EXPERIMENT.plan_of("squeezenet", backend, journal)]
-    made = EXPERIMENT.runs(backend, plans, journal, rounds=1)
-    made = {key: made[key] for key in ("cells", "again")}
-    assert EXPERIMENT.measure(made, None)
-    EXPERIMENT.keep(made, plans, backend, str(tmp_path / "store.sqlite"))
-    with Store(str(tmp_path / "store.sqlite")) as store:
-        [breakdown] = store.breakdowns(backend.target)
-        hashes = [h for h, _ in breakdown.cells]
-        known = store.latencies(backend.target, hashes)
-        whole = store.latencies(backend.target, [breakdown.signature], "network")
-        total = sum((known[h].latency_us or math.nan) * n for h, n in breakdown.cells)
-        assert total == pytest.approx(whole[breakdown.signature].latency_us, rel=0.05)
-        assert set(store.signature_texts(hashes)) == set(hashes)
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -78,17 +55,14 @@ def test_figures_are_of_each_half_apart() -> None:
     every = ["a", "b", "c", "d"]
     errors = {"a": 0.03, "b": -0.04, "c": 0.03, "d": -0.04}
     told = {
-        name: REPORT.Result(100.0, 101.0, {REPORT.DIFFERENTIAL: 100.0 * (1 + error)})
+        name: EXPERIMENT.Result(100.0, 101.0, {EXPERIMENT.DIFFERENTIAL: 100.0 * (1 + error)})
         for name, error in errors.items()
     }
-    rows = [[c.strip() for c in row.split("|")[1:-1]] for row in REPORT.table(told, every)]
-    result = {row[0]: row[2:6] for row in rows if row[1] == REPORT.DIFFERENTIAL}
+    rows = [[c.strip() for c in row.split("|")[1:-1]] for row in EXPERIMENT.table(told, every)]
+    result = {row[0]: row[2:6] for row in rows if row[1] == EXPERIMENT.DIFFERENTIAL}
     assert result == {
         "data/nets": ["4", "3.5", "3.5", "-0.5"],
         "half that chose the protocol": ["2", "3.0", "3.0", "+3.0"],
         "the other half": ["2", "4.0", "4.0", "-4.0"],
     }
     assert not any(row[1] == "layers, unfused" for row in rows)
-    page = REPORT.page(told, every, "an engine", "a command", 2)
-    assert "| a | 0.10 | +1.0 | – | – | – | +3.0 |" in page
-    assert json.dumps(page).isprintable()

@@ -15,9 +15,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 
 @pytest.fixture(scope="module")
 def fine() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "two_modes_fine", FOLDER / "two_modes_fine.py"
-    )  # fmt: skip
+    spec = importlib.util.spec_from_file_location("two_modes", FOLDER / "02_two_modes.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up

@@ -16,7 +16,7 @@ roofline            devices with a data sheet           0.7
 
 Another version answers only where it is surer than the family or the other CPU. A cell far from the
 own model's training goes to the family first, because sums of cells come nearer to measured
-networks that way (`experiments/26_strange_cells.py`). Where cells can be measured, records, the own
+networks that way (experiments/tried_in_vain.md). Where cells can be measured, records, the own
 model whatever its distance, and a family with the other versions are the whole chain.
 """
 

@@ -19,7 +19,7 @@ import sys
 LOADED = ("hybridlat.cli.predict", "hybridlat.api.predictor", "hybridlat.api.many", "optuna")
 
 
-def serve(path: str) -> None:
+def serve(path: str) -> int:
     """Fork a process for each command."""
     _load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -31,8 +31,10 @@ def serve(path: str) -> None:
             peer, _ = listener.accept()
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                return _answer(peer)
+                _answer(peer)
+                return 0
             peer.close()
+    return 0
 
 
 def _load() -> None:
@@ -94,4 +96,4 @@ def ask(path: str, *words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"serve": serve, "ask": ask}[sys.argv[1]](*sys.argv[2:]))
+    sys.exit(serve(sys.argv[2]) if sys.argv[1] == "serve" else ask(*sys.argv[2:]))
