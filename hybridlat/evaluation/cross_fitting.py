@@ -1,14 +1,21 @@
-"""Held-out networks: which are held out, the models that have not seen them, what those predict.
+"""Held-out networks: which are held out, models and baselines fitted without them, predictions.
 
-Training and judging share this.
+Training and judging share this. Fits run in as many processes as ``joblib.parallel_config`` says,
+one where it says nothing, with the same result.
+
+A baseline learns from sums of kernels and predicts sums: cells, layers or whole networks. What is
+judged is made of such sums, so a lone cell is a network of one cell, and a network of which only
+the whole is recorded is one sum.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +28,10 @@ from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict import priors
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
-from hybridlat.evaluation.metrics import Prediction
+from hybridlat.evaluation.metrics import MethodResult, Prediction, mean_score, score
+from hybridlat.model import baselines, fit
+from hybridlat.model.baselines import Baseline, Problem, Unit
+from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
@@ -31,6 +41,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 FOLDS = 5
+Places = NDArray[np.intp]
 
 
 def fold_of(name: str, folds: int = FOLDS) -> int:
@@ -44,10 +55,19 @@ def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
     return {name: index % folds for index, name in enumerate(ordered)}
 
 
-def random_split(count: int, train: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def random_split(count: int, train: int, seed: int) -> tuple[Places, Places]:
     """``train`` positions drawn at random, and the rest."""
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[:train]), np.sort(order[train:])
+
+
+def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -> Iterator[Any]:
+    """The function's answer to each call, in order, by as many processes as joblib is set to."""
+    import joblib
+
+    jobs = (joblib.delayed(function)(*arguments) for arguments in calls)
+    # joblib warns of answers that are left before their end: whoever asks takes them all.
+    return iter(joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(jobs))
 
 
 def device_of(target: Target, store: Store) -> Device:
@@ -65,11 +85,9 @@ def device_of(target: Target, store: Store) -> Device:
 
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
     """A model of all recorded cells but the forbidden ones, in an order that the hashes decide."""
-    from hybridlat.model.fit import fit_model
-
     groups = dataset.groups()
     chosen = sorted(h for h in dataset.cells if h not in forbidden)
-    return fit_model(
+    return fit.fit_model(
         [dataset.cells[h].text for h in chosen],
         np.array([dataset.cells[h].latency_us for h in chosen]),
         [groups[h] for h in chosen],
@@ -115,33 +133,22 @@ def cross_fit(
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
-    ``fold_of`` is the fold of each network by name; ``on_message`` gets a line for
-    every model. Folds are fitted by as many processes as ``joblib.parallel_config`` says, with the
-    same result.
+    ``fold_of`` is the fold of each network by name; ``on_message`` gets a line for every model.
     """
-    import joblib
+    folds = {
+        fold: tuple(n for n in networks if fold_of[n.name] == fold)
+        for fold in sorted({fold_of[n.name] for n in networks})
+    }
 
-    folds: dict[int, list[WholeNetwork]] = {}
-    for network in networks:
-        folds.setdefault(fold_of[network.name], []).append(network)
-
-    def calls() -> Iterator[object]:
-        for number, members in enumerate(groups.values()):
-            what = f"model {number + 1} of {len(groups)}, without {len(members)} networks"
+    def calls() -> Iterator[tuple[object, ...]]:
+        for number, members in enumerate(folds.values()):
+            what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
             on_message(f"{dataset.target}: {what}")
-            forbidden = dataset.forbidden(members) | set(also_forbidden)
-            yield joblib.delayed(_fit_fold)(dataset, members, forbidden, config)
+            yield dataset, members, dataset.forbidden(members) | set(also_forbidden), config
 
-    groups = {fold: tuple(members) for fold, members in sorted(folds.items())}
-    # As many at once as joblib's configuration says, one where it says nothing.
-    answers = joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(calls())
-    models: dict[int, CellModel] = {}
-    by_name: dict[str, HeldOutNetwork] = {}
-    for fold, (model, networks_held_out) in zip(groups, answers, strict=True):
-        models[fold] = model
-        by_name.update((network.name, network) for network in networks_held_out)
-    next(answers, None)  # joblib warns of answers that are left before their end
-    return CrossFitted(groups, models, by_name)
+    fitted = list(at_once(_fit_fold, calls()))
+    models = {fold: model for fold, (model, _) in zip(folds, fitted, strict=True)}
+    return CrossFitted(folds, models, {n.name: n for _, networks in fitted for n in networks})
 
 
 @steady_fits()
@@ -186,4 +193,151 @@ def prediction_in(
         device_s=math.fsum(network.cells[i].cost_s for i in posterior.measured),
         cells=len(network.cells),
         cells_measured=len(posterior.measured),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A network: its truth, and the sums of a problem that make it up, each with its count."""
+
+    name: str
+    true_us: float
+    parts: tuple[tuple[int, int], ...]
+    cells: int = 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """One fit of a baseline, on ``train``, and the networks that it is judged on.
+
+    ``judged`` are positions of networks, those together that are predicted in one call.
+    ``regimes`` maps a regime to the parts of each network that were measured, whose truth then
+    stands in for the prediction; None where all were, and the baseline has learned from them.
+    Splits of one ``trial`` are judged together, and figures are the mean over trials. ``own`` is
+    our model of the same records, where it was fitted before.
+    """
+
+    train: Places
+    judged: Sequence[Sequence[int]]
+    regimes: Mapping[str, Mapping[int, Collection[int]] | None]
+    seed: int
+    trial: int = 0
+    own: CellModel | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What baselines of one unit are judged on. ``costs_s`` is what measuring each sum takes."""
+
+    problem: Problem
+    costs_s: NDArray[np.float64]
+    networks: Sequence[Judged]
+    splits: Sequence[Split]
+    per_cell: bool = False
+
+    def calls(self, split: Split) -> list[Places]:
+        """Which sums are predicted in each call."""
+        return [
+            np.unique([part for i in together for part, _ in self.networks[i].parts])
+            for together in split.judged
+        ]
+
+
+def evaluate_baselines(
+    names: Sequence[str],
+    tasks: Mapping[Unit, Task],
+    config: FitConfig,
+    on_message: OnMessage = silent,
+) -> list[MethodResult]:
+    """Every named baseline that has a task of its unit, in every regime of the task's splits."""
+    kinds = [baselines.load(name) for name in names]
+    runs = [(kind, tasks[unit]) for kind in kinds for unit in kind.units if unit in tasks]
+    answers = at_once(
+        _fit_and_predict,
+        (
+            (kind, task.problem, split, task.calls(split), config)
+            for kind, task in runs
+            for split in task.splits
+        ),
+    )
+    results = []
+    for kind, task in runs:
+        trials: dict[str, dict[int, list[Prediction]]] = {}
+        took_s: dict[str, list[float]] = {}
+        for split in task.splits:
+            if split.label:
+                on_message(f"{kind.name}, {split.label}")
+            values, spent_s = next(answers)
+            for regime, measured in split.regimes.items():
+                predictions = trials.setdefault(regime, {}).setdefault(split.trial, [])
+                took_s.setdefault(regime, []).extend(spent_s)
+                for place in (i for together in split.judged for i in together):
+                    known = None if measured is None else measured.get(place, ())
+                    predictions.append(_prediction(task, task.networks[place], values, known))
+        for regime, by_trial in trials.items():
+            predict_ms = 1e3 * float(np.mean(took_s[regime])) if took_s[regime] else None
+            given = list(by_trial.values())
+            results.append(of_trials(regime, kind.name, given, predict_ms, task.per_cell))
+    next(answers, None)
+    return results
+
+
+def of_trials(
+    regime: str,
+    method: str,
+    trials: Sequence[Sequence[Prediction]],
+    predict_ms: float | None = None,
+    per_cell: bool = False,
+    asked: int | None = None,
+) -> MethodResult:
+    """The result of repeated trials: figures are their mean, the predictions those of the last."""
+    summary = mean_score([score(one) for one in trials]) if len(trials) > 1 else None
+    return MethodResult(regime, method, tuple(trials[-1]), predict_ms, per_cell, summary, asked)
+
+
+@steady_fits()
+def _fit_and_predict(
+    kind: type[Baseline], problem: Problem, split: Split, calls: Sequence[Places], config: FitConfig
+) -> tuple[NDArray[np.float64], list[float]]:
+    """In a worker, perhaps: latencies of the sums of all calls, and the seconds of each call."""
+    values = np.full(len(problem.sums), np.nan)
+    spent_s: list[float] = []
+    if not len(split.train):
+        return values, spent_s
+    if split.own is not None and kind is ModelOnly:
+        model: Baseline = ModelOnly.of(split.own)
+    else:
+        model = kind(config.device, config.precision, split.seed)
+        model.fit(problem.take(split.train))
+    for places in calls:
+        sums = problem.sums.take(places)
+        began = time.perf_counter()
+        values[places] = model.predict(sums)
+        spent_s.append(time.perf_counter() - began)
+    return values, spent_s
+
+
+def _prediction(
+    task: Task,
+    network: Judged,
+    values: NDArray[np.float64],
+    measured: Collection[int] | None,
+) -> Prediction:
+    """The sum over a network's parts; ``measured`` are positions among them, None for all."""
+    truth = task.problem.latencies_us
+    uses = [
+        count * float(truth[part] if measured and i in measured else values[part])
+        for i, (part, count) in enumerate(network.parts)
+    ]
+    total = math.fsum(uses)
+    known = range(len(uses)) if measured is None else measured
+    return Prediction(
+        name=network.name,
+        true_us=network.true_us,
+        predicted_us=total,
+        measured_share=math.fsum(uses[i] for i in known) / total if total > 0 else 0.0,
+        device_s=math.fsum(task.costs_s[network.parts[i][0]] for i in known),
+        cells=network.cells,
+        cells_measured=len(known),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from hybridlat.errors import InputError
@@ -19,7 +21,7 @@ from hybridlat.graph.signature_reading import read
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.records import LatencyRow, aggregate
+from hybridlat.store.records import aggregate
 
 
 class RecordSource(Protocol):
@@ -61,15 +63,6 @@ class WholeNetwork:
     layers: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordSummary:
-    """What is used of a record: the row that ``aggregate`` reads, device seconds, labels."""
-
-    row: LatencyRow
-    spent_s: float
-    labels: Mapping[str, str]
-
-
 @dataclass(frozen=True)
 class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
@@ -98,8 +91,20 @@ class Dataset:
 
     @property
     def complete_networks(self) -> tuple[WholeNetwork, ...]:
-        """Networks of which every cell is measured: those that a regime can be played on."""
+        """Networks of which every cell is measured: those that can be judged."""
         return tuple(n for n in self.networks if all(h in self.cells for h, _ in n.cells))
+
+    def only(self, names: Iterable[str]) -> Dataset:
+        """With the networks of these names alone; InputError where none of them was measured."""
+        wanted = set(names)
+        chosen = tuple(n for n in self.networks if n.name in wanted)
+        if not chosen:
+            known = ", ".join(sorted(n.name for n in self.networks)[:8]) or "none"
+            raise InputError(
+                f"none of the {len(wanted)} networks was measured whole on {self.target}: "
+                f"known are {known}"
+            )
+        return dataclasses.replace(self, networks=chosen)
 
     def groups(self) -> dict[str, str]:
         """The network that each cell was met in (the first by name); its own hash for the rest."""
@@ -123,18 +128,13 @@ class Dataset:
         return hashes
 
 
-_kernel_hashes: dict[str, tuple[str, ...]] = {}
-
-
+@lru_cache(maxsize=65_536)
 def kernel_hashes(text: str) -> tuple[str, ...]:
     """Hashes of the single kernels of a cell's signature text."""
-    hashes = _kernel_hashes.get(text)
-    if hashes is None:
-        network = read(text)
-        origins = tuple((i,) for i in range(len(network.nodes)))
-        whole = Lowered(network, origins, (), "signature")
-        hashes = _kernel_hashes[text] = tuple(sign(c.network).hash for c in kernels(whole))
-    return hashes
+    network = read(text)
+    origins = tuple((i,) for i in range(len(network.nodes)))
+    whole = Lowered(network, origins, (), "signature")
+    return tuple(sign(c.network).hash for c in kernels(whole))
 
 
 def load(
@@ -146,25 +146,22 @@ def load(
     names of geometry.COLUMNS) or whose label has that value. Raises InputError where nothing is
     left to work on, OnlyNetworks where that is because no cell was measured.
     """
-    grouped: dict[tuple[Kind, str], dict[str, _RecordSummary]] = {}
+    grouped: dict[tuple[Kind, str], dict[str, Measurement]] = {}
     paces = Paces()
     for source in sources:
         for record in source.measurements(target):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
             paces.add(record)
-            seen = _RecordSummary(
-                (record.latency_us, record.spread_share, record.measured_at, record.failure),
-                sum(s for v in record.visits for s in v.samples_us) * 1e-6,
-                record.labels,
-            )
-            grouped.setdefault((record.kind, record.signature), {})[record.id] = seen
+            grouped.setdefault((record.kind, record.signature), {})[record.id] = record
     texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
     cells: dict[str, MeasuredCell] = {}
     layers: dict[str, MeasuredCell] = {}
-    for (kind, signature), summaries in sorted(grouped.items()):
-        cell = _measured_cell(texts.get(signature), list(summaries.values()))
-        if kind != "network" and cell is not None and _chosen(cell, where or {}):
+    for (kind, signature), records in sorted(grouped.items()):
+        if kind == "network" or signature not in texts:
+            continue
+        cell = _measured_cell(texts[signature], list(records.values()))
+        if cell is not None and _chosen(cell, where or {}):
             (cells if kind == "cell" else layers)[signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
@@ -183,53 +180,57 @@ def load(
             f"there are no measured cells of {target}{limits}: measure some, onboard the target "
             "or import a pack first"
         )
-    found = pace_drift_of(paces.by_process(), paces.median_ratio)
-    return Dataset(target, cells, layers, tuple(networks.values()), found.share, found.shown_ratio)
+    drift = pace_drift_of(paces.by_process(), paces.median_ratio)
+    return Dataset(target, cells, layers, tuple(networks.values()), drift.share, drift.shown_ratio)
 
 
 def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:
-    if not where:
-        return True
-    row = geometry([cell.text]).values[0]
     for name, wanted in where.items():
-        if name in COLUMN:
-            if float(row[COLUMN[name]]) != _size(name, wanted):
+        if name not in COLUMN:
+            if cell.labels.get(name) != wanted:
                 return False
-        elif cell.labels.get(name) != wanted:
+            continue
+        try:
+            size = float(wanted)
+        except ValueError:
+            raise InputError(
+                f"{name}={wanted!r} cannot be looked for: {name} is a number, for example {name}=1"
+            ) from None
+        if float(geometry([cell.text]).column(name)[0]) != size:
             return False
     return True
 
 
-def _size(name: str, wanted: str) -> float:
-    try:
-        return float(wanted)
-    except ValueError:
-        raise InputError(
-            f"{name}={wanted!r} cannot be looked for: {name} is a number, for example {name}=1"
-        ) from None
+def latency_of(records: Iterable[Measurement]) -> tuple[float | None, float]:
+    """What several records of one thing say together: latency in us (None: it fails), noise."""
+    rows = list(records)
+    if not rows:
+        return None, 0.0
+    known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in rows)
+    return known.latency_us, known.spread_share
 
 
-def _measured_cell(text: str | None, records: list[_RecordSummary]) -> MeasuredCell | None:
-    known = aggregate(r.row for r in records)
-    if text is None or known.latency_us is None:
+def _measured_cell(text: str, records: Sequence[Measurement]) -> MeasuredCell | None:
+    latency_us, spread_share = latency_of(records)
+    if latency_us is None:
         return None
-    spent = statistics.median([r.spent_s for r in records if r.row[0] is not None])
-    cost = max(spent, measuring_cost_s(known.latency_us))
+    spent_s = [
+        sum(s for visit in r.visits for s in visit.samples_us) * 1e-6
+        for r in records
+        if r.latency_us is not None
+    ]
+    cost_s = max(statistics.median(spent_s), measuring_cost_s(latency_us))
     labels = min((r.labels for r in records), key=lambda item: sorted(item.items()))
-    return MeasuredCell(text, known.latency_us, known.spread_share, cost, labels)
+    return MeasuredCell(text, latency_us, spread_share, cost_s, labels)
 
 
-def _network(item: Breakdown, records: list[_RecordSummary]) -> WholeNetwork | None:
-    if not records:
+def _network(item: Breakdown, records: Sequence[Measurement]) -> WholeNetwork | None:
+    latency_us, spread_share = latency_of(records)
+    if latency_us is None:
         return None
-    known = aggregate(r.row for r in records)
-    if known.latency_us is None:
-        return None
-    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.row[2]))
-    repeats = tuple(r.row[0] for r in ordered if r.row[0] is not None)
-    return WholeNetwork(
-        item.network, known.latency_us, known.spread_share, repeats, item.cells, item.layers
-    )
+    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at))
+    repeats = tuple(r.latency_us for r in ordered if r.latency_us is not None)
+    return WholeNetwork(item.network, latency_us, spread_share, repeats, item.cells, item.layers)
 
 
 def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:

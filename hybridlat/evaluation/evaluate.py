@@ -3,24 +3,30 @@
 Targets with whole networks are judged in the three regimes, each network once, held out by name in
 five folds. Targets without (a public data set of cells) are judged per cell. Targets of which only
 whole networks are recorded are learned together with all others of their engine's family. A target
-that cannot be judged is a row with its reason, and costs the others nothing. Every row is an MLflow
-run, logged target by target (see run_log).
+that cannot be judged is a row with its reason, and costs the others nothing.
+
+Every row is a flat MLflow run, logged target by target, with figures that are named alike: tags say
+what a run is of. Our own run of a regime carries the target's pictures and tables; the experiment's
+note is the table of the newest figures.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.evaluation import run_log, tracking
+from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
 from hybridlat.evaluation.family_regimes import WholeNetworks
-from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
 from hybridlat.evaluation.regimes import evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.steady_sums import steady_fits
@@ -31,6 +37,10 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
 
 LEAST_NETWORKS = 2 * FOLDS
+_EVALUATION = "evaluation"
+_TAGS = ("regime", "method", "target")
+"""Tags that say what a run of an evaluation is of."""
+_MOST_LINES = 2000
 _REGIME = re.compile(
     r"measured|unseen|unseen_family|zero_shot|few@[0-9]+|unseen_cells|gated@[0-9.]+%|gated_cells@[0-9.]+%|cells@[0-9]+"
 )
@@ -66,18 +76,16 @@ class EvaluationOptions:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the baselines; InputError for one that there is not."""
-        names = all_baselines.names() if self.baselines is None else self.baselines
-        for name in names:
-            all_baselines.load(name)
-        return tuple(names)
+        """Names of the baselines."""
+        return tuple(all_baselines.names() if self.baselines is None else self.baselines)
 
     def check(self) -> None:
         """InputError for a regime or a baseline that there is not."""
         for regime in self.regimes:
             if not _REGIME.fullmatch(regime):
                 raise InputError(f"{regime!r} is not a regime: choose one of {_REGIMES}")
-        _ = self.methods
+        for name in self.methods:
+            all_baselines.load(name)
 
 
 @dataclass(frozen=True)
@@ -122,56 +130,41 @@ def evaluate_targets(
         if chosen.track:
             on_message("opening the experiment in MLflow")
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
+        call = uuid.uuid4().hex[:8]
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
         refused: list[HybridlatError] = []
-        log = run_log.RunLog(tracker, opened.address, chosen.where, chosen.regimes)
         try:
             for index, target in enumerate(order):
                 if len(order) > 1:
-                    on_message(_what_is_next(index, order))
-                new, report = _one_target(target, chosen, opened, log, whole_networks)
-                if isinstance(new, HybridlatError):
-                    refused.append(new)
-                    new = [ResultRow.without_figures(target, str(new))]
+                    after = f", then {order[index + 1]}" if index + 1 < len(order) else ""
+                    on_message(f"target {index + 1} of {len(order)}: {target}{after}")
+                try:
+                    report, config = _report(target, chosen, opened, whole_networks)
+                except HybridlatError as error:
+                    refused.append(error)
+                    reason = str(error)
+                    with _run(tracker, call, str(target)) as run:
+                        run.log({"target": target}, tags={"reason": reason})
+                    new = [ResultRow.without_figures(target, reason)]
                     if len(order) > 1:  # else it is the error that ends it all
-                        on_message(f"{target} is left out: {new[0].reason}")
-                if report is not None:
+                        on_message(f"{target} is left out: {reason}")
+                        if on_evaluated is not None:
+                            on_evaluated(new, None)
+                else:
+                    new = _logged(tracker, call, opened.address, report, config, chosen)
                     reports.append(report)
+                    if on_evaluated is not None:
+                        on_evaluated(new, report)
                 rows += new
-                if on_evaluated is not None and (report is not None or len(order) > 1):
-                    on_evaluated(new, report)
         finally:
             if reports:
-                log.describe()
+                tracker.describe(leaderboard.note(tracker.newest(_EVALUATION, _TAGS)))
                 if tracker.page():
                     on_message(f"the figures in MLflow: {tracker.page()}")
         if not reports:
             raise _none_of_them(refused)
     return Evaluation(tuple(rows), tuple(reports))
-
-
-def _one_target(
-    target: Target,
-    options: EvaluationOptions,
-    store: Store,
-    log: run_log.RunLog,
-    whole_networks: WholeNetworks,
-) -> tuple[list[ResultRow] | HybridlatError, TargetReport | None]:
-    """Its rows and the report behind them, or why there are none."""
-    try:
-        report, config = _report(target, options, store, whole_networks)
-        if options.regimes and not any(j.regime in options.regimes for j in report.results):
-            there = ", ".join(dict.fromkeys(j.regime for j in report.results)) or "none"
-            raise InputError(
-                f"{target} has not the regime {', '.join(options.regimes)}: there is {there}"
-            )
-    except tracking.TrackingError:
-        raise
-    except HybridlatError as error:
-        log.keep_reason(target, str(error))
-        return error, None
-    return log.keep_target(report, config), report
 
 
 def _report(
@@ -181,25 +174,24 @@ def _report(
     on_message = whole_networks.on_message
     try:
         dataset = load(target, sources_of(target, store, options.packs_folder), options.where)
-        dataset = _restricted(dataset, options.networks)
     except OnlyNetworks:
         on_message(f"{target}: reading the whole networks of its family")
         whole_networks.regimes(target)  # says why not, before a device is looked for
+    if dataset is not None and options.networks is not None:
+        dataset = dataset.only(options.networks)
     device = options.device or device_of(target, store)
     config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
+    methods, trials = options.methods, options.trials
     if dataset is None:
-        return whole_networks.evaluate(
-            target, config, options.methods, options.networks, options.trials
-        ), config
-    report = evaluate_target(
-        dataset, config, options.tolerances, options.methods, on_message, options.trials
-    )
+        report = whole_networks.evaluate(target, config, methods, options.networks, trials)
+    else:
+        report = evaluate_target(dataset, config, options.tolerances, methods, on_message, trials)
+    if options.regimes and not any(j.regime in options.regimes for j in report.results):
+        there = ", ".join(dict.fromkeys(j.regime for j in report.results)) or "none"
+        raise InputError(
+            f"{target} has not the regime {', '.join(options.regimes)}: there is {there}"
+        )
     return report, config
-
-
-def _what_is_next(index: int, order: Sequence[Target]) -> str:
-    after = f", then {order[index + 1]}" if index + 1 < len(order) else ""
-    return f"target {index + 1} of {len(order)}: {order[index]}{after}"
 
 
 def _none_of_them(refused: Sequence[HybridlatError]) -> HybridlatError:
@@ -254,15 +246,92 @@ def sources_of(
     return [store, *packs.packs_for(target, packs_folder)]
 
 
-def _restricted(dataset: Dataset, networks: Iterable[str] | None) -> Dataset:
-    if networks is None:
-        return dataset
-    wanted = set(networks)
-    chosen = tuple(n for n in dataset.networks if n.name in wanted)
-    if not chosen:
-        known = ", ".join(sorted(n.name for n in dataset.networks)[:8]) or "none"
-        raise InputError(
-            f"none of the {len(wanted)} networks was measured whole on {dataset.target}: "
-            f"known are {known}"
-        )
-    return dataclasses.replace(dataset, networks=chosen)
+def _run(
+    tracker: tracking.Tracker, call: str, target: str, regime: str = "", method: str = ""
+) -> AbstractContextManager[tracking.TrackedRun]:
+    tags = dict(zip(_TAGS, (regime, method, target), strict=True))
+    given = {name: value for name, value in tags.items() if value}
+    about = {tracking.KIND: _EVALUATION, "call": call, **given}
+    return tracker.run(" · ".join(given.values()), about)
+
+
+def _logged(
+    tracker: tracking.Tracker,
+    call: str,
+    store: str,
+    report: TargetReport,
+    config: FitConfig,
+    options: EvaluationOptions,
+) -> list[ResultRow]:
+    """The rows of a report, in the order of regimes, each with the run that it is logged in."""
+    rows = [r for r in report.rows() if not options.regimes or r.regime in options.regimes]
+    order = list(dict.fromkeys(j.regime for j in report.results))
+    about = {
+        "git_commit": tracking.git_commit() or "unknown",
+        "data_hash": report.data_hash,
+        "seed": config.seed,
+        "confidence": config.confidence,
+        "protocol": f"{FOLDS} folds by network" if report.networks else "random rows",
+        "device": config.device.title or config.device.name,
+        "python": sys.version.split()[0],
+        **{f"where_{name}": value for name, value in options.where.items()},
+    }
+    size = {"networks": report.networks, "cells": report.cells}
+    logged: list[ResultRow] = []
+    for row in sorted(rows, key=lambda row: order.index(row.regime)):
+        with _run(tracker, call, row.target, row.regime, row.method) as run:
+            what = {"target": row.target, "regime": row.regime, "method": row.method}
+            run.log({**what, **about}, _metrics(row, report))
+            run.dataset(row.target, report.data_hash, store, _EVALUATION, **size)
+            if row.method == OWN and run.id:
+                _log_behind(run, row, report, rows)
+            logged.append(dataclasses.replace(row, mlflow_run=run.id))
+    return logged
+
+
+def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
+    """The figures, shares and errors to four digits: MLflow shows all that it is given."""
+    share = report.device_time_share.get(row.regime) if row.method == OWN else None
+    figures: dict[str, float | None] = {
+        **dataclasses.asdict(row.score),
+        "answered_share": row.answered_share,
+        "noise_floor": row.noise_floor,
+        "noise_within_5": report.noise_within_5,
+        "networks": float(row.networks),
+        "cells": float(row.cells),
+        "device_time_share": share,
+    }
+    return {
+        name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
+        for name, value in figures.items()
+    }
+
+
+def _log_behind(
+    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
+) -> None:
+    """Pictures, single predictions, calibration and the target's table, for those who look."""
+    run.artifact("parity.png", leaderboard.parity(report))
+    result = report.find(row.regime)
+    predictions = result.predictions[:_MOST_LINES] if result is not None else ()
+    none = (None, None)
+    run.artifact(
+        "per_network.json",
+        {
+            "name": [p.name for p in predictions],
+            "true_us": [p.true_us for p in predictions],
+            "predicted_us": [p.predicted_us for p in predictions],
+            "error_percent": [100 * p.error_share for p in predictions],
+            "low_us": [(p.interval_us or none)[0] for p in predictions],
+            "high_us": [(p.interval_us or none)[1] for p in predictions],
+            "measured_share": [p.measured_share for p in predictions],
+            "cells_measured": [p.cells_measured for p in predictions],
+            "device_s": [p.device_s for p in predictions],
+        },
+    )
+    if any(report.calibration.values()):
+        run.artifact("calibration.png", leaderboard.calibration(report))
+    if row.calibration:
+        levels = [level.to_json() for level in row.calibration]
+        run.artifact("calibration.json", {k: [level[k] for level in levels] for k in levels[0]})
+    run.artifact("leaderboard.md", leaderboard.markdown(rows))

@@ -1,9 +1,7 @@
 """Whole networks of all targets of an engine family: what can be learned from sums alone.
 
-Unlike :func:`hybridlat.evaluation.dataset.load` this needs no measured cell: where others measured
-networks, their latencies and how each falls into cells are all there is. Such a target is learned
-together with the targets of the store whose engines run much the same kernels. One fit serves all
-of them, so one call fits it once.
+Where others measured networks, their latencies and how each falls into cells are all there is. Such
+a target is learned together with the targets of the store whose engines run much the same kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import HybridlatError, InputError, TargetError
-from hybridlat.evaluation.dataset import RecordSource, signature_texts
+from hybridlat.evaluation.dataset import RecordSource, latency_of, signature_texts
 from hybridlat.graph.signature_reading import read
 from hybridlat.model.family.dataset import (
     KernelSet,
@@ -32,14 +30,13 @@ from hybridlat.model.family.dataset import (
     collect,
     kernel_set,
 )
-from hybridlat.model.family.kernels import table_of_texts
+from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.law import embedded, fit
 from hybridlat.model.family.served import FamilyModel, serve
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of, embedding_of, family_name
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement, is_suspect
 from hybridlat.schema.target import Target
-from hybridlat.store.records import aggregate
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
@@ -54,9 +51,8 @@ class NetworkRecord:
     ``name`` groups what must be held out together (all batches of a network). ``latency_us`` is
     that of the whole batch, ``repeats_us`` the single figures behind it; ``cells`` and ``layers``
     (of the file, unfused; empty where they are not recorded) are signature texts with their counts;
-    ``copied_bytes`` is what the network reads and gives out. ``labels`` say where the
-    figure is from (source, note, layout …). A note that begins with "suspect" marks one out of
-    line with its neighbours.
+    ``copied_bytes`` is what the network reads and gives out. ``labels`` say where the figure is
+    from (source, note, layout …).
     """
 
     name: str
@@ -72,8 +68,13 @@ class NetworkRecord:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether its origin doubts it."""
+        """Whether its origin's note says that it is out of line with its neighbours."""
         return is_suspect(self.labels.get("note", ""))
+
+    def table(self, parts: Sequence[tuple[str, int]]) -> KernelTable:
+        """The kernels of its cells or layers."""
+        texts, counts = zip(*parts, strict=True)
+        return table_of_texts(texts, counts, self.copied_bytes)
 
 
 def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[NetworkRecord, ...]:
@@ -94,7 +95,12 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[Netw
     for record in records.values():
         labels = {k: v for k, v in record.labels.items() if k not in _ONE_RUN}
         grouped.setdefault((record.signature, tuple(sorted(labels.items()))), []).append(record)
-    chosen = [(p, same) for same in grouped.values() if (p := _of(same[0], partitions)) is not None]
+    chosen: list[tuple[Breakdown, list[Measurement]]] = []
+    for same in grouped.values():
+        named = partitions.get(same[0].signature, {})
+        partition = named.get(same[0].labels.get("network", "")) or next(iter(named.values()), None)
+        if partition is not None:
+            chosen.append((partition, same))
     texts = signature_texts(sources, {h for p, _ in chosen for h, _ in (*p.cells, *p.layers)})
     networks = [_record(partition, same, texts) for partition, same in chosen]
     usable = [network for network in networks if network is not None]
@@ -112,33 +118,28 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[Netw
 
 
 def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, dict[str, Breakdown]]:
-    """By the network's hash, then by its name: one partition each."""
+    """By the network's hash, then by its name: one partition each.
+
+    Of the rules in force before others, with the file's layers before without.
+    """
     try:
-        now = registry.lowering_identity(target)
+        rules = registry.lowering_identity(target)
     except HybridlatError:
-        now = ""  # an engine that is not known here; its partitions are still good
+        rules = ""  # an engine that is not known here; its partitions are still good
     items = {item.id: item for source in sources for item in source.breakdowns(target)}
     by_hash: dict[str, dict[str, Breakdown]] = {}
-    for item in sorted(items.values(), key=lambda b: _worth(b, now)):
+    for item in sorted(
+        items.values(), key=lambda b: (b.labels.get("lowering") == rules, bool(b.layers), b.id)
+    ):
         by_hash.setdefault(item.signature, {})[item.network] = item
     return by_hash
-
-
-def _worth(item: Breakdown, rules: str) -> tuple[bool, bool, str]:
-    """Of the rules in force before others, with the file's layers before without."""
-    return item.labels.get("lowering") == rules, bool(item.layers), item.id
-
-
-def _of(record: Measurement, partitions: Mapping[str, Mapping[str, Breakdown]]) -> Breakdown | None:
-    named = partitions.get(record.signature, {})
-    return named.get(record.labels.get("network", "")) or next(iter(named.values()), None)
 
 
 def _record(
     partition: Breakdown, records: Sequence[Measurement], texts: Mapping[str, str]
 ) -> NetworkRecord | None:
-    known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
-    if known.latency_us is None or any(h not in texts for h, _ in partition.cells):
+    latency_us, spread_share = latency_of(records)
+    if latency_us is None or any(h not in texts for h, _ in partition.cells):
         return None
     cells = tuple((texts[h], count) for h, count in partition.cells)
     layers = tuple((texts[h], count) for h, count in partition.layers if h in texts)
@@ -147,8 +148,8 @@ def _record(
         partition.network,
         partition.signature,
         _batch(partition, cells),
-        known.latency_us,
-        known.spread_share,
+        latency_us,
+        spread_share,
         tuple(r.latency_us for r in ordered if r.latency_us is not None),
         cells,
         records[0].labels,
@@ -168,10 +169,9 @@ def _batch(partition: Breakdown, cells: Sequence[tuple[str, int]]) -> int:
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """A network at one batch on one task. ``latency_us`` is the median of all that measured it.
+    """A network at one batch on one task: the median of all that measured it.
 
-    ``repeats_us`` are the single figures, of one table or of several. A suspect row is neither
-    learned from nor judged.
+    ``repeats_us`` are the single figures. A suspect row is neither learned from nor judged.
     """
 
     target: Target
@@ -242,15 +242,13 @@ class FamilyRecords:
         for row in self.rows:
             record = row.record
             key = (record.cells, record.copied_bytes, row.target.device, row.target.precision)
-            kernels = sets.get(key)
-            if kernels is None:
-                texts, counts = zip(*record.cells, strict=True)
-                table = table_of_texts(texts, counts, record.copied_bytes)
+            if key not in sets:
                 device = self.devices[row.target.device]
-                kernels = sets[key] = kernel_set(table, device, row.target.precision)
+                table = record.table(record.cells)
+                sets[key] = kernel_set(table, device, row.target.precision)
             weight = 0.0 if row.suspect else 1.0
             observed.append(
-                Observation(kernels, row.task, row.latency_us, row.architecture, weight)
+                Observation(sets[key], row.task, row.latency_us, row.architecture, weight)
             )
         return collect(observed)
 
@@ -293,9 +291,9 @@ def family_records(
 ) -> FamilyRecords:
     """The whole networks of ``target`` and of those of ``kin`` that it shares its family with.
 
-    Kin without a data sheet of its device, or without usable networks, is left out and
-    named in ``missing``; ``device`` overrides the sheet of the target's own. Raises InputError
-    where the target itself has no law to be judged by, or no networks.
+    Kin without a data sheet of its device, or without usable networks, is left out and named in
+    ``missing``; ``device`` overrides the sheet of the target's own. Raises InputError where the
+    target itself has no law to be judged by, or no networks.
     """
     family = family_name(target.engine)
     if family is None:

@@ -1,4 +1,4 @@
-"""Regimes of targets of which only whole networks are recorded, each played once for a family.
+"""Regimes of targets of which only whole networks are recorded, each fitted once for a family.
 
 ``unseen``: five folds by architecture. ``unseen_family``: five folds by what architectures are
 variants of. ``zero_shot``: nothing of the device is known. ``few@K``: of a device left out, K
@@ -10,17 +10,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import CALIBRATED_AT
-from hybridlat.evaluation.cross_fitting import FOLDS, even_folds
+from hybridlat.evaluation.cross_fitting import (
+    FOLDS,
+    Judged,
+    Split,
+    Task,
+    evaluate_baselines,
+    even_folds,
+    of_trials,
+)
 from hybridlat.evaluation.dataset import RecordSource
 from hybridlat.evaluation.families import FamilyRecords, MeasuredRow, family_records
-from hybridlat.evaluation.methods import Judged, Split, Task, evaluate_baselines
 from hybridlat.evaluation.metrics import (
     OWN,
     ConfidenceLevel,
@@ -28,14 +34,11 @@ from hybridlat.evaluation.metrics import (
     Prediction,
     TargetReport,
     levels,
-    mean_score,
     noise,
-    score,
 )
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.family.adapt import adapt, choose
 from hybridlat.model.family.dataset import family_of
-from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.served import Calibration, FamilyModel, calibrate, relative_point
 from hybridlat.model.family.shipped import family_name
 from hybridlat.model.training_problem import FitConfig
@@ -47,6 +50,7 @@ Array = NDArray[np.float64]
 LAYERWISE = "layerwise_learned"
 FEW = (5, 10, 30)
 RANDOM = "random_choice"
+LEAST_ROWS = 10
 _GROUPS: dict[str, Callable[[MeasuredRow], str]] = {
     "unseen": lambda row: row.architecture,
     "unseen_family": lambda row: family_of(row.architecture),
@@ -87,35 +91,38 @@ class Regimes:
         return self._held_out[regime]
 
     def _cross_validated(self, regime: str) -> HeldOut | None:
-        records, group = self.records, _GROUPS[regime]
-        names = [group(row) for row in records.rows]
-        counted = {names[i] for i in np.flatnonzero(records.counted)}
-        if len(counted) < FOLDS:
+        records = self.records
+        names = [_GROUPS[regime](row) for row in records.rows]
+        if len({names[i] for i in np.flatnonzero(records.counted)}) < FOLDS:
             return None
         fold_of = even_folds(names)
         folds = np.array([fold_of[name] for name in names], np.intp)
-        medians, spreads = np.ones(len(folds)), np.ones(len(folds))
-        seen = np.zeros(len(folds))
-        for number, one in enumerate(sorted(set(folds.tolist()))):
-            mine = np.flatnonzero(folds == one)
+        medians, spreads, seen = np.ones(len(folds)), np.ones(len(folds)), np.zeros(len(folds))
+        numbers = sorted(set(folds.tolist()))
+        for number in numbers:
+            mine = np.flatnonzero(folds == number)
             self.on_message(
                 f"{records.family}, {regime}: law {number + 1} of {FOLDS}, "
                 f"without {len(mine)} of {len(folds)} rows"
             )
-            model = records.learn(folds != one)
+            model = records.learn(folds != number)
             if model is None:
                 return None
             medians[mine], spreads[mine] = records.predict(model, mine.tolist())
             seen[mine] = [model.seen_of(records.rows[i].task) for i in mine]
-        errors = records.data.log_us - np.log(medians)
-        calibrations = {}
-        for one in set(folds.tolist()):
-            others = (folds != one) & records.counted
-            calibrations[one] = calibrate(errors[others], spreads[others], self._labels(others))
+        calibrations = {
+            number: self._calibration(folds != number, medians, spreads) for number in numbers
+        }
         return HeldOut(folds, medians, spreads, seen, calibrations)
 
-    def _labels(self, places: NDArray[np.bool_]) -> list[str]:
-        return [str(self.records.rows[i].task) for i in np.flatnonzero(places)]
+    def _calibration(
+        self, places: NDArray[np.bool_], medians_us: Array, spreads: Array
+    ) -> Calibration:
+        """Intervals from the errors of held-out rows at these places."""
+        chosen = np.flatnonzero(places & self.records.counted)
+        errors = self.records.data.log_us - np.log(medians_us)
+        tasks = [str(self.records.rows[i].task) for i in chosen]
+        return calibrate(errors[chosen], spreads[chosen], tasks)
 
     def unseen(
         self, regime: str, places: Sequence[int], confidence: float
@@ -129,10 +136,8 @@ class Regimes:
         def predictions_at(level: float) -> list[Prediction]:
             return [
                 _prediction(
-                    self.records.rows[i], points[i], held_out.medians_us[i],
-                    held_out.calibrations[int(held_out.folds[i])].half_width(
-                        held_out.spreads[i], str(self.records.rows[i].task), level
-                    ),
+                    self.records.rows[i], held_out.medians_us[i], held_out.spreads[i],
+                    held_out.calibrations[int(held_out.folds[i])], level, points[i],
                 )
                 for i in places
             ]  # fmt: skip
@@ -140,7 +145,52 @@ class Regimes:
         result = MethodResult(regime, OWN, tuple(predictions_at(confidence)))
         return result, levels({level: predictions_at(level) for level in CALIBRATED_AT})
 
-    def without(self, device: str) -> FamilyModel | None:
+    def across_devices(
+        self, places: Sequence[int], confidence: float, draws: int, seed: int
+    ) -> list[MethodResult]:
+        """``zero_shot`` and ``few@K`` on the rows of one target; none without other devices."""
+        rows = self.records.rows
+        device = rows[places[0]].target.device
+        model = self._without(device)
+        if model is None:
+            return []
+        calibration = self._of_others(device)
+        medians, spreads = self.records.predict(model, places)
+        zero_shot = [
+            _prediction(rows[i], us, spread, calibration, confidence)
+            for i, us, spread in zip(places, medians, spreads, strict=True)
+        ]
+        results = [MethodResult("zero_shot", OWN, tuple(zero_shot))]
+
+        def after(own: Sequence[int], measured: Sequence[int]) -> list[Prediction]:
+            return self._after(model, calibration, confidence, own, measured)
+
+        chance = np.random.default_rng(seed)
+        by_task = [
+            [i for i in places if rows[i].task == task]
+            for task in sorted({rows[i].task for i in places})
+        ]
+        for count in FEW:
+            # Layouts are laws of their own: of each, so many networks are measured.
+            tasks = [own for own in by_task if len(own) >= 2 * count]
+            if not tasks:
+                break
+            chosen = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
+            drawn = [
+                [
+                    a
+                    for own in tasks
+                    for a in after(own, [own[i] for i in chance.choice(len(own), count, False)])
+                ]
+                for _ in range(draws)
+            ]
+            # What was measured is not judged: how many are left differs by choice.
+            results.append(of_trials(f"few@{count}", OWN, [chosen], asked=len(chosen)))
+            random = of_trials(f"few@{count}", RANDOM, drawn[::-1])
+            results.append(dataclasses.replace(random, asked=random.score.answered))
+        return results
+
+    def _without(self, device: str) -> FamilyModel | None:
         """The law of all other devices; None where the store knows no other."""
         if device not in self._without_device:
             outside = np.array([row.target.device != device for row in self.records.rows])
@@ -153,57 +203,9 @@ class Regimes:
         """Intervals calibrated on other devices' networks, held out by architecture."""
         held_out = self.held_out("unseen")
         others = np.array([row.target.device != device for row in self.records.rows])
-        others &= self.records.counted
-        if held_out is None or not others.any():
+        if held_out is None or not (others & self.records.counted).any():
             return None
-        errors = self.records.data.log_us - np.log(held_out.medians_us)
-        return calibrate(errors[others], held_out.spreads[others], self._labels(others))
-
-    def across_devices(
-        self, places: Sequence[int], confidence: float, draws: int, seed: int
-    ) -> list[MethodResult]:
-        """``zero_shot`` and ``few@K`` on the rows of one target; none without other devices."""
-        device = self.records.rows[places[0]].target.device
-        model = self.without(device)
-        if model is None:
-            return []
-        calibration = self._of_others(device)
-        medians, spreads = self.records.predict(model, places)
-        results = [
-            MethodResult(
-                "zero_shot", OWN,
-                tuple(
-                    self._with_interval(i, us, spread, calibration, confidence)
-                    for i, us, spread in zip(places, medians, spreads, strict=True)
-                ),
-            )
-        ]  # fmt: skip
-        chance = np.random.default_rng(seed)
-        rows = self.records.rows
-        by_own_task = [
-            [i for i in places if rows[i].task == task]
-            for task in sorted({rows[i].task for i in places})
-        ]
-        for count in FEW:
-            # Layouts are laws of their own: of each, so many networks are measured.
-            tasks = [own for own in by_own_task if len(own) >= 2 * count]
-            if not tasks:
-                break
-            after = partial(self._after, model, calibration, confidence)
-            answers = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
-            results.append(MethodResult(f"few@{count}", OWN, tuple(answers), asked=len(answers)))
-            drawn = [
-                [a for own in tasks for a in after(own, _any(own, count, chance))]
-                for _ in range(draws)
-            ]
-            summary = mean_score([score(one) for one in drawn])
-            # What was measured is not judged: how many are left differs by choice.
-            results.append(
-                MethodResult(
-                    f"few@{count}", RANDOM, tuple(drawn[0]), asked=summary.answered, summary=summary
-                )
-            )
-        return results
+        return self._calibration(others, held_out.medians_us, held_out.spreads)
 
     def _chosen(self, model: FamilyModel, places: Sequence[int], count: int) -> list[int]:
         """Which networks to measure first."""
@@ -222,49 +224,34 @@ class Regimes:
         """Predictions of networks of other architectures than those that were measured."""
         records, rows = self.records, self.records.rows
         known = {rows[i].architecture for i in measured}
-        rest = [i for i in places if rows[i].architecture not in known]
-        adapted = adapt(
-            model, rows[measured[0]].task,
-            [(records.kernels(i), rows[i].latency_us) for i in measured],
-        )  # fmt: skip
-        log_latencies = [adapted.log_latency(records.kernels(i), records.points(i)) for i in rest]
-        return [
-            self._with_interval(i, float(np.exp(logarithm)), spread, calibration, confidence)
-            for i, (logarithm, spread) in zip(rest, log_latencies, strict=True)
-        ]
-
-    def _with_interval(
-        self,
-        position: int,
-        median_us: float,
-        spread: float,
-        calibration: Calibration | None,
-        confidence: float,
-    ) -> Prediction:
-        row = self.records.rows[position]
-        half = None
-        if calibration is not None:
-            half = calibration.half_width(spread, str(row.task), confidence)
-        return _prediction(row, median_us, median_us, half)
-
-
-def _any(places: Sequence[int], count: int, chance: np.random.Generator) -> list[int]:
-    return [places[i] for i in chance.choice(len(places), count, replace=False)]
+        known_us = [(records.kernels(i), rows[i].latency_us) for i in measured]
+        adapted = adapt(model, rows[measured[0]].task, known_us)
+        predictions = []
+        for i in places:
+            if rows[i].architecture not in known:
+                logarithm, spread = adapted.log_latency(records.kernels(i), records.points(i))
+                median_us = float(np.exp(logarithm))
+                predictions.append(_prediction(rows[i], median_us, spread, calibration, confidence))
+        return predictions
 
 
 def _prediction(
-    row: MeasuredRow, point_us: float, median_us: float, half_width: float | None
+    row: MeasuredRow,
+    median_us: float,
+    spread: float,
+    calibration: Calibration | None,
+    confidence: float,
+    point_us: float | None = None,
 ) -> Prediction:
     """The interval lies around the median, of its logarithm."""
     interval = None
-    if half_width is not None:
-        factor = float(np.exp(half_width))
+    if calibration is not None:
+        factor = float(np.exp(calibration.half_width(spread, str(row.task), confidence)))
         interval = (float(median_us) / factor, float(median_us) * factor)
-    cells = len(row.record.cells)
-    return Prediction(row.name, row.latency_us, float(point_us), interval, cells=cells)
-
-
-LEAST_ROWS = 10
+    point_us = median_us if point_us is None else point_us
+    return Prediction(
+        row.name, row.latency_us, float(point_us), interval, cells=len(row.record.cells)
+    )
 
 
 @dataclass
@@ -311,10 +298,11 @@ class WholeNetworks:
                 calibration[regime] = unseen[1]
         results += regimes.across_devices(places, config.confidence, draws, config.seed)
         self.on_message(f"{target}: fitting baselines")
-        tasks = _tasks(regimes, places, config.seed)
         results += [
             dataclasses.replace(result, predict_ms=None)  # our own is not timed either
-            for result in evaluate_baselines(baselines, tasks, config)
+            for result in evaluate_baselines(
+                baselines, _tasks(regimes, places, config.seed), config
+            )
         ]
         rows = [records.rows[i] for i in places]
         floor, within = noise([row.repeats_us for row in rows])
@@ -351,6 +339,7 @@ def _tasks(regimes: Regimes, places: Sequence[int], seed: int) -> dict[Unit, Tas
     """The baselines on the same folds, each learning from the target's own networks."""
     rows = [regimes.records.rows[i] for i in places]
     truth = np.array([row.latency_us for row in rows])
+    names = tuple(row.architecture for row in rows)
     networks = [
         Judged(row.name, row.latency_us, ((i, 1),), len(row.record.cells))
         for i, row in enumerate(rows)
@@ -359,9 +348,9 @@ def _tasks(regimes: Regimes, places: Sequence[int], seed: int) -> dict[Unit, Tas
     for regime in HELD_OUT:
         held_out = regimes.held_out(regime)
         folds = np.zeros(0) if held_out is None else held_out.folds[places]
-        for one in np.unique(folds):
-            judged = np.flatnonzero(folds == one).tolist()
-            splits.append(Split(np.flatnonzero(folds != one), [judged], {regime: {}}, seed))
+        for number in np.unique(folds):
+            judged = np.flatnonzero(folds == number).tolist()
+            splits.append(Split(np.flatnonzero(folds != number), [judged], {regime: {}}, seed))
     tasks: dict[Unit, Task] = {}
     units: dict[Unit, list[tuple[tuple[str, int], ...]]] = {
         "network": [row.record.cells for row in rows],
@@ -369,18 +358,10 @@ def _tasks(regimes: Regimes, places: Sequence[int], seed: int) -> dict[Unit, Tas
     }
     for unit, parts in units.items():
         if all(parts):
-            tables = [
-                _table(own, row.record.copied_bytes) for own, row in zip(parts, rows, strict=True)
-            ]
-            names = tuple(row.architecture for row in rows)
+            tables = [row.record.table(own) for own, row in zip(parts, rows, strict=True)]
             problem = Problem(Sums.of_networks(tables), truth, names)
             tasks[unit] = Task(problem, np.zeros(len(rows)), networks, splits)
     return tasks
-
-
-def _table(parts: Sequence[tuple[str, int]], copied_bytes: float) -> KernelTable:
-    texts, counts = zip(*parts, strict=True)
-    return table_of_texts(texts, counts, copied_bytes)
 
 
 def _notes(

@@ -1,15 +1,21 @@
-"""Rows as a table: on the terminal, and as Markdown."""
+"""Rows of an evaluation as tables, on the terminal and as Markdown, and a report's pictures.
+
+matplotlib is loaded when a picture is drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from hybridlat.evaluation.methods import PERFECT
-from hybridlat.evaluation.metrics import OWN, ResultRow
+from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow, TargetReport
+from hybridlat.evaluation.tracking import RunSummary
 from hybridlat.report.table import GAP, Column, Table, titled
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 _FIGURES = (
@@ -19,6 +25,22 @@ _FIGURES = (
 _COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
 _BY_WORTH = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
 """Positions of columns: what a narrow terminal keeps longest comes first."""
+NOT_RIVALS = frozenset(
+    {OWN, PERFECT, "lookup_only", "model_only", "share_only", "random", "random_choice"}
+)
+"""Methods that are a part of hybridlat, or know the truth: no baseline to be compared with."""
+_MOST_NOTE = 4200  # characters; the databases of older MLflows keep 5,000 of a tag
+_NOTE = """\
+Newest figures of each target and regime. RMSPE in %, lower is better; the noise floor is how \
+far the same networks are off when they are measured again. Every row is a run below: filter with \
+`tags.regime = 'unseen' and tags.newest = 'yes'`, group by the tag `target`, or open our own run \
+for pictures and tables.
+
+| target | regime | hybridlat | best baseline | noise floor | in the 90 % interval | networks |
+|---|---|---:|---:|---:|---:|---:|
+"""
+_FIRST = ("measured", "unseen", "gated@5%", "unseen_family", "zero_shot")
+_COLOURS = ("#2b2d42", "#c8553d", "#0b6e4f", "#8d99ae", "#e0a458")
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
@@ -81,9 +103,7 @@ def _enough(rows: Sequence[ResultRow]) -> dict[tuple[str, str], int]:
     for row in rows:
         key = (row.target, row.regime)
         most[key] = max(most.get(key, 0), row.asked, row.score.answered)
-    for row in rows:
-        if row.method == OWN:
-            most[row.target, row.regime] = row.score.answered
+    most |= {(row.target, row.regime): row.score.answered for row in rows if row.method == OWN}
     return most
 
 
@@ -98,24 +118,27 @@ def best(rows: Sequence[ResultRow]) -> list[ResultRow]:
     enough = _enough(rows)
     best_of: dict[tuple[str, str], ResultRow] = {}
     for row in ordered(rows):
-        key = (row.target, row.regime)
         fair = _answers(row, enough) and row.score.rmspe is not None
         if fair and row.method != PERFECT:
-            best_of.setdefault(key, row)
+            best_of.setdefault((row.target, row.regime), row)
     return list(best_of.values())
+
+
+def _by_target(rows: Sequence[ResultRow]) -> Iterable[tuple[str, list[ResultRow], float | None]]:
+    """Every judged target, its rows in order, and its noise floor."""
+    judged = [r for r in rows if not r.reason]
+    for target in dict.fromkeys(r.target for r in judged):
+        own = ordered([r for r in judged if r.target == target])
+        yield target, own, next((r.noise_floor for r in own if r.noise_floor is not None), None)
 
 
 def markdown(rows: Sequence[ResultRow]) -> str:
     """One table per target, the best of each regime in bold."""
     text: list[str] = []
-    for target in dict.fromkeys(r.target for r in rows):
-        reason = next((r.reason for r in rows if r.target == target and r.reason), "")
-        own = ordered([r for r in rows if r.target == target and not r.reason])
-        if reason:
-            text += [f"### {target}", "", f"Not judged: {reason}.", ""]
-        if not own:
-            continue
-        floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
+    for row in rows:
+        if row.reason:
+            text += [f"### {row.target}", "", f"Not judged: {row.reason}.", ""]
+    for target, own, floor in _by_target(rows):
         noise = "" if floor is None else f" (noise floor: RMSPE {floor:.2f} %)"
         marked = best(own)
         lines = []
@@ -131,10 +154,7 @@ def show(rows: Sequence[ResultRow], console: Console) -> None:
     for row in rows:
         if row.reason:
             console.print(f"{row.target} · not judged: {row.reason}\n")
-    judged = [r for r in rows if not r.reason]
-    for target in dict.fromkeys(r.target for r in judged):
-        own = ordered([r for r in judged if r.target == target])
-        floor = next((r.noise_floor for r in own if r.noise_floor is not None), None)
+    for target, own, floor in _by_target(rows):
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
         lines = [_cells(row) for row in own]
         shown = _fitting(lines, console.width)
@@ -159,16 +179,13 @@ def show_calibration(rows: Sequence[ResultRow], console: Console) -> None:
         confidences = list(dict.fromkeys(level.confidence for r in own for level in r.calibration))
         lines = []
         for row in own:
-            found = {level.confidence: level for level in row.calibration}
+            of = {level.confidence: level for level in row.calibration}
             lines.append([row.regime] + [
-                f"{100 * found[c].coverage:.0f} / {100 * found[c].width:.0f}" if c in found else "–"
+                f"{100 * of[c].coverage:.0f} / {100 * of[c].width:.0f}" if c in of else "–"
                 for c in confidences
             ])  # fmt: skip
         columns = titled(*(f"{100 * c:g} %" for c in confidences), right=True)
-        title = (
-            f"{target} · truths inside the interval, and its mean width, by the confidence asked "
-            "for"
-        )
+        title = f"{target} · truths inside the interval, and its mean width, by confidence"
         console.print(Table([Column("regime"), *columns], lines, title).terminal())
         console.print()
 
@@ -183,3 +200,86 @@ def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
             break
         shown.append(position)
     return sorted(shown)
+
+
+def note(newest: Iterable[RunSummary]) -> str:
+    """Markdown: our own runs, each beside the best baseline that answered as much."""
+    runs = [run for run in newest if "rmspe" in run.metrics]
+    own = sorted((r for r in runs if r.tags.get("method") == OWN), key=_place)
+    text = f"Seen on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}. " + _NOTE
+    for i, run in enumerate(own):
+        line, left = _line(run, runs), f"\n{len(own) - i} more rows: see the runs.\n"
+        if len(text) + len(line) + len(left) > _MOST_NOTE:
+            return text + left
+        text += line
+    return text
+
+
+def _place(run: RunSummary) -> tuple[str, int, str]:
+    """By target; what people ask first, then the rest."""
+    regime = run.tags.get("regime", "")
+    first = _FIRST.index(regime) if regime in _FIRST else len(_FIRST)
+    return run.tags.get("target", ""), first, regime
+
+
+def _line(own: RunSummary, runs: Sequence[RunSummary]) -> str:
+    target, regime = own.tags.get("target", ""), own.tags.get("regime", "")
+    rivals = [
+        run
+        for run in runs
+        if (run.tags.get("target"), run.tags.get("regime")) == (target, regime)
+        and run.tags.get("method") not in NOT_RIVALS
+        and run.metrics.get("answered", 0) >= own.metrics.get("answered", 0)
+    ]
+    best = min(rivals, key=lambda run: run.metrics["rmspe"], default=None)
+    beside = "–" if best is None else f"{best.metrics['rmspe']:.1f} ({best.tags['method']})"
+    floor = _number(own.metrics.get("noise_floor"), 1)
+    return (
+        f"| {target} | {regime} | **{own.metrics['rmspe']:.1f}** | {beside} | {floor} "
+        f"| {_percent(own.metrics.get('coverage'))} | {own.metrics.get('networks', 0):.0f} |\n"
+    )
+
+
+def _canvas(report: TargetReport, title: str, x: str, y: str) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.8), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(f"{report.target}\n{title}", loc="left", fontsize=10)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(color="#e5e5e5")
+    return figure, axes
+
+
+def parity(report: TargetReport) -> Figure:
+    """Predicted against measured latency, on logarithmic axes."""
+    figure, axes = _canvas(report, "predicted against measured", "measured, µs", "predicted, µs")
+    own = [j for j in report.results if j.method == OWN]
+    gated = [j.regime for j in own if j.regime.startswith("gated@")]
+    drawn = [j for j in own if j.regime in ("unseen", "measured", *gated[:1])] or own[:1]
+    for result, colour in zip(drawn, _COLOURS, strict=False):
+        points = [a for a in result.predictions if math.isfinite(a.predicted_us)]
+        axes.loglog(
+            [a.true_us for a in points], [a.predicted_us for a in points], ".", color=colour,
+            alpha=0.6, label=f"{result.regime}, RMSPE {_number(result.score.rmspe, 1)} %",
+        )  # fmt: skip
+    axes.axline((1.0, 1.0), (10.0, 10.0), color="#555555", linewidth=1)
+    axes.legend(frameon=False)
+    return figure
+
+
+def calibration(report: TargetReport) -> Figure:
+    """Share of truths inside the interval against what the interval says."""
+    title = "how often the interval holds the truth"
+    figure, axes = _canvas(report, title, "stated confidence, %", "inside the interval, %")
+    axes.plot([50, 100], [50, 100], color="#555555", linewidth=1, label="as stated")
+    drawn = [r for r in report.calibration if not r.startswith("gated_cells@")]
+    for regime, colour in zip(drawn, _COLOURS, strict=False):
+        levels = report.calibration[regime]
+        axes.plot(
+            [100 * level.confidence for level in levels],
+            [100 * level.coverage for level in levels], "o-", markersize=4, label=regime,
+            color=colour,
+        )  # fmt: skip
+    axes.legend(frameon=False, loc="lower right")
+    return figure

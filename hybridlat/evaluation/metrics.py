@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from hybridlat.schema.target import Target
 
 OWN = "hybridlat"
+PERFECT = "perfect"
+"""The choice of cells to measure that knows the truth: what no method can beat."""
 _DIGITS = {
     "rmspe": 3, "mape": 3, "within_5": 4, "within_10": 4, "spearman": 4, "coverage": 4, "width": 4,
     "measured_share": 4, "device_s": 2,
@@ -24,10 +26,9 @@ _DIGITS = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One network (or cell): its predicted and true latency, and what was measured for it.
+    """One network (or cell): predicted (NaN: no answer) and true latency, what was measured for it.
 
-    ``predicted_us`` is NaN where the method has no answer; ``interval_us`` None where it gives
-    none. ``measured_share`` is the part of the time that was measured, ``device_s`` what that cost.
+    ``measured_share`` is the part of the time that was measured, ``device_s`` what that cost.
     """
 
     name: str
@@ -64,8 +65,8 @@ class Score:
 def score(predictions: Sequence[Prediction]) -> Score:
     """Figures over the answers that there are.
 
-    RMSPE = 100·sqrt(mean(((p−m)/m)²)); MAPE its mean absolute sibling; ``width`` is the mean
-    relative width of the intervals, ``device_s`` the sum, ``measured_share`` the mean.
+    RMSPE = 100·sqrt(mean(((p−m)/m)²)), MAPE = 100·mean(|p−m|/m); ``width`` is the mean relative
+    width of the intervals, ``device_s`` the sum, ``measured_share`` the mean.
     """
     given = [a for a in predictions if math.isfinite(a.predicted_us)]
     errors = np.array([a.error_share for a in given])
@@ -140,9 +141,8 @@ def noise(repeats_us: Sequence[Sequence[float]]) -> tuple[float | None, float | 
 class ConfidenceLevel:
     """How often intervals of this ``confidence`` hold the truth, and how wide they are.
 
-    ``coverage`` is the share of truths inside, ``width`` the mean relative width, ``judged`` how
-    many had an interval. ``measured_share`` and ``device_s`` say what was measured for it: the gate
-    measures more, the surer an answer has to be.
+    ``judged`` counts those with an interval; ``measured_share`` and ``device_s`` say what the gate
+    measured for them.
     """
 
     confidence: float
@@ -175,9 +175,8 @@ def levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[Confidenc
 class ResultRow:
     """One line of the leaderboard: a target, a regime, a method and its figures.
 
-    ``asked`` is how many networks (in regimes per cell: cells) the method was asked for, of which
-    it answered ``score.answered``. ``reason`` says why a target has no figures; such a row is of no
-    regime and no method.
+    ``asked`` is how many networks (in regimes per cell: cells) were wanted of the method.
+    ``reason`` says why a target has no figures; such a row is of no regime and no method.
     """
 
     target: str
@@ -233,7 +232,7 @@ class MethodResult:
     """Every answer of one method in one regime.
 
     ``asked`` is how many answers were wanted where that differs by method; else as many as any
-    method of the regime gave.
+    method of the regime gave. ``summary`` is given where it is a mean over trials.
     """
 
     regime: str
@@ -241,7 +240,7 @@ class MethodResult:
     predictions: tuple[Prediction, ...]
     predict_ms: float | None = None
     per_cell: bool = False
-    summary: Score | None = None  # where it is a mean over trials rather than over the answers
+    summary: Score | None = None
     asked: int | None = None
 
     @property

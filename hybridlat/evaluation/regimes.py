@@ -10,30 +10,40 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.calibration import cells_at, fit_composition, measure_greedily
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, normal_quantile
+from hybridlat.estimate.calibration import (
+    HeldOutNetwork,
+    cells_at,
+    fit_composition,
+    measure_greedily,
+)
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, normal_quantile
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.predict import priors
-from hybridlat.evaluation import methods
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     CrossFitted,
+    Judged,
+    Split,
+    Task,
     all_measured,
+    at_once,
     cross_fit,
+    evaluate_baselines,
     even_folds,
+    of_trials,
     prediction_in,
     random_split,
     simulate_gate,
 )
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell
-from hybridlat.evaluation.methods import Judged, Pairs, Split, Task, evaluate_baselines, of_trials
 from hybridlat.evaluation.metrics import (
     OWN,
+    PERFECT,
     ConfidenceLevel,
     MethodResult,
     Prediction,
@@ -41,8 +51,9 @@ from hybridlat.evaluation.metrics import (
     levels,
     noise,
 )
-from hybridlat.model import baselines
+from hybridlat.model import baselines, fit
 from hybridlat.model.baselines import Problem, Sums, Unit
+from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
@@ -50,11 +61,13 @@ from hybridlat.schema.progress import OnMessage
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
 SIZES = (300, 3000)
 SEEDS = (0, 1, 2)
+_RANDOM_TRIALS = 10
 _GATED_SHARE = 0.2
 _LARGEST_SHARE = 0.8
-_OWN_MODEL = "model_only"  # of lone cells these are our own answers: it is not fitted twice
 _MEASURED, _UNSEEN = "measured", "unseen"
 States = Mapping[str, Sequence[ErrorPosterior]]
+Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
+Order = Callable[[HeldOutNetwork, Composition], Sequence[int]]
 
 
 def evaluate_networks(
@@ -72,10 +85,10 @@ def evaluate_networks(
     )
     fold_of = even_folds((n.name for n in networks), folds)
     fitted = cross_fit(dataset, networks, config, fold_of, on_message=on_message)
-    compositions = {
-        fold: fit_composition(fitted.others(fold), config.confidence) for fold in fitted.folds
-    }
-    pairs = [(fitted.held_out[n.name], compositions[f]) for f, m in fitted.folds.items() for n in m]
+    pairs: list[tuple[HeldOutNetwork, Composition]] = []
+    for fold, members in fitted.folds.items():
+        composition = fit_composition(fitted.others(fold), config.confidence)
+        pairs += [(fitted.held_out[n.name], composition) for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     states = _states(pairs, gates)
     predict_ms = _predict_ms(dataset, fitted)
@@ -86,7 +99,7 @@ def evaluate_networks(
     cells = _cells(pairs)
     results = [
         *(MethodResult(regime, OWN, given, predict_ms) for regime, given in by_regime.items()),
-        *methods.choices(pairs, CELL_SHARES),
+        *_choices(pairs),
         MethodResult("unseen_cells", OWN, cells, predict_ms, per_cell=True),
     ]
     on_message(f"{dataset.target}: fitting baselines")
@@ -100,6 +113,8 @@ def evaluate_networks(
     calibration["unseen_cells"] = _levels_of_cells(cells, config.confidence)
     total_s = [math.fsum(c.cost_s for c in network.cells) for network, _ in pairs]
     floor, within = noise([n.repeats_us for n in networks])
+    missing = len(dataset.networks) - len(networks)
+    left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
@@ -114,7 +129,7 @@ def evaluate_networks(
             / len(pairs)
             for regime in gates
         },
-        notes=_left_out(len(dataset.networks) - len(networks)),
+        notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
     )
 
 
@@ -182,8 +197,89 @@ def _task(
         splits.append(
             Split(train, [[i] for i in judged], regimes, config.seed, own=fitted.models[fold])
         )
-    costs_s = np.array([records[h].cost_s for h in hashes])
-    return Task(problem, costs_s, networks, splits)
+    return Task(problem, np.array([records[h].cost_s for h in hashes]), networks, splits)
+
+
+def share_only(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
+    """The cells with the largest predicted part of the time first."""
+    del composition
+    uses = [-(c.latency_us or math.inf) * c.count for c in network.cells]
+    return sorted(range(len(uses)), key=lambda i: (uses[i], network.cells[i].signature))
+
+
+def random_order(seed: int) -> Order:
+    """Cells in an order that the seed and the network's name decide."""
+
+    def order(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
+        del composition
+        rng = np.random.default_rng([seed, *network.name.encode()])
+        return [int(i) for i in rng.permutation(len(network.cells))]
+
+    return order
+
+
+def perfect(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
+    """Next the cell whose measurement brings the network nearest to its truth: it knows both."""
+    uses, truth = _uses(network)
+    total = sum(uses)
+    left = list(range(len(uses)))
+    order = []
+    while left:
+        off = {
+            i: abs(composition.latency_us(total + truth[i] - uses[i]) - network.latency_us)
+            for i in left
+        }
+        best = min(left, key=off.__getitem__)
+        total += truth[best] - uses[best]
+        left.remove(best)
+        order.append(best)
+    return order
+
+
+_CHOICES: Mapping[str, Sequence[Order]] = {
+    "share_only": [share_only],
+    PERFECT: [perfect],
+    "random": [random_order(seed) for seed in reversed(range(_RANDOM_TRIALS))],
+}
+
+
+def _uses(network: HeldOutNetwork) -> tuple[list[float], list[float]]:
+    """What each cell takes in the network, as predicted (else measured) and as measured."""
+    truth = [c.count * us for c, (us, _) in zip(network.cells, network.measured, strict=True)]
+    uses = [
+        t if c.latency_us is None else c.count * c.latency_us
+        for c, t in zip(network.cells, truth, strict=True)
+    ]
+    return uses, truth
+
+
+def _choices(pairs: Pairs) -> list[MethodResult]:
+    """What plain ways of choosing reach at shares of the cells, the rest as predicted."""
+    return [
+        of_trials(
+            f"gated_cells@{share * 100:g}%", method,
+            [[_chosen(*pair, order, share) for pair in pairs] for order in orders],
+        )
+        for share in CELL_SHARES
+        for method, orders in _CHOICES.items()
+    ]  # fmt: skip
+
+
+def _chosen(
+    network: HeldOutNetwork, composition: Composition, order: Order, share: float
+) -> Prediction:
+    chosen = order(network, composition)[: cells_at(share, len(network.cells))]
+    uses, truth = _uses(network)
+    mixed = [truth[i] if i in chosen else us for i, us in enumerate(uses)]
+    return Prediction(
+        network.name,
+        network.latency_us,
+        composition.latency_us(math.fsum(mixed)),
+        measured_share=math.fsum(mixed[i] for i in chosen) / math.fsum(mixed),
+        device_s=math.fsum(network.cells[i].cost_s for i in chosen),
+        cells=len(network.cells),
+        cells_measured=len(chosen),
+    )
 
 
 def _cells(pairs: Pairs) -> tuple[Prediction, ...]:
@@ -216,13 +312,6 @@ def _predict_ms(dataset: Dataset, fitted: CrossFitted) -> float:
     return 1e3 * sum(spent_s) / max(len(spent_s), 1)
 
 
-def _left_out(missing: int) -> tuple[str, ...]:
-    if not missing:
-        return ()
-    networks = "1 network is" if missing == 1 else f"{missing} networks are"
-    return (f"{networks} left out: some of their cells could not be measured",)
-
-
 def _levels(
     pairs: Pairs, known: Iterable[ErrorPosterior], tolerance: float | None
 ) -> tuple[ConfidenceLevel, ...]:
@@ -232,17 +321,17 @@ def _levels(
     confidence of the compositions. Without, the state of knowledge is the same at each.
     """
 
-    def at(level: float, pair: int, posterior: ErrorPosterior) -> Prediction:
-        network, composition = pairs[pair]
+    def at(level: float, pair: tuple[HeldOutNetwork, Composition], posterior: ErrorPosterior) -> (
+        Prediction
+    ):  # fmt: skip
+        network, composition = pair
         other = composition.at(level)
         if tolerance is not None and level != composition.confidence:
             posterior = simulate_gate(network, other, tolerance)
         return prediction_in(network, other, posterior)
 
-    states = list(known)
-    return levels(
-        {level: [at(level, *one) for one in enumerate(states)] for level in CALIBRATED_AT}
-    )
+    states = list(zip(pairs, known, strict=True))
+    return levels({level: [at(level, *one) for one in states] for level in CALIBRATED_AT})
 
 
 def _levels_of_cells(
@@ -271,20 +360,17 @@ def evaluate_cells(
     seeds: Sequence[int] = SEEDS,
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
-    import joblib
-
     hashes = sorted(dataset.cells)
     records = [dataset.cells[h] for h in hashes]
     truth = np.array([r.latency_us for r in records])
+    costs_s = np.array([r.cost_s for r in records])
     largest = int(len(hashes) * _LARGEST_SHARE)
     sizes = [n for n in SIZES if n < largest] + [largest]
     problem = Problem(Sums.of_texts([r.text for r in records]), truth, tuple(hashes))
-    costs_s = np.array([r.cost_s for r in records])
     gated = f"gated_cells@{_GATED_SHARE * 100:g}%"
     trials = [(size, seed) for size in sizes for seed in seeds]
-    answers = joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(
-        joblib.delayed(_trial)(problem, dataclasses.replace(config, seed=seed), size)
-        for size, seed in trials
+    answers = at_once(
+        _trial, ((problem, dataclasses.replace(config, seed=seed), size) for size, seed in trials)
     )
     own: dict[str, list[tuple[Prediction, ...]]] = {}
     spent_s: dict[str, list[float]] = {}
@@ -292,7 +378,7 @@ def evaluate_cells(
     for size, seed in trials:
         label = f"trained on {size:,} cells, seed {seed}"
         on_message(f"{dataset.target}: {OWN}, {label}")
-        predictions, took_s, order = next(answers)
+        model, predictions, took_s, order = next(answers)
         train, test = random_split(len(hashes), size, seed)
         regimes: dict[str, dict[int, tuple[int, ...]]] = {f"cells@{size}": {}}
         own.setdefault(f"cells@{size}", []).append(predictions)
@@ -302,27 +388,22 @@ def evaluate_cells(
             own.setdefault(gated, []).append(_with_measured(predictions, chosen, costs_s[test]))
         for regime in regimes:
             spent_s.setdefault(regime, []).append(took_s)
-        splits.append(Split(train, [test.tolist()], regimes, seed, seed, label=label))
-    next(answers, None)  # joblib warns of answers that are left before their end
-    results = []
-    for method in (OWN, *(name for name in names if name == _OWN_MODEL)):
-        for regime, given in own.items():
-            if method != OWN:  # the same latencies; intervals are no part of a baseline
-                given = [
-                    tuple(dataclasses.replace(a, interval_us=None) for a in one) for one in given
-                ]
-            predict_ms = 1e3 * float(np.mean(spent_s[regime]))
-            results.append(of_trials(regime, method, given, predict_ms, True))
+        splits.append(Split(train, [test.tolist()], regimes, seed, seed, model, label))
+    next(answers, None)
+    results = [
+        of_trials(regime, OWN, given, 1e3 * float(np.mean(spent_s[regime])), True)
+        for regime, given in own.items()
+    ]
     networks = [
         Judged(h, us, ((i, 1),))
         for i, (h, us) in enumerate(zip(hashes, truth.tolist(), strict=True))
     ]
     task = Task(problem, costs_s, networks, splits, per_cell=True)
-    others = [name for name in names if name != _OWN_MODEL]
     results += evaluate_baselines(
-        others, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")
+        names, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")
     )
-    without = [n for n in names if "cell" not in baselines.load(n).units]
+    layered = [n for n in names if baselines.load(n).units[0] == "layer"]
+    unjudged = f"{dataset.target}: {' and '.join(layered)} cannot be judged"
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
@@ -336,34 +417,22 @@ def evaluate_cells(
             for regime, given in own.items()
             if regime != gated
         },
-        notes=_unused_baselines(dataset, without),
-    )
-
-
-def _unused_baselines(dataset: Dataset, names: Sequence[str]) -> tuple[str, ...]:
-    layered = [name for name in names if "layer" in baselines.load(name).units]
-    if not layered:
-        return ()
-    return (
-        f"{dataset.target}: {' and '.join(layered)} cannot be judged: "
-        "no unfused layers are recorded",
+        notes=(f"{unjudged}: no unfused layers are recorded",) if layered else (),
     )
 
 
 @steady_fits()
 def _trial(
     problem: Problem, config: FitConfig, size: int
-) -> tuple[tuple[Prediction, ...], float, NDArray[np.intp]]:
-    """In a worker, perhaps: our answers to all cells but those ``size`` that they are learned from.
+) -> tuple[CellModel, tuple[Prediction, ...], float, NDArray[np.intp]]:
+    """In a worker, perhaps: a model of ``size`` cells, and its answers to all others.
 
     With the seconds that they took, and the order in which cells would be measured: those that
     must be come first, then those that the model is least sure of.
     """
-    from hybridlat.model.fit import fit_model
-
     texts, hashes = problem.sums.texts, problem.groups
     train, test = random_split(len(hashes), size, config.seed)
-    model = fit_model(
+    model = fit.fit_model(
         [texts[i] for i in train], problem.latencies_us[train], [hashes[i] for i in train], config
     )
     wanted = [texts[i] for i in test]
@@ -379,7 +448,7 @@ def _trial(
         for i, cell in zip(test, cells, strict=True)
     )
     doubts = [math.inf if cell.must_be_measured else cell.spread_share for cell in cells]
-    return predictions, took_s, np.argsort(-np.array(doubts), kind="stable")
+    return model, predictions, took_s, np.argsort(-np.array(doubts), kind="stable")
 
 
 def _with_measured(

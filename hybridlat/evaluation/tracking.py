@@ -46,7 +46,6 @@ _SERVED_BY = "hybridlat.api.served_model"  # the module that MLflow loads a regi
 _SERVED_FILES = "hybridlat-model"
 _MOST_DIGEST = 36
 _MOST_PARAMETER = 500
-_MOST_AT_ONCE = 500
 _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # else it opens for language models
     "mlflow.experiment.primaryMetric.name": "rmspe",
@@ -59,12 +58,11 @@ class TrackingError(HybridlatError):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A registered model: its number, the run that made it, and the metrics of that run."""
+    """A registered model: its number and the run that made it."""
 
     name: str
     number: str
     run_id: str
-    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,75 +88,54 @@ def _calling(what: str) -> Iterator[None]:
             raise TrackingError(f"MLflow could not {what}: {first}") from error
 
 
+@dataclass(frozen=True)
 class TrackedRun:
     """A run and what it logs. Without a client it logs nothing."""
 
-    def __init__(self, client: Any = None, run_id: str = "") -> None:
-        self._client, self.id = client, run_id
+    client: Any = None
+    id: str = ""
 
-    def _call(self, what: str, method: str, *arguments: object, **named: object) -> None:
-        if self._client is not None:
-            with _calling(what):
-                getattr(self._client, method)(self.id, *arguments, **named)
-
-    def parameters(self, values: Mapping[str, object]) -> None:
-        """Inputs of the run, as text."""
-        if self._client is not None:
-            from mlflow.entities import Param
-
-            params = [Param(name, str(value)[:_MOST_PARAMETER]) for name, value in values.items()]
-            self._call("keep parameters", "log_batch", params=params)
-
-    def metrics(self, values: Mapping[str, float | None]) -> None:
-        """Figures of merit; None is left out."""
-        if self._client is not None:
-            from mlflow.entities import Metric
+    def log(
+        self,
+        parameters: Mapping[str, object] = {},
+        metrics: Mapping[str, float | None] = {},
+        tags: Mapping[str, str] = {},
+    ) -> None:
+        """Inputs of the run, figures of merit (None is left out), and what runs are found by."""
+        if self.client is not None:
+            from mlflow.entities import Metric, Param, RunTag
 
             now = int(time.time() * 1000)
-            metrics = [
+            given = [Param(name, str(v)[:_MOST_PARAMETER]) for name, v in parameters.items()]
+            figures = [
                 Metric(_metric_name(name), float(value), now, 0)
-                for name, value in values.items()
+                for name, value in metrics.items()
                 if value is not None
             ]
-            for start in range(0, len(metrics), _MOST_AT_ONCE):
-                part = metrics[start : start + _MOST_AT_ONCE]
-                self._call("keep metrics", "log_batch", metrics=part)
+            marks = [RunTag(name, value) for name, value in tags.items()]
+            with _calling("log a run"):
+                self.client.log_batch(self.id, figures, given, marks)
 
-    def tags(self, values: Mapping[str, str]) -> None:
-        """What runs are found by."""
-        for name, value in values.items():
-            self._call("keep tags", "set_tag", name, value)
+    def artifact(self, name: str, content: str | Mapping[str, Sequence[object]] | Figure) -> None:
+        """A text, a table (columns, its name ending in ``.json``) or a picture (``.png``)."""
+        if self.client is not None:
+            table, text = isinstance(content, Mapping), isinstance(content, str)
+            log = self.client.log_text if text else self.client.log_figure
+            with _calling(f"keep {name}"):
+                (self.client.log_table if table else log)(self.id, content, name)
 
-    def table(self, name: str, columns: Mapping[str, Sequence[object]]) -> None:
-        """A table under a file name ending in ``.json``."""
-        rows = {column: list(values) for column, values in columns.items()}
-        self._call(f"keep the table {name}", "log_table", rows, name)
-
-    def figure(self, name: str, figure: Figure) -> None:
-        """A figure under a file name ending in ``.png``."""
-        self._call(f"keep the figure {name}", "log_figure", figure, name)
-
-    def text(self, name: str, text: str) -> None:
-        """A text file."""
-        self._call(f"keep {name}", "log_text", text, name)
-
-    def files(self, folder: Path, name: str) -> None:
-        """All files of a folder, under a folder of that name."""
-        self._call(f"keep the files of {folder}", "log_artifacts", str(folder), name)
-
-    def dataset(
-        self, name: str, digest: str, source: str, context: str = "", size: Mapping[str, int] = {}
-    ) -> None:
+    def dataset(self, name: str, digest: str, source: str, context: str, **size: int) -> None:
         """What the run was judged on or learned from: name, hash, where it lies, what for, size."""
-        if self._client is not None:
+        if self.client is not None:
             from mlflow.entities import Dataset, DatasetInput, InputTag
 
             body = Dataset(
                 name, digest[:_MOST_DIGEST], "local", json.dumps({"uri": source}),
-                profile=json.dumps(dict(size)),
+                profile=json.dumps(size),
             )  # fmt: skip
-            tags = [InputTag("mlflow.data.context", context)] if context else []
-            self._call(f"keep the data set {name}", "log_inputs", [DatasetInput(body, tags)])
+            tags = [InputTag("mlflow.data.context", context)]
+            with _calling(f"keep the data set {name}"):
+                self.client.log_inputs(self.id, [DatasetInput(body, tags)])
 
 
 class Tracker:
@@ -219,7 +196,7 @@ class Tracker:
             mark = "no" if key in newest else "yes"
             newest.setdefault(key, RunSummary(own, dict(run.data.metrics)))
             if own.get(NEWEST) != mark:
-                TrackedRun(self._client, run.info.run_id).tags({NEWEST: mark})
+                TrackedRun(self._client, run.info.run_id).log(tags={NEWEST: mark})
         return list(newest.values())
 
     def _finished(self, kind: str) -> Iterator[Any]:
@@ -258,19 +235,17 @@ class Tracker:
         if self._client is None:
             return None
         name = model_name(target)
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory() as scratch, _calling(f"register {name}"):
             model = Path(scratch) / "model"
-            with _calling(f"write the model of {target}"):
-                _write_pyfunc(model, folder)
-            run.files(model, "model")
-        with _calling(f"register {name}"):
+            _write_pyfunc(model, folder)
+            self._client.log_artifacts(run.id, str(model), "model")
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(
                     name, description=f"Latency of cells on {target} ({device})."
                 )
             root = self._client.get_run(run.id).info.artifact_uri
             made = self._client.create_model_version(name, f"{root}/model", run.id)
-        return self._version(made)
+        return Version(made.name, str(made.version), made.run_id)
 
     def champion(self, target: Target) -> Version | None:
         """The version that carries the alias, if any."""
@@ -282,7 +257,7 @@ class Tracker:
             made = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
         except MlflowException:
             return None  # no such model, or no version with the alias
-        return self._version(made)
+        return Version(made.name, str(made.version), made.run_id)
 
     def promote(self, version: Version) -> None:
         """Move the alias ``champion`` to this version."""
@@ -295,27 +270,22 @@ class Tracker:
             path = self._client.download_artifacts(version.run_id, "model", str(folder))
         return Path(path) / "data" / _SERVED_FILES
 
-    def _version(self, made: Any) -> Version:
-        with _calling("read a model version"):
-            data = self._client.get_run(made.run_id).data
-        return Version(made.name, str(made.version), made.run_id, dict(data.metrics))
-
 
 def _quiet_mlflow() -> Any:
     """Load MLflow so that it writes nothing to the terminal and makes no requests of its own."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("DO_NOT_TRACK", "true")
-    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    names = ("mlflow", "alembic", "alembic.runtime.migration")
-    for name in names:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for name, value in (
+        ("MLFLOW_DISABLE_TELEMETRY", "true"),
+        ("DO_NOT_TRACK", "true"),
+        ("GIT_PYTHON_REFRESH", "quiet"),
+        ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
+    ):
+        os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mlflow
 
-    for name in names:
+    for name in ("mlflow", "alembic", "alembic.runtime.migration"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return mlflow
 

@@ -115,8 +115,10 @@ def train_target(
         tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         about = {tracking.KIND: "training", "target": str(wanted)}
         with tracker.run(f"train {wanted}", about) as run:
-            size = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
-            run.dataset(str(wanted), dataset.data_hash, opened.address, "training", size)
+            run.dataset(
+                str(wanted), dataset.data_hash, opened.address, "training",
+                cells=len(dataset.cells), networks=len(dataset.complete_networks),
+            )  # fmt: skip
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)
@@ -184,7 +186,14 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
 def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) -> None:
     """Parameters, metrics and held-out predictions of a training, into the tracker's run."""
     dataset, config = candidate.dataset, candidate.config
-    run.parameters(
+    metrics: dict[str, float | None] = {
+        "held_out_rmspe": verdict.error,
+        "champion_rmspe": verdict.champion_error,
+    }
+    for regime, figures in candidate.scores.items():
+        names = ("rmspe", "mape", "within_5", "coverage", "width", "measured_share")
+        metrics |= {f"{regime}/{name}": getattr(figures, name) for name in names}
+    run.log(
         {
             "target": dataset.target,
             "git_commit": tracking.git_commit() or "unknown",
@@ -195,15 +204,12 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) ->
             "cells": len(dataset.cells),
             "networks": len(dataset.complete_networks),
             "held_out": candidate.held_out,
-        }
+        },
+        metrics,
+        {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )
-    run.tags({"accepted": str(verdict.accepted).lower(), "reason": verdict.reason})
-    run.metrics({"held_out_rmspe": verdict.error, "champion_rmspe": verdict.champion_error})
-    for regime, figures in candidate.scores.items():
-        names = ("rmspe", "mape", "within_5", "coverage", "width", "measured_share")
-        run.metrics({f"{regime}/{name}": getattr(figures, name) for name in names})
     rows = [(r, p) for r, of in candidate.predictions.items() for p in of[:_MOST_LINES]]
-    run.table(
+    run.artifact(
         "held_out.json",
         {
             "regime": [r for r, _ in rows],

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.graph.signature import Signature
+from hybridlat.model.geometry import Geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction
 from hybridlat.schema.measurement import Breakdown, Measurement
@@ -26,8 +28,13 @@ class FlatModel:
 
     confidence = 0.9
 
+    device, precision = DEVICE, "fp32"
+
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         return [CellPrediction(100.0, (50.0, 200.0), True) for _ in texts]
+
+    def predict_geometry(self, cells: Geometry) -> SimpleNamespace:
+        return SimpleNamespace(latency_us=np.full(cells.cells, 100.0))
 
 
 def conv(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:

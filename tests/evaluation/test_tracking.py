@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hybridlat.evaluation import evaluate, run_log, tracking
+from hybridlat.evaluation import evaluate, leaderboard, tracking
 from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -57,8 +57,8 @@ def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(tracking, "find_spec", lambda _: None)
     tracker = tracking.open_tracker(f"sqlite:///{tmp_path / 's.db'}")
     with tracker.run("x") as run:
-        run.metrics({"a": 1.0})
-        run.dataset("d", "0", "here")
+        run.log(metrics={"a": 1.0})
+        run.dataset("d", "0", "here", "test")
         tracker.describe("text")
         assert tracker.newest("evaluation", ["target"]) == []
         assert tracker.register(TARGET, run, tmp_path, "d") is None
@@ -146,10 +146,10 @@ def test_the_newest_run_of_each_kind_is_what_counts(tracked: str) -> None:
     tracker = tracking.open_tracker(tracked)
     for regime, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
         with tracker.run("r", {"kind": "evaluation", "regime": regime}) as run:
-            run.metrics({"rmspe": value})
+            run.log(metrics={"rmspe": value})
         time.sleep(0.002)  # MLflow orders by milliseconds
     with tracker.run("other", {"kind": "training", "regime": "a"}) as run:
-        run.metrics({"rmspe": 9.0})
+        run.log(metrics={"rmspe": 9.0})
     newest = {
         kept.tags["regime"]: kept.metrics for kept in tracker.newest("evaluation", ["regime"])
     }
@@ -168,7 +168,7 @@ def kept_run(number: int, method: str, rmspe: float, answered: float = 9) -> tra
 
 
 def test_a_long_note_says_what_it_leaves_out() -> None:
-    note = run_log.note([kept_run(i, "hybridlat", 5.0) for i in range(200)])
+    note = leaderboard.note([kept_run(i, "hybridlat", 5.0) for i in range(200)])
     assert len(note) < 5000
     shown = note.count("made-")
     assert f"{200 - shown} more rows" in note
@@ -179,14 +179,14 @@ def test_the_best_baseline_is_no_part_of_hybridlat_and_answers_as_much() -> None
     runs.append(kept_run(1, "kernel_forest", 0.1, answered=2))
     parts = ("model_only", "lookup_only", "random", "share_only", "random_choice", "perfect")
     runs += [kept_run(1, part, 1.0) for part in parts]
-    assert "| **3.0** | 4.1 (roofline) | – | – | 9 |" in run_log.note(runs)
+    assert "| **3.0** | 4.1 (roofline) | – | – | 9 |" in leaderboard.note(runs)
 
 
 def test_tracking_is_quiet(tracked: str) -> None:
     code = (
         "import sys; from hybridlat.evaluation.tracking import open_tracker\n"
         "t = open_tracker(sys.argv[1])\n"
-        "with t.run('a') as r: r.metrics({'x': 1.0}); r.text('a.md', 'x')"
+        "with t.run('a') as r: r.log(metrics={'x': 1.0}); r.artifact('a.md', 'x')"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(

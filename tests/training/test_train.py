@@ -99,7 +99,6 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     promoted = tracker.champion(TARGET)
     assert promoted is not None
     assert (promoted.number, promoted.run_id) == (first.version, first.mlflow_run)
-    assert promoted.metrics["held_out_rmspe"] == pytest.approx(first.error)
 
     made["model"] = worse
     second = _train(tracked, out, track=True)
