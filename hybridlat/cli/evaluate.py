@@ -144,11 +144,6 @@ def _show(rows: Sequence[ResultRow], report: TargetReport | None) -> None:
             f"{report.target} {regime}: {100 * share:.0f} % of the device time that "
             "measuring everything takes"
         )
-    if report.noise_within_5 is not None:
-        out.print(
-            f"{report.target}: the same network measured again is within 5 % in "
-            f"{100 * report.noise_within_5:.0f} % of cases"
-        )
     for note in report.notes:
         aside(note)
 

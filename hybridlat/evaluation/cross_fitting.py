@@ -110,11 +110,15 @@ def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldO
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """A model per fold that has not seen the fold's networks, and what it says of them."""
+    """A model per fold that has not seen the fold's networks, and what it says of them.
+
+    ``predict_ms`` is what the cells of one network take, in the mean.
+    """
 
     folds: Mapping[int, tuple[WholeNetwork, ...]]
     models: Mapping[int, CellModel]
     held_out: Mapping[str, HeldOutNetwork]
+    predict_ms: float
 
     def others(self, fold: int) -> list[HeldOutNetwork]:
         """The networks of all other folds, each judged by the model that has not seen it."""
@@ -147,8 +151,10 @@ def cross_fit(
             yield dataset, members, dataset.forbidden(members) | set(also_forbidden), config
 
     fitted = list(at_once(_fit_fold, calls()))
-    models = {fold: model for fold, (model, _) in zip(folds, fitted, strict=True)}
-    return CrossFitted(folds, models, {n.name: n for _, networks in fitted for n in networks})
+    models = {fold: model for fold, (model, _, _) in zip(folds, fitted, strict=True)}
+    by_name = {n.name: n for _, members, _ in fitted for n in members}
+    predict_ms = 1e3 * math.fsum(spent for _, _, spent in fitted) / max(len(by_name), 1)
+    return CrossFitted(folds, models, by_name, predict_ms)
 
 
 @steady_fits()
@@ -157,10 +163,12 @@ def _fit_fold(
     members: Sequence[WholeNetwork],
     forbidden: Collection[str],
     config: FitConfig,
-) -> tuple[CellModel, list[HeldOutNetwork]]:
-    """In a worker, perhaps: a fold's model, and its networks as that model states them."""
+) -> tuple[CellModel, list[HeldOutNetwork], float]:
+    """In a worker, perhaps: a fold's model, its networks as that model states them, seconds."""
     model = fit_without(dataset, forbidden, config)
-    return model, [held_out(model, dataset, network) for network in members]
+    began = time.perf_counter()
+    networks = [held_out(model, dataset, network) for network in members]
+    return model, networks, time.perf_counter() - began
 
 
 def simulate_gate(
@@ -208,9 +216,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Split:
-    """One fit of a baseline, on ``train``, and the networks that it is judged on.
+    """One fit of a baseline, on ``train``, and the positions of the networks that it is judged on.
 
-    ``judged`` are positions of networks, those together that are predicted in one call.
     ``regimes`` maps a regime to the parts of each network that were measured, whose truth then
     stands in for the prediction; None where all were, and the baseline has learned from them.
     Splits of one ``trial`` are judged together, and figures are the mean over trials. ``own`` is
@@ -218,7 +225,7 @@ class Split:
     """
 
     train: Places
-    judged: Sequence[Sequence[int]]
+    judged: Sequence[int]
     regimes: Mapping[str, Mapping[int, Collection[int]] | None]
     seed: int
     trial: int = 0
@@ -236,12 +243,10 @@ class Task:
     splits: Sequence[Split]
     per_cell: bool = False
 
-    def calls(self, split: Split) -> list[Places]:
-        """Which sums are predicted in each call."""
-        return [
-            np.unique([part for i in together for part, _ in self.networks[i].parts])
-            for together in split.judged
-        ]
+    def sums_of(self, split: Split) -> Places:
+        """The sums that make up the split's networks."""
+        parts = {part for i in split.judged for part, _ in self.networks[i].parts}
+        return np.array(sorted(parts), np.intp)
 
 
 def evaluate_baselines(
@@ -256,7 +261,7 @@ def evaluate_baselines(
     answers = at_once(
         _fit_and_predict,
         (
-            (kind, task.problem, split, task.calls(split), config)
+            (kind, task.problem, split, task.sums_of(split), config)
             for kind, task in runs
             for split in task.splits
         ),
@@ -269,15 +274,15 @@ def evaluate_baselines(
             if split.label:
                 on_message(f"{kind.name}, {split.label}")
             values, spent_s = next(answers)
+            each_s = spent_s if task.per_cell else spent_s / max(len(split.judged), 1)
             for regime, measured in split.regimes.items():
                 predictions = trials.setdefault(regime, {}).setdefault(split.trial, [])
-                took_s.setdefault(regime, []).extend(spent_s)
-                for place in (i for together in split.judged for i in together):
+                took_s.setdefault(regime, []).append(each_s)
+                for place in split.judged:
                     known = None if measured is None else measured.get(place, ())
                     predictions.append(_prediction(task, task.networks[place], values, known))
         for regime, by_trial in trials.items():
-            predict_ms = 1e3 * float(np.mean(took_s[regime])) if took_s[regime] else None
-            given = list(by_trial.values())
+            predict_ms, given = 1e3 * float(np.mean(took_s[regime])), list(by_trial.values())
             results.append(of_trials(regime, kind.name, given, predict_ms, task.per_cell))
     next(answers, None)
     return results
@@ -298,24 +303,21 @@ def of_trials(
 
 @steady_fits()
 def _fit_and_predict(
-    kind: type[Baseline], problem: Problem, split: Split, calls: Sequence[Places], config: FitConfig
-) -> tuple[NDArray[np.float64], list[float]]:
-    """In a worker, perhaps: latencies of the sums of all calls, and the seconds of each call."""
+    kind: type[Baseline], problem: Problem, split: Split, wanted: Places, config: FitConfig
+) -> tuple[NDArray[np.float64], float]:
+    """In a worker, perhaps: latencies of the wanted sums (NaN: of others), and the seconds."""
     values = np.full(len(problem.sums), np.nan)
-    spent_s: list[float] = []
-    if not len(split.train):
-        return values, spent_s
+    if not len(split.train) or not len(wanted):
+        return values, 0.0
     if split.own is not None and kind is ModelOnly:
         model: Baseline = ModelOnly.of(split.own)
     else:
         model = kind(config.device, config.precision, split.seed)
         model.fit(problem.take(split.train))
-    for places in calls:
-        sums = problem.sums.take(places)
-        began = time.perf_counter()
-        values[places] = model.predict(sums)
-        spent_s.append(time.perf_counter() - began)
-    return values, spent_s
+    sums = problem.sums.take(wanted)
+    began = time.perf_counter()
+    values[wanted] = model.predict(sums)
+    return values, time.perf_counter() - began
 
 
 def _prediction(

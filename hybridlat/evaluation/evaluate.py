@@ -6,8 +6,7 @@ whole networks are recorded are learned together with all others of their engine
 that cannot be judged is a row with its reason, and costs the others nothing.
 
 Every row is a flat MLflow run, logged target by target, with figures that are named alike: tags say
-what a run is of. Our own run of a regime carries the target's pictures and tables; the experiment's
-note is the table of the newest figures.
+what a run is of. Our own run of a regime carries the target's pictures and tables.
 """
 
 from __future__ import annotations
@@ -158,10 +157,8 @@ def evaluate_targets(
                         on_evaluated(new, report)
                 rows += new
         finally:
-            if reports:
-                tracker.describe(leaderboard.note(tracker.newest(_EVALUATION, _TAGS)))
-                if tracker.page():
-                    on_message(f"the figures in MLflow: {tracker.page()}")
+            if reports and tracker.page():
+                on_message(f"the figures in MLflow: {tracker.page()}")
         if not reports:
             raise _none_of_them(refused)
     return Evaluation(tuple(rows), tuple(reports))
@@ -183,7 +180,7 @@ def _report(
     config = FitConfig(device, target.precision, options.seed, confidence=options.confidence)
     methods, trials = options.methods, options.trials
     if dataset is None:
-        report = whole_networks.evaluate(target, config, methods, options.networks, trials)
+        report = whole_networks.evaluate(target, config, methods, options.networks)
     else:
         report = evaluate_target(dataset, config, options.tolerances, methods, on_message, trials)
     if options.regimes and not any(j.regime in options.regimes for j in report.results):
@@ -296,7 +293,6 @@ def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
         **dataclasses.asdict(row.score),
         "answered_share": row.answered_share,
         "noise_floor": row.noise_floor,
-        "noise_within_5": report.noise_within_5,
         "networks": float(row.networks),
         "cells": float(row.cells),
         "device_time_share": share,

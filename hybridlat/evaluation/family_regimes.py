@@ -2,13 +2,13 @@
 
 ``unseen``: five folds by architecture. ``unseen_family``: five folds by what architectures are
 variants of. ``zero_shot``: nothing of the device is known. ``few@K``: of a device left out, K
-networks are measured, those that the law chooses or, as ``random_choice``, any.
+networks are measured, those that the law chooses.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,6 @@ from hybridlat.evaluation.cross_fitting import (
     Task,
     evaluate_baselines,
     even_folds,
-    of_trials,
 )
 from hybridlat.evaluation.dataset import RecordSource
 from hybridlat.evaluation.families import FamilyRecords, MeasuredRow, family_records
@@ -34,7 +33,7 @@ from hybridlat.evaluation.metrics import (
     Prediction,
     TargetReport,
     levels,
-    noise,
+    noise_floor,
 )
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.family.adapt import adapt, choose
@@ -49,7 +48,6 @@ from hybridlat.schema.target import Target
 Array = NDArray[np.float64]
 LAYERWISE = "layerwise_learned"
 FEW = (5, 10, 30)
-RANDOM = "random_choice"
 LEAST_ROWS = 10
 _GROUPS: dict[str, Callable[[MeasuredRow], str]] = {
     "unseen": lambda row: row.architecture,
@@ -145,9 +143,7 @@ class Regimes:
         result = MethodResult(regime, OWN, tuple(predictions_at(confidence)))
         return result, levels({level: predictions_at(level) for level in CALIBRATED_AT})
 
-    def across_devices(
-        self, places: Sequence[int], confidence: float, draws: int, seed: int
-    ) -> list[MethodResult]:
+    def across_devices(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
         """``zero_shot`` and ``few@K`` on the rows of one target; none without other devices."""
         rows = self.records.rows
         device = rows[places[0]].target.device
@@ -161,11 +157,6 @@ class Regimes:
             for i, us, spread in zip(places, medians, spreads, strict=True)
         ]
         results = [MethodResult("zero_shot", OWN, tuple(zero_shot))]
-
-        def after(own: Sequence[int], measured: Sequence[int]) -> list[Prediction]:
-            return self._after(model, calibration, confidence, own, measured)
-
-        chance = np.random.default_rng(seed)
         by_task = [
             [i for i in places if rows[i].task == task]
             for task in sorted({rows[i].task for i in places})
@@ -173,22 +164,35 @@ class Regimes:
         for count in FEW:
             # Layouts are laws of their own: of each, so many networks are measured.
             tasks = [own for own in by_task if len(own) >= 2 * count]
-            if not tasks:
-                break
-            chosen = [a for own in tasks for a in after(own, self._chosen(model, own, count))]
-            drawn = [
-                [
-                    a
+            if tasks:
+                few = [
+                    prediction
                     for own in tasks
-                    for a in after(own, [own[i] for i in chance.choice(len(own), count, False)])
+                    for prediction in self._few_shot(model, calibration, confidence, own, count)
                 ]
-                for _ in range(draws)
-            ]
-            # What was measured is not judged: how many are left differs by choice.
-            results.append(of_trials(f"few@{count}", OWN, [chosen], asked=len(chosen)))
-            random = of_trials(f"few@{count}", RANDOM, drawn[::-1])
-            results.append(dataclasses.replace(random, asked=random.score.answered))
+                results.append(MethodResult(f"few@{count}", OWN, tuple(few)))
         return results
+
+    def _few_shot(
+        self,
+        model: FamilyModel,
+        calibration: Calibration | None,
+        confidence: float,
+        places: Sequence[int],
+        count: int,
+    ) -> Iterator[Prediction]:
+        """Networks of other architectures than those that are best measured first."""
+        records, rows = self.records, self.records.rows
+        task = rows[places[0]].task
+        picked = choose(model, task, [records.kernels(i) for i in places], count)
+        measured = [places[i] for i in picked]
+        known = {rows[i].architecture for i in measured}
+        adapted = adapt(model, task, [(records.kernels(i), rows[i].latency_us) for i in measured])
+        for i in places:
+            if rows[i].architecture not in known:
+                logarithm, spread = adapted.log_latency(records.kernels(i), records.points(i))
+                median_us = float(np.exp(logarithm))
+                yield _prediction(rows[i], median_us, spread, calibration, confidence)
 
     def _without(self, device: str) -> FamilyModel | None:
         """The law of all other devices; None where the store knows no other."""
@@ -206,33 +210,6 @@ class Regimes:
         if held_out is None or not (others & self.records.counted).any():
             return None
         return self._calibration(others, held_out.medians_us, held_out.spreads)
-
-    def _chosen(self, model: FamilyModel, places: Sequence[int], count: int) -> list[int]:
-        """Which networks to measure first."""
-        task = self.records.rows[places[0]].task
-        picked = choose(model, task, [self.records.kernels(i) for i in places], count)
-        return [places[i] for i in picked]
-
-    def _after(
-        self,
-        model: FamilyModel,
-        calibration: Calibration | None,
-        confidence: float,
-        places: Sequence[int],
-        measured: Sequence[int],
-    ) -> list[Prediction]:
-        """Predictions of networks of other architectures than those that were measured."""
-        records, rows = self.records, self.records.rows
-        known = {rows[i].architecture for i in measured}
-        known_us = [(records.kernels(i), rows[i].latency_us) for i in measured]
-        adapted = adapt(model, rows[measured[0]].task, known_us)
-        predictions = []
-        for i in places:
-            if rows[i].architecture not in known:
-                logarithm, spread = adapted.log_latency(records.kernels(i), records.points(i))
-                median_us = float(np.exp(logarithm))
-                predictions.append(_prediction(rows[i], median_us, spread, calibration, confidence))
-        return predictions
 
 
 def _prediction(
@@ -279,12 +256,10 @@ class WholeNetworks:
         config: FitConfig,
         baselines: Sequence[str],
         networks: Sequence[str] | None = None,
-        draws: int = 3,
     ) -> TargetReport:
         """All regimes of ``target``; ``networks`` restricts what is judged, not what teaches.
 
-        ``draws`` is how many random choices ``random_choice`` is the mean of. InputError where
-        there are too few networks.
+        InputError where there are too few networks.
         """
         regimes = self.regimes(target)
         records = regimes.records
@@ -296,7 +271,7 @@ class WholeNetworks:
             if unseen is not None:
                 results.append(unseen[0])
                 calibration[regime] = unseen[1]
-        results += regimes.across_devices(places, config.confidence, draws, config.seed)
+        results += regimes.across_devices(places, config.confidence)
         self.on_message(f"{target}: fitting baselines")
         results += [
             dataclasses.replace(result, predict_ms=None)  # our own is not timed either
@@ -305,13 +280,11 @@ class WholeNetworks:
             )
         ]
         rows = [records.rows[i] for i in places]
-        floor, within = noise([row.repeats_us for row in rows])
         return TargetReport(
             target=target,
             data_hash=records.data_hash,
             results=tuple(results),
-            noise_floor=floor,
-            noise_within_5=within,
+            noise_floor=noise_floor([row.repeats_us for row in rows]),
             networks=len(rows),
             cells=len({text for row in rows for text, _ in row.record.cells}),
             calibration=calibration,
@@ -350,7 +323,7 @@ def _tasks(regimes: Regimes, places: Sequence[int], seed: int) -> dict[Unit, Tas
         folds = np.zeros(0) if held_out is None else held_out.folds[places]
         for number in np.unique(folds):
             judged = np.flatnonzero(folds == number).tolist()
-            splits.append(Split(np.flatnonzero(folds != number), [judged], {regime: {}}, seed))
+            splits.append(Split(np.flatnonzero(folds != number), judged, {regime: {}}, seed))
     tasks: dict[Unit, Task] = {}
     units: dict[Unit, list[tuple[tuple[str, int], ...]]] = {
         "network": [row.record.cells for row in rows],

@@ -5,13 +5,11 @@ matplotlib is loaded when a picture is drawn.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow, TargetReport
-from hybridlat.evaluation.tracking import RunSummary
 from hybridlat.report.table import GAP, Column, Table, titled
 
 if TYPE_CHECKING:
@@ -25,21 +23,6 @@ _FIGURES = (
 _COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
 _BY_WORTH = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
 """Positions of columns: what a narrow terminal keeps longest comes first."""
-NOT_RIVALS = frozenset(
-    {OWN, PERFECT, "lookup_only", "model_only", "share_only", "random", "random_choice"}
-)
-"""Methods that are a part of hybridlat, or know the truth: no baseline to be compared with."""
-_MOST_NOTE = 4200  # characters; the databases of older MLflows keep 5,000 of a tag
-_NOTE = """\
-Newest figures of each target and regime. RMSPE in %, lower is better; the noise floor is how \
-far the same networks are off when they are measured again. Every row is a run below: filter with \
-`tags.regime = 'unseen' and tags.newest = 'yes'`, group by the tag `target`, or open our own run \
-for pictures and tables.
-
-| target | regime | hybridlat | best baseline | noise floor | in the 90 % interval | networks |
-|---|---|---:|---:|---:|---:|---:|
-"""
-_FIRST = ("measured", "unseen", "gated@5%", "unseen_family", "zero_shot")
 _COLOURS = ("#2b2d42", "#c8553d", "#0b6e4f", "#8d99ae", "#e0a458")
 
 
@@ -200,44 +183,6 @@ def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
             break
         shown.append(position)
     return sorted(shown)
-
-
-def note(newest: Iterable[RunSummary]) -> str:
-    """Markdown: our own runs, each beside the best baseline that answered as much."""
-    runs = [run for run in newest if "rmspe" in run.metrics]
-    own = sorted((r for r in runs if r.tags.get("method") == OWN), key=_place)
-    text = f"Seen on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}. " + _NOTE
-    for i, run in enumerate(own):
-        line, left = _line(run, runs), f"\n{len(own) - i} more rows: see the runs.\n"
-        if len(text) + len(line) + len(left) > _MOST_NOTE:
-            return text + left
-        text += line
-    return text
-
-
-def _place(run: RunSummary) -> tuple[str, int, str]:
-    """By target; what people ask first, then the rest."""
-    regime = run.tags.get("regime", "")
-    first = _FIRST.index(regime) if regime in _FIRST else len(_FIRST)
-    return run.tags.get("target", ""), first, regime
-
-
-def _line(own: RunSummary, runs: Sequence[RunSummary]) -> str:
-    target, regime = own.tags.get("target", ""), own.tags.get("regime", "")
-    rivals = [
-        run
-        for run in runs
-        if (run.tags.get("target"), run.tags.get("regime")) == (target, regime)
-        and run.tags.get("method") not in NOT_RIVALS
-        and run.metrics.get("answered", 0) >= own.metrics.get("answered", 0)
-    ]
-    best = min(rivals, key=lambda run: run.metrics["rmspe"], default=None)
-    beside = "–" if best is None else f"{best.metrics['rmspe']:.1f} ({best.tags['method']})"
-    floor = _number(own.metrics.get("noise_floor"), 1)
-    return (
-        f"| {target} | {regime} | **{own.metrics['rmspe']:.1f}** | {beside} | {floor} "
-        f"| {_percent(own.metrics.get('coverage'))} | {own.metrics.get('networks', 0):.0f} |\n"
-    )
 
 
 def _canvas(report: TargetReport, title: str, x: str, y: str) -> tuple[Figure, Any]:

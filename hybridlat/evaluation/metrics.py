@@ -122,10 +122,10 @@ def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
-def noise(repeats_us: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
-    """(RMSPE, share within 5 %) of each record of a network against the median of its others.
+def noise_floor(repeats_us: Sequence[Sequence[float]]) -> float | None:
+    """RMSPE of each record of a network against the median of its others; None without repeats.
 
-    What no method can beat: the same network, measured again. None without repeats.
+    What no method can beat: the same network, measured again.
     """
     errors = [
         repeats[i] / statistics.median([*repeats[:i], *repeats[i + 1 :]]) - 1.0
@@ -133,8 +133,7 @@ def noise(repeats_us: Sequence[Sequence[float]]) -> tuple[float | None, float | 
         if len(repeats) > 1
         for i in range(len(repeats))
     ]
-    relative = np.array(errors)
-    return rmspe(relative), _mean(np.abs(relative) <= 0.05)
+    return rmspe(np.array(errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +251,14 @@ class MethodResult:
 class TargetReport:
     """One target judged.
 
-    ``calibration`` maps our own regimes to what was found at each confidence.
-    ``device_time_share`` is the part of the time to measure everything that each gated regime
-    spent, ``noise_within_5`` the part of repeats that are within 5 % of the same network.
+    ``calibration`` maps our own regimes to what holds at each confidence. ``device_time_share`` is
+    the part of the time to measure everything that each gated regime spent.
     """
 
     target: Target
     data_hash: str
     results: tuple[MethodResult, ...]
     noise_floor: float | None
-    noise_within_5: float | None
     networks: int
     cells: int
     calibration: Mapping[str, Sequence[ConfidenceLevel]] = field(default_factory=dict)

@@ -49,7 +49,7 @@ from hybridlat.evaluation.metrics import (
     Prediction,
     TargetReport,
     levels,
-    noise,
+    noise_floor,
 )
 from hybridlat.model import baselines, fit
 from hybridlat.model.baselines import Problem, Sums, Unit
@@ -61,7 +61,6 @@ from hybridlat.schema.progress import OnMessage
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
 SIZES = (300, 3000)
 SEEDS = (0, 1, 2)
-_RANDOM_TRIALS = 10
 _GATED_SHARE = 0.2
 _LARGEST_SHARE = 0.8
 _MEASURED, _UNSEEN = "measured", "unseen"
@@ -91,16 +90,15 @@ def evaluate_networks(
         pairs += [(fitted.held_out[n.name], composition) for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     states = _states(pairs, gates)
-    predict_ms = _predict_ms(dataset, fitted)
     by_regime = {
         regime: tuple(prediction_in(n, c, s) for (n, c), s in zip(pairs, given, strict=True))
         for regime, given in states.items()
     }
     cells = _cells(pairs)
     results = [
-        *(MethodResult(regime, OWN, given, predict_ms) for regime, given in by_regime.items()),
+        *(MethodResult(r, OWN, given, fitted.predict_ms) for r, given in by_regime.items()),
         *_choices(pairs),
-        MethodResult("unseen_cells", OWN, cells, predict_ms, per_cell=True),
+        MethodResult("unseen_cells", OWN, cells, fitted.predict_ms, per_cell=True),
     ]
     on_message(f"{dataset.target}: fitting baselines")
     units: tuple[Unit, ...] = ("cell", "layer")
@@ -112,15 +110,13 @@ def evaluate_networks(
     }
     calibration["unseen_cells"] = _levels_of_cells(cells, config.confidence)
     total_s = [math.fsum(c.cost_s for c in network.cells) for network, _ in pairs]
-    floor, within = noise([n.repeats_us for n in networks])
     missing = len(dataset.networks) - len(networks)
     left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
         results=tuple(results),
-        noise_floor=floor,
-        noise_within_5=within,
+        noise_floor=noise_floor([n.repeats_us for n in networks]),
         networks=len(networks),
         cells=len(dataset.cells),
         calibration=calibration,
@@ -180,9 +176,7 @@ def _task(
             indexed = tuple((position[h], count) for h, count in parts)
             networks.append(Judged(network.name, network.latency_us, indexed, len(parts)))
     all_known: dict[str, None] = {_MEASURED: None}
-    splits = [
-        Split(np.arange(len(hashes)), [[i] for i in range(len(networks))], all_known, config.seed)
-    ]
+    splits = [Split(np.arange(len(hashes)), range(len(networks)), all_known, config.seed)]
     for fold, judged in split_of.items():
         forbidden = dataset.forbidden(fitted.folds[fold])
         regimes = {
@@ -194,9 +188,7 @@ def _task(
             if regime != _MEASURED
         }  # fmt: skip
         train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
-        splits.append(
-            Split(train, [[i] for i in judged], regimes, config.seed, own=fitted.models[fold])
-        )
+        splits.append(Split(train, judged, regimes, config.seed, own=fitted.models[fold]))
     return Task(problem, np.array([records[h].cost_s for h in hashes]), networks, splits)
 
 
@@ -205,17 +197,6 @@ def share_only(network: HeldOutNetwork, composition: Composition) -> Sequence[in
     del composition
     uses = [-(c.latency_us or math.inf) * c.count for c in network.cells]
     return sorted(range(len(uses)), key=lambda i: (uses[i], network.cells[i].signature))
-
-
-def random_order(seed: int) -> Order:
-    """Cells in an order that the seed and the network's name decide."""
-
-    def order(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
-        del composition
-        rng = np.random.default_rng([seed, *network.name.encode()])
-        return [int(i) for i in rng.permutation(len(network.cells))]
-
-    return order
 
 
 def perfect(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
@@ -236,13 +217,6 @@ def perfect(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
     return order
 
 
-_CHOICES: Mapping[str, Sequence[Order]] = {
-    "share_only": [share_only],
-    PERFECT: [perfect],
-    "random": [random_order(seed) for seed in reversed(range(_RANDOM_TRIALS))],
-}
-
-
 def _uses(network: HeldOutNetwork) -> tuple[list[float], list[float]]:
     """What each cell takes in the network, as predicted (else measured) and as measured."""
     truth = [c.count * us for c, (us, _) in zip(network.cells, network.measured, strict=True)]
@@ -255,13 +229,14 @@ def _uses(network: HeldOutNetwork) -> tuple[list[float], list[float]]:
 
 def _choices(pairs: Pairs) -> list[MethodResult]:
     """What plain ways of choosing reach at shares of the cells, the rest as predicted."""
+    orders: Mapping[str, Order] = {"share_only": share_only, PERFECT: perfect}
     return [
-        of_trials(
+        MethodResult(
             f"gated_cells@{share * 100:g}%", method,
-            [[_chosen(*pair, order, share) for pair in pairs] for order in orders],
+            tuple(_chosen(*pair, order, share) for pair in pairs),
         )
         for share in CELL_SHARES
-        for method, orders in _CHOICES.items()
+        for method, order in orders.items()
     ]  # fmt: skip
 
 
@@ -300,20 +275,8 @@ def _cell(cell: CellPrior, true_us: float, confidence: float) -> Prediction:
     return Prediction(cell.signature, true_us, cell.latency_us, bounds)
 
 
-def _predict_ms(dataset: Dataset, fitted: CrossFitted) -> float:
-    """Milliseconds to predict the cells of one network, mean over all, models loaded."""
-    spent_s = []
-    for fold, members in fitted.folds.items():
-        for network in members:
-            texts = [dataset.cells[h].text for h, _ in network.cells]
-            began = time.perf_counter()
-            fitted.models[fold].predict(texts)
-            spent_s.append(time.perf_counter() - began)
-    return 1e3 * sum(spent_s) / max(len(spent_s), 1)
-
-
 def _levels(
-    pairs: Pairs, known: Iterable[ErrorPosterior], tolerance: float | None
+    pairs: Pairs, known: Sequence[ErrorPosterior], tolerance: float | None
 ) -> tuple[ConfidenceLevel, ...]:
     """Coverage and width at each confidence.
 
@@ -321,17 +284,15 @@ def _levels(
     confidence of the compositions. Without, the state of knowledge is the same at each.
     """
 
-    def at(level: float, pair: tuple[HeldOutNetwork, Composition], posterior: ErrorPosterior) -> (
-        Prediction
-    ):  # fmt: skip
-        network, composition = pair
-        other = composition.at(level)
-        if tolerance is not None and level != composition.confidence:
-            posterior = simulate_gate(network, other, tolerance)
-        return prediction_in(network, other, posterior)
-
-    states = list(zip(pairs, known, strict=True))
-    return levels({level: [at(level, *one) for one in states] for level in CALIBRATED_AT})
+    at_level: dict[float, list[Prediction]] = {}
+    for level in CALIBRATED_AT:
+        for (network, composition), posterior in zip(pairs, known, strict=True):
+            other = composition.at(level)
+            if tolerance is not None and level != composition.confidence:
+                posterior = simulate_gate(network, other, tolerance)
+            prediction = prediction_in(network, other, posterior)
+            at_level.setdefault(level, []).append(prediction)
+    return levels(at_level)
 
 
 def _levels_of_cells(
@@ -388,7 +349,7 @@ def evaluate_cells(
             own.setdefault(gated, []).append(_with_measured(predictions, chosen, costs_s[test]))
         for regime in regimes:
             spent_s.setdefault(regime, []).append(took_s)
-        splits.append(Split(train, [test.tolist()], regimes, seed, seed, model, label))
+        splits.append(Split(train, test.tolist(), regimes, seed, seed, model, label))
     next(answers, None)
     results = [
         of_trials(regime, OWN, given, 1e3 * float(np.mean(spent_s[regime])), True)
@@ -409,7 +370,6 @@ def evaluate_cells(
         data_hash=dataset.data_hash,
         results=tuple(results),
         noise_floor=None,
-        noise_within_5=None,
         networks=0,
         cells=len(hashes),
         calibration={

@@ -40,8 +40,6 @@ EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
 KIND = "kind"
 """The tag that says whether a run is an evaluation or a training."""
-NEWEST = "newest"
-"""The tag of a run that no later one of the same kind has taken the place of."""
 _SERVED_BY = "hybridlat.api.served_model"  # the module that MLflow loads a registered model with
 _SERVED_FILES = "hybridlat-model"
 _MOST_DIGEST = 36
@@ -63,14 +61,6 @@ class Version:
     name: str
     number: str
     run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """Tags and metrics of a run that has ended."""
-
-    tags: Mapping[str, str]
-    metrics: Mapping[str, float]
 
 
 @contextlib.contextmanager
@@ -183,40 +173,6 @@ class Tracker:
             self._client.set_terminated(run.id, "FAILED")
             raise
         self._client.set_terminated(run.id, "FINISHED")
-
-    def newest(self, kind: str, tags: Sequence[str]) -> list[RunSummary]:
-        """The newest finished run of a kind for each combination of values of these tags.
-
-        They are tagged ``newest: yes``, the older ones ``no``.
-        """
-        newest: dict[tuple[str, ...], RunSummary] = {}
-        for run in self._finished(kind):
-            own = dict(run.data.tags)
-            key = tuple(own.get(tag, "") for tag in tags)
-            mark = "no" if key in newest else "yes"
-            newest.setdefault(key, RunSummary(own, dict(run.data.metrics)))
-            if own.get(NEWEST) != mark:
-                TrackedRun(self._client, run.info.run_id).log(tags={NEWEST: mark})
-        return list(newest.values())
-
-    def _finished(self, kind: str) -> Iterator[Any]:
-        """The finished runs of a kind, newest first."""
-        chosen = f"tags.{KIND} = '{kind}' and attributes.status = 'FINISHED'"
-        token: str | None = "" if self._client is None else None
-        while token is None or token:
-            with _calling("read the runs"):
-                page = self._client.search_runs(
-                    [self._experiment], chosen, max_results=1000, page_token=token,
-                    order_by=["attributes.start_time DESC"],
-                )  # fmt: skip
-            yield from page
-            token = page.token or ""
-
-    def describe(self, text: str) -> None:
-        """Markdown that the experiment's page shows first."""
-        if self._client is not None:
-            with _calling("describe the experiment"):
-                self._client.set_experiment_tag(self._experiment, "mlflow.note.content", text)
 
     def page(self) -> str:
         """Where people find the figures; empty where none are logged."""

@@ -30,7 +30,7 @@ from hybridlat.evaluation.cross_fitting import (
     simulate_gate,
 )
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
-from hybridlat.evaluation.metrics import Prediction, noise, score
+from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel, save_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
@@ -170,7 +170,7 @@ class Candidate:
             "held_out_networks": [n.name for n in self.networks],
             "trained_networks": self.trained_networks,
             "metrics": metrics,
-            "noise_floor": noise([n.repeats_us for n in self.dataset.complete_networks])[0],
+            "noise_floor": noise_floor([n.repeats_us for n in self.dataset.complete_networks]),
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "versions": _versions(),
         }

@@ -76,7 +76,7 @@ def test_folds_are_fitted_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
     """Else figures would hang on how many processes fit them."""
     monkeypatch.setattr(cross_fitting, "fit_without", threads_of_a_fold)
     dataset = Dataset(Target.parse("fake/fake-1.0/fp32/1t"), {}, {}, ())
-    threads, _ = cross_fitting._fit_fold(dataset, (), (), cast("FitConfig", None))
+    threads, _, _ = cross_fitting._fit_fold(dataset, (), (), cast("FitConfig", None))
     assert set(cast("list[int]", threads)) == {1}
     assert set(blas_threads()) == {2}
 
