@@ -13,7 +13,6 @@ from hybridlat.cli.param_types import DURATION, MOMENT, complete_target
 from hybridlat.cli.store_import import import_
 from hybridlat.errors import StoreError
 from hybridlat.estimate.partition.partitioner import is_outdated
-from hybridlat.report.cell_texts import lines_at_slashes
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.schema.target import Target
@@ -21,7 +20,7 @@ from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
 DAMAGED = 2
-_COUNTS_WIDTH = 64  # of the other columns of `store stats`
+_WIDE = 110  # terminals with room for a target in one line
 
 
 @click.group()
@@ -56,10 +55,11 @@ def stats(store: str | None, as_json: bool) -> None:
     from rich.text import Text
 
     out = console()
+    wide = out.width >= _WIDE
     if rows:
         counts = titled("cells", "networks", "layers", "records", "failures", "MB", right=True)
         lines = [
-            [lines_at_slashes(str(row.target), out.width - _COUNTS_WIDTH),
+            [str(row.target) if wide else str(row.target).replace("/", "/\n"),
              *(f"{n:,}" for n in (row.cells, row.networks, row.layers, row.records, row.failures)),
              f"{row.bytes / 1e6:,.1f}", row.last[:10]]
             for row in rows

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybridlat.schema.estimate import CellStructure, Kernel, Limit
+from hybridlat.schema.estimate import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
@@ -31,18 +31,12 @@ class _Part(NamedTuple):
     kernels: int
 
 
-def chain(ops: Sequence[str]) -> str:
+def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
     """All kernels in order, repetitions counted: ``Conv+Relu ×2 → Conv+Add+Relu``.
 
-    A pattern that comes several times in a row is put in brackets: ``(Conv → Concat) ×6``.
-    """
-    return _join(_parts(tuple(ops)))
-
-
-def short_chain(ops: Sequence[str], width: int) -> str:
-    """``chain`` in at most ``width`` characters: the middle gives way to a count of kernels.
-
-    Cells differ most by their first and last kernels, so those stay as long as they fit.
+    A pattern that comes several times in a row is put in brackets: ``(Conv → Concat) ×6``. In
+    ``width`` characters long names are shortened and the middle gives way to a count of kernels:
+    cells differ most by their first and last ones.
     """
     parts = _parts(tuple(ops))
     whole = _join(parts)
@@ -50,12 +44,11 @@ def short_chain(ops: Sequence[str], width: int) -> str:
         return whole
     parts = [part._replace(text=abbreviated(part.text)) for part in parts]
     whole = _join(parts)
-    if len(whole) <= width:
-        return whole
-    for shown in range(len(parts) - 1, 0, -1):
+    for shown in range(len(parts), 0, -1):
         head, tail = parts[: (shown + 1) // 2], parts[len(parts) - shown // 2 :]
         hidden = len(ops) - sum(part.kernels for part in (*head, *tail))
-        text = _join([*head, _Part(f"… {hidden} more", hidden), *tail])
+        more = [_Part(f"… {hidden} more", hidden)] if hidden else []
+        text = _join([*head, *more, *tail])
         if len(text) <= width:
             return text
     return whole[: max(width - 1, 0)] + "…"
@@ -71,16 +64,6 @@ def first_and_more(names: Sequence[str]) -> str:
 
 def _join(parts: Sequence[_Part]) -> str:
     return ARROW.join(part.text for part in parts)
-
-
-def lines_at_slashes(target: str, width: int) -> str:
-    """A target in lines of at most ``width`` characters, as far as its parts are no longer."""
-    lines = [""]
-    for part in re.findall("[^/]*/?", target):
-        if lines[-1] and len(lines[-1]) + len(part) > width:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(lines)
 
 
 def abbreviated(text: str) -> str:
@@ -139,19 +122,14 @@ def _one_number_apart(paths: Sequence[str]) -> str:
     if len(apart) != 1 or not all(parts[apart[0]].isdecimal() for parts in split):
         return ""
     index = apart[0]
-    numbers = sorted({int(parts[index]) for parts in split})
-    return "".join([*split[0][:index], _ranges(numbers), *split[0][index + 1 :]])
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """``0–4,7`` for sorted whole numbers."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1].append(number)
+    runs: list[list[int]] = []
+    for number in sorted({int(parts[index]) for parts in split}):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            ranges.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in ranges)
+            runs.append([number])
+    ranges = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+    return "".join([*split[0][:index], ranges, *split[0][index + 1 :]])
 
 
 def what_text(cell: CellStructure) -> str:
@@ -166,13 +144,9 @@ def what_text(cell: CellStructure) -> str:
     if not kernels:
         return ""
     heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
-    text = _what(kernels, heavy)
-    return f"{text} int8" if heavy.contracts and _is_quantised(heavy) else text
-
-
-def _is_quantised(kernel: Kernel) -> bool:
-    names = kernel.op.split("+")
-    return any(name in QUANTISING or name.startswith("QLinear") for name in names)
+    names = heavy.op.split("+")
+    quantised = any(name in QUANTISING or name.startswith("QLinear") for name in names)
+    return _what(kernels, heavy) + (" int8" if heavy.contracts and quantised else "")
 
 
 def _what(kernels: Sequence[Kernel], heavy: Kernel) -> str:
@@ -211,11 +185,6 @@ def kernel_sizes(kernel: Kernel) -> str:
         product = f"{summed}→{shape[-1]}"
         return product if rows in ("", "1") else f"{rows}×{product}"
     return _size(shape)
-
-
-def limit_text(limit: tuple[Limit, float] | None) -> str:
-    """``compute 76 %``: the limit, and how much of the time it explains; empty where unknown."""
-    return "" if limit is None else f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %"
 
 
 def _image_text(c_in: int, c_out: int, window: str, shape: Sequence[int]) -> str:

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from rich.text import Text
 
-from hybridlat.report.cell_texts import short_chain, what_text
-from hybridlat.report.cells_table import SOURCE_STYLE
-from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.cell_texts import chain, what_text
+from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
     RESOLUTION_US,
-    half_width_share,
+    Scale,
     latency_text,
     part_text,
-    plus_minus_text,
     scale_for,
+    width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -47,42 +46,37 @@ class CellDifference:
         known = [total for total in self.total_us if total is not None]
         return max(known) - min(known) if known else 0.0
 
-    @property
-    def matters(self) -> bool:
-        """False for a cell that all networks spend the same time in."""
-        return None in self.total_us or self.difference_us > 0
+    def exceeds(self, least_us: float) -> bool:
+        """False for a cell that all networks spend the same time in, but for ``least_us``."""
+        return None in self.total_us or self.difference_us > least_us
 
-    @property
-    def shows(self) -> bool:
-        """Whether people are shown it: it matters, and by more than the resolution."""
-        return None in self.total_us or self.difference_us >= RESOLUTION_US
+    def cells(self, scale: Scale) -> list[Cell]:
+        """The total of each network, for a table."""
+        return [
+            Cell("–", "hint") if count == 0
+            else Cell("unknown", "unsupported") if total is None
+            else Cell(f"{scale.number(total)} ×{count}")
+            for total, count in zip(self.total_us, self.count, strict=True)
+        ]  # fmt: skip
 
 
 def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
     """Every cell of any of the networks: the unknown ones, then the largest differences."""
-    ops: dict[str, tuple[str, ...]] = {}
-    whats: dict[str, str] = {}
-    tables = []
-    for estimate in estimates:
-        table = {cell.signature: cell for cell in estimate.cells}
-        tables.append(table)
-        for position, (signature, cell) in enumerate(table.items()):
-            ops.setdefault(signature, cell.ops)
+    rows: dict[str, CellDifference] = {}
+    none = CellDifference("", (), (0,) * len(estimates), (0.0,) * len(estimates))
+    for number, estimate in enumerate(estimates):
+        for position, cell in enumerate(estimate.cells):
+            row = rows.get(cell.signature) or replace(none, signature=cell.signature, ops=cell.ops)
+            what = row.what
             if estimate.structure is not None:
-                whats.setdefault(signature, what_text(estimate.structure.cells[position]))
-    rows = []
-    for signature, labels in ops.items():
-        cells = [table.get(signature) for table in tables]
-        totals = tuple(
-            0.0 if cell is None
-            else None if cell.latency_us is None
-            else cell.count * cell.latency_us
-            for cell in cells
-        )  # fmt: skip
-        counts = tuple(0 if cell is None else cell.count for cell in cells)
-        what = whats.get(signature, "")
-        rows.append(CellDifference(signature, labels, counts, totals, what))
-    return _largest_first(rows)
+                what = what or what_text(estimate.structure.cells[position])
+            total_us = None if cell.latency_us is None else cell.count * cell.latency_us
+            totals, counts = list(row.total_us), list(row.count)
+            totals[number], counts[number] = total_us, cell.count
+            rows[cell.signature] = replace(
+                row, count=tuple(counts), total_us=tuple(totals), what=what
+            )
+    return _largest_first(rows.values())
 
 
 def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
@@ -101,11 +95,10 @@ def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ..
             counts = tuple(map(sum, zip(other.count, row.count, strict=True)))
             row = replace(other, total_us=totals, count=counts)
         merged[key] = row
-    return _largest_first(row for row in merged.values() if row.shows)
+    return _largest_first(row for row in merged.values() if row.exceeds(RESOLUTION_US))
 
 
 def _largest_first(rows: Iterable[CellDifference]) -> tuple[CellDifference, ...]:
-    """The unknown ones, then the largest differences."""
     return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
 
 
@@ -122,11 +115,8 @@ def distinguishable(first: Estimate, other: Estimate) -> bool:
     On one target the pace of the machine is the same for both: it is taken out of their width.
     """
     shared = first.target == other.target
-    intervals = _interval_us(first, shared), _interval_us(other, shared)
-    if intervals[0] is None or intervals[1] is None:
-        return False
-    low, high = sorted((intervals[0], intervals[1]))
-    return low[1] < high[0]
+    one, two = _interval_us(first, shared), _interval_us(other, shared)
+    return one is not None and two is not None and (one[1] < two[0] or two[1] < one[0])
 
 
 def _interval_us(estimate: Estimate, without_pace: bool) -> tuple[float, float] | None:
@@ -156,7 +146,7 @@ def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
                 "difference_us": row.difference_us,
             }
             for row in cell_differences(estimates)
-            if row.matters
+            if row.exceeds(0.0)
         ],
     }
 
@@ -165,14 +155,15 @@ def print_comparison(
     console: Console, estimates: Sequence[Estimate], *, every_cell: bool = False
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
-    console.print(_networks_table(estimates).terminal())
+    console.print(networks_table(estimates).terminal())
     rows = cell_differences(estimates) if every_cell else shown_differences(estimates)
     if rows:
+        most = len(rows) if every_cell else ROWS
         console.print()
-        console.print(_cells_table(estimates, rows, console.width, every_cell).terminal())
-    for letter, estimate in _lettered(estimates):
+        console.print(differences_table(estimates, rows, most, console.width).terminal())
+    for number, estimate in enumerate(estimates):
         for note in notes(estimate, everything=every_cell):
-            console.print(Text(f"{letter}: ", "bold") + note)
+            console.print(Text(f"{letter_of(number)}: ", "bold") + note)
 
 
 def letter_of(number: int) -> str:
@@ -180,81 +171,82 @@ def letter_of(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else str(number + 1)
 
 
-def _lettered(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
-    return [(letter_of(i), estimate) for i, estimate in enumerate(estimates)]
-
-
-def _networks_table(estimates: Sequence[Estimate]) -> Table:
+def networks_table(estimates: Sequence[Estimate]) -> Table:
+    """The networks, and how each compares with the first; at several batches they do not."""
     first = estimates[0]
-    rows = []
-    for letter, estimate in _lettered(estimates):
-        width = half_width_share(estimate.latency_us, estimate.interval_us)
-        rows.append([
-            Text(letter, "bold"),
-            Text(estimate.network, "bold" if estimate.trusted else "bold red"),
-            Text(latency_text(estimate.latency_us), "bold cyan"),
-            plus_minus_text(width).removeprefix("±"),
-            "" if estimate is first else _against(first, estimate),
+    targets = len({estimate.target for estimate in estimates}) > 1
+    batches = len({estimate.batch for estimate in estimates}) > 1
+    rows = [
+        [
+            Cell(letter_of(number), "name"),
+            Cell(estimate.network, "name" if estimate.trusted else "doubtful"),
+            *([estimate.target] if targets else []),
+            *([str(estimate.batch)] if batches else []),
+            Cell(latency_text(estimate.latency_us), "latency"),
+            width_text(estimate).removeprefix("±"),
+            *([] if batches else ["" if estimate is first else against(first, estimate)]),
             part_text(estimate.measured_share),
-        ])  # fmt: skip
-    figures = titled("latency", "±", "against A", "measured", right=True)
-    caption = "" if len({e.target for e in estimates}) > 1 else f"on {first.target}"
-    return Table([Column(), Column("network", wraps=True), *figures], rows, caption=caption)
+        ]
+        for number, estimate in enumerate(estimates)
+    ]
+    columns = [
+        Column(), *titled("network", *(["target"] if targets else []), wraps=True),
+        *titled(*(["batch"] if batches else []), "latency", "±",
+                *([] if batches else ["against A"]), "measured", right=True),
+    ]  # fmt: skip
+    return Table(columns, rows, caption="" if targets else f"on {first.target}")
 
 
-def against_text(first: Estimate, other: Estimate) -> tuple[str, str]:
-    """``1.52× faster``, and its kind (``faster``, ``slower`` or nothing where that is not sure)."""
+def against(first: Estimate, other: Estimate) -> Cell:
+    """``1.52× faster`` or ``slower``, where that is sure."""
     factor = speed_up(first, other)
     if factor is None:
-        return "–", ""
+        return Cell("–")
     if not distinguishable(first, other):
-        return "same within intervals", ""
+        return Cell("same within intervals", "sameness")
     kind = "faster" if factor >= 1 else "slower"
     times = factor if factor >= 1 else 1 / factor
-    return f"{times:.{2 if times < 10 else 0}f}× {kind}", kind
+    return Cell(f"{times:.{2 if times < 10 else 0}f}× {kind}", kind)
 
 
-def _against(first: Estimate, other: Estimate) -> Text:
-    text, kind = against_text(first, other)
-    return Text(text, {"faster": "green", "slower": "red"}.get(kind, "dim"))
-
-
-def _cells_table(
-    estimates: Sequence[Estimate], rows: Sequence[CellDifference], width: int, every_cell: bool
+def differences_table(
+    estimates: Sequence[Estimate],
+    rows: Sequence[CellDifference],
+    most: int,
+    width: int = 1_000_000,
 ) -> Table:
-    limit = len(rows) if every_cell or len(rows) == ROWS + 1 else ROWS
-    shown = rows[:limit]
+    """The cells that set the networks apart, ``most`` of them, in ``width`` characters.
+
+    Of two networks with the difference.
+    """
+    # One hidden row would take as many lines as the row that stands for it.
+    shown = rows if len(rows) == most + 1 else rows[:most]
     scale = scale_for(total for row in rows for total in row.total_us)
-    titles = [f"{letter} [{scale.name}]" for letter, _ in _lettered(estimates)]
+    titles = [f"{letter_of(number)} [{scale.name}]" for number in range(len(estimates))]
     pair = len(estimates) == 2
     if pair:
         titles.append("B − A")
-    column_width = 19 if width >= 100 else 15
-    cell_width = max(12, width - column_width * len(estimates) - (12 if pair else 0))
-    table_rows: list[list[Text]] = []
+    room = width - (19 if width >= 100 else 15) * len(estimates) - (12 if pair else 0)
+    lines: list[list[Cell | Text]] = []
     for row in shown:
-        cells = [
-            Text("–", "dim") if count == 0
-            else Text("unknown", SOURCE_STYLE["unsupported"]) if total is None
-            else Text(f"{scale.number(total)} ×{count}")
-            for total, count in zip(row.total_us, row.count, strict=True)
-        ]  # fmt: skip
-        if pair:
-            cells.append(_signed(row, scale.unit_us))
-        named = row.what.startswith(short_chain(row.ops, cell_width))
-        what = f"{row.what}  " if row.what and len(row.what) + _AT_LEAST <= cell_width else ""
-        chain = "" if named else short_chain(row.ops, cell_width - len(what))
-        table_rows.append([*cells, Text.assemble(what, (chain, "dim" if what else ""))])
-    if limit < len(rows):
-        left = [Text("")] * (len(estimates) + pair)
-        table_rows.append([*left, Text(f"{len(rows) - limit} more (--all shows them)", "dim")])
-    columns = [*titled(*titles, right=True), Column("cells that make the difference")]
-    return Table(columns, table_rows)
+        what = f"{row.what}  " if row.what and len(row.what) + _AT_LEAST <= room else ""
+        named = row.what.startswith(chain(row.ops, max(room, 12)))
+        ops = "" if named else chain(row.ops, max(room, 12) - len(what))
+        signed = [_signed(row, scale)] if pair else []
+        text = Text.assemble(what, (ops, "dim" if what else ""))
+        lines.append([*row.cells(scale), *signed, text])
+    if len(shown) < len(rows):
+        hint = "" if width > 1000 else " (--all shows them)"
+        more = Cell(f"{len(rows) - len(shown)} more{hint}", "hint")
+        lines.append([*[Cell("")] * len(titles), more])
+    cells = Column("cells that make the difference", wraps=width > 1000)
+    return Table([*titled(*titles, right=True), cells], lines)
 
 
-def _signed(row: CellDifference, unit_us: float) -> Text:
+def _signed(row: CellDifference, scale: Scale) -> Cell:
     first, second = row.total_us
     if first is None or second is None:
-        return Text("unknown", "dim")
-    value = (second - first) / unit_us
-    return Text(f"{value:+,.{2 if abs(value) < 10 else 1}f}", "red" if value > 0 else "green")
+        return Cell("unknown", "hint")
+    value = (second - first) / scale.unit_us
+    text = f"{value:+,.{2 if abs(value) < 10 else 1}f}"
+    return Cell(text, "slower" if value > 0 else "faster")

@@ -6,32 +6,37 @@ libraries are part of the file (``assets/vendor``), and a content policy forbids
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import cache
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from hybridlat.report.cell_texts import chain
-from hybridlat.report.compare import CellDifference, against_text, letter_of, shown_differences
-from hybridlat.report.html_section import network_section
-from hybridlat.report.page_data import headings, page_data, script_json
+from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, what_text, where_text
+from hybridlat.report.cells_table import running_ops
+from hybridlat.report.compare import (
+    differences_table,
+    letter_of,
+    networks_table,
+    shown_differences,
+)
+from hybridlat.report.html_section import asset, network_section
+from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
-    half_width_share,
-    interval_text,
+    RESOLUTION_US,
+    cell_half_width_share,
     latency_text,
-    part_text,
+    percent_text,
     plus_minus_text,
-    scale_for,
     throughput_text,
 )
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import CellStructure, Estimate
 
-_ASSETS = Path(__file__).parent / "assets"
 _LIBRARIES = ("d3", "dagre")
 _SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_DIFFERENCES = 20  # cells that are shown
+_LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
 def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
@@ -44,39 +49,30 @@ def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     curves = curves_of(estimates)
     named = headings(estimates)
-    parts = [_contents(named)] if len(named) > 1 else []
+    parts = []
+    if len(named) > 1:
+        links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
+        parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
     if len({(e.network, e.target) for e in estimates}) > 1:
-        parts.append(comparison_section(estimates))
-    parts += [curve_section(curve, number) for number, curve in enumerate(curves)]
+        parts.append(_comparison(estimates))
+    parts += [_curve(curve, number) for number, curve in enumerate(curves)]
     parts += [
         network_section(estimate, number, named[number], tolerance)
         for number, estimate in enumerate(estimates)
     ]
-    data = {"networks": page_data(estimates), "curves": [curve_data(curve) for curve in curves]}
-    body = "\n".join(parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)} · latency</title>\n"
-        f"<style>\n{_asset('page.css')}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n"
-        f'<script type="application/json" id="data">{script_json(data)}</script>\n'
-        f'{_libraries()}<script>\n(() => {{\n"use strict";\n'
-        f"{''.join(map(_asset, _SCRIPTS))}}})();\n</script>\n</body>\n</html>\n"
+    networks = [
+        {"letter": letter_of(number), "heading": named[number], **_network(estimate)}
+        for number, estimate in enumerate(estimates)
+    ]
+    data = {"networks": networks, "curves": [_curve_data(curve) for curve in curves]}
+    return asset("page.html").substitute(
+        title=escape(title),
+        style=asset("page.css").template,
+        body="\n".join(parts),
+        data=_script_json(data),
+        libraries=_libraries(),
+        scripts="".join(asset(name).template for name in _SCRIPTS),
     )
-
-
-def _contents(named: Sequence[str]) -> str:
-    """Links to the sections of the networks."""
-    links = "".join(f'<li><a href="#n{i}">{escape(name)}</a></li>' for i, name in enumerate(named))
-    return f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>'
-
-
-@cache
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 @cache
@@ -84,119 +80,63 @@ def _libraries() -> str:
     """The libraries as they were published, each after its licence."""
     scripts = []
     for name in _LIBRARIES:
-        code = _asset(f"vendor/{name}.min.js")
+        code = asset(f"vendor/{name}.min.js").template
         lines = [line for line in code.splitlines() if not line.startswith("//# sourceMappingURL")]
-        licence = _asset(f"vendor/{name}.LICENSE").strip()
+        licence = asset(f"vendor/{name}.LICENSE").template.strip()
         scripts.append(f"<script>\n/* {name}\n{licence}\n*/\n" + "\n".join(lines) + "\n</script>\n")
     return "".join(scripts)
 
 
-ROWS = 20
-
-
-def comparison_section(estimates: Sequence[Estimate]) -> str:
-    """The comparison's part of the page; the first estimate is what the others are held against."""
-    targets = len({estimate.target for estimate in estimates}) > 1
+def headings(estimates: Sequence[Estimate]) -> list[str]:
+    """The networks' names, with what the estimates differ by: batches, targets."""
     batches = len({estimate.batch for estimate in estimates}) > 1
-    first = estimates[0]
-    names = ["", "network", *(["target"] if targets else []), *(["batch"] if batches else []),
-             "latency", "interval", *([] if batches else ["against A"]), "measured"]  # fmt: skip
-    words = ("network", "target")
-    head = "".join(
-        f'<th scope="col"{_WORD if name in words else ""}>{name or _UNSEEN}</th>' for name in names
-    )
-    rows = []
-    for number, estimate in enumerate(estimates):
-        width = half_width_share(estimate.latency_us, estimate.interval_us)
-        text, kind = ("", "") if estimate is first else against_text(first, estimate)
-        shown = [
-            f"<td><b>{letter_of(number)}</b></td>",
-            f"<td{_WORD}>{escape(estimate.network)}</td>",
-        ]
-        if targets:
-            shown.append(f"<td{_WORD}>{escape(estimate.target)}</td>")
-        if batches:
-            shown.append(f"<td>{estimate.batch}</td>")
-        shown += [
-            f"<td><b>{latency_text(estimate.latency_us)}</b></td>",
-            f"<td>{plus_minus_text(width)}</td>",
-            *([] if batches else [f'<td class="{kind}">{text}</td>']),
-            f"<td>{escape(part_text(estimate.measured_share))}</td>",
-        ]
-        rows.append(f"<tr>{''.join(shown)}</tr>")
-    where = "" if targets else f'<p class="hint">on {escape(first.target)}</p>\n'
+    targets = len({estimate.target for estimate in estimates}) > 1
+    return [
+        estimate.network
+        + (f" · batch {estimate.batch}" if batches else "")
+        + (f" · {estimate.target}" if targets else "")
+        for estimate in estimates
+    ]
+
+
+def _comparison(estimates: Sequence[Estimate]) -> str:
+    """The estimates side by side; the first is what the others are compared with."""
+    table = networks_table(estimates)
+    where = f'<p class="hint">{escape(str(table.caption))}</p>\n' if table.caption else ""
     return (
         f"<section>\n<h1>{len(estimates)} estimates side by side</h1>\n{where}"
         '<figure class="comparison" hidden><div class="plot"></div></figure>\n'
-        f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{_LINE.join(rows)}\n</tbody>\n</table></div>\n"
-        f"{_differences(estimates)}</section>"
+        f"{table.page()}{_differences(estimates)}</section>"
     )
-
-
-_WORD = ' class="word"'
-_UNSEEN = '<span class="unseen">letter</span>'
-_LINE = "\n"
 
 
 def _differences(estimates: Sequence[Estimate]) -> str:
     rows = shown_differences(estimates)
     if not rows or len({(e.target, e.batch) for e in estimates}) > 1:
         return ""  # cells of other targets or batches are other cells: nothing to hold side by side
-    scale = scale_for(total for row in rows for total in row.total_us)
-    head = "".join(
-        f'<th scope="col">{letter_of(number)}, {scale.name}</th>'
-        for number in range(len(estimates))
-    )
-
-    def cells(row: CellDifference) -> str:
-        return "".join(
-            "<td>–</td>" if count == 0
-            else "<td>unknown</td>" if total is None
-            else f"<td>{scale.number(total)} ×{count}</td>"
-            for total, count in zip(row.total_us, row.count, strict=True)
-        )  # fmt: skip
-
-    body = _LINE.join(
-        f"<tr>{cells(row)}<td{_WORD}>{escape(row.what)}</td><td{_WORD}>{escape(chain(row.ops))}</td></tr>"
-        for row in rows[:ROWS]
-    )
-    more = (
-        f'<p class="hint">{len(rows) - ROWS} more cells differ less.</p>\n'
-        if len(rows) > ROWS
-        else ""
-    )
-    return (
-        '<h2>Cells that make the difference</h2>\n<div class="scroll"><table>\n'
-        f'<thead><tr>{head}<th scope="col"{_WORD}>what</th>'
-        f'<th scope="col"{_WORD}>cell</th></tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table></div>\n{more}"
-    )
+    table = differences_table(estimates, rows, _DIFFERENCES)
+    return f"<h2>Cells that make the difference</h2>\n{table.page()}"
 
 
-@dataclass(frozen=True)
-class BatchCurve:
-    """Estimates of one network on one target, by rising batch; each batch once."""
+def curves_of(estimates: Sequence[Estimate]) -> list[tuple[Estimate, ...]]:
+    """A curve for every network and target that there are two batches or more of.
 
-    estimates: tuple[Estimate, ...]
-
-
-def curves_of(estimates: Sequence[Estimate]) -> list[BatchCurve]:
-    """A curve for every network and target that was asked at two batches or more."""
+    It is the estimates by rising batch, each batch once.
+    """
     by_network: dict[tuple[str, str], dict[int, Estimate]] = {}
     for estimate in estimates:
         by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = estimate
     return [
-        BatchCurve(tuple(by_batch[batch] for batch in sorted(by_batch)))
+        tuple(by_batch[batch] for batch in sorted(by_batch))
         for by_batch in by_network.values()
         if len(by_batch) > 1
     ]
 
 
-def curve_data(curve: BatchCurve) -> dict[str, Any]:
+def _curve_data(curve: Sequence[Estimate]) -> dict[str, Any]:
     """What the curve is drawn from."""
     return {
-        "network": curve.estimates[0].network,
+        "network": curve[0].network,
         "points": [
             {
                 "batch": e.batch,
@@ -205,29 +145,96 @@ def curve_data(curve: BatchCurve) -> dict[str, Any]:
                 "latency": latency_text(e.latency_us),
                 "throughput": throughput_text(e.throughput_per_s),
             }
-            for e in curve.estimates
+            for e in curve
         ],
     }
 
 
-def curve_section(curve: BatchCurve, number: int) -> str:
-    """The curve's part of the page: the frame of its drawing, and a table with its figures."""
-    first = curve.estimates[0]
-    head = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("batch", "latency", "interval", "for each input", "throughput")
-    )
-    rows = "\n".join(
-        f"<tr><td>{e.batch}</td><td>{latency_text(e.latency_us)}</td>"
-        f"<td>{interval_text(e.interval_us)}</td>"
-        f"<td>{latency_text(e.latency_us / e.batch if e.latency_us else None)}</td>"
-        f"<td>{throughput_text(e.throughput_per_s)}</td></tr>"
-        for e in curve.estimates
-    )
+def _curve(curve: Sequence[Estimate], number: int) -> str:
+    """The frame of the curve's drawing, and a table with its figures."""
     return (
-        f"<section>\n<h1>{escape(first.network)} over batches</h1>\n"
-        f'<p class="hint">on {escape(first.target)}</p>\n'
+        f"<section>\n<h1>{escape(curve[0].network)} over batches</h1>\n"
+        f'<p class="hint">on {escape(curve[0].target)}</p>\n'
         f'<figure data-curve="{number}" hidden><div class="plot"></div></figure>\n'
-        f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody>\n</table></div>\n</section>"
+        f"{curve_table(curve).page()}</section>"
     )
+
+
+# ---- what the scripts draw from ----------------------------------------------------------------
+
+
+def _script_json(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _network(estimate: Estimate) -> dict[str, Any]:
+    structure = estimate.structure
+    return {
+        "network": estimate.network,
+        "target": estimate.target,
+        "batch": estimate.batch,
+        "latency_us": estimate.latency_us,
+        "interval_us": estimate.interval_us,
+        "cells": [_cell(estimate, position) for position in range(len(estimate.cells))],
+        "places": [
+            {
+                "cell": p.cell, "reads": p.reads, "path": p.path,
+                "names": [p.names[i] for i in structure.cells[p.cell].running],
+            }
+            for p in structure.places
+        ] if structure else [],
+        "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
+    }  # fmt: skip
+
+
+def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
+    cell = estimate.cells[position]
+    structure = estimate.structure
+    ops = running_ops(cell, structure.cells[position]) if structure else cell.ops
+    half_width = cell_half_width_share(cell)
+    latency = latency_text(cell.latency_us)
+    if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
+        latency = f"< {RESOLUTION_US:g} µs"
+    body: dict[str, Any] = {
+        "label": chain(ops, _LABEL),
+        "ops": chain(ops),
+        "count": cell.count,
+        "latency_us": cell.latency_us,
+        "latency": latency,
+        "plus_minus": "" if half_width is None else plus_minus_text(half_width),
+        "half_width_share": half_width,
+        "share": cell.share,
+        "share_text": percent_text(cell.share if cell.latency_us is not None else None),
+        "source": cell.source,
+        "reason": cell.reason,
+        "signature": cell.signature,
+    }
+    if structure is not None:
+        made_of = structure.cells[position]
+        limit = made_of.limit(cell.latency_us)
+        body |= {
+            "where": where_text(structure.paths(position)),
+            "what": what_text(made_of),
+            "flop": made_of.flop,
+            "bytes": made_of.bytes,
+            "limit": limit[0] if limit else None,
+            "limit_share": limit[1] if limit else None,
+            "kernels": _kernels(made_of),
+            "constants": len(made_of.kernels) - len(made_of.running),
+        }
+    return body
+
+
+def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
+    """The kernels that compute something of the input, as they read each other."""
+    index_of = {kernel: i for i, kernel in enumerate(cell.running)}
+    return [
+        {
+            "op": abbreviated(cell.kernels[position].op),
+            "what": kernel_sizes(cell.kernels[position]),
+            "reads": [index_of[i] for i in cell.kernels[position].reads if i in index_of],
+        }
+        for position in cell.running
+    ]

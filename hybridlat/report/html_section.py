@@ -2,53 +2,60 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from html import escape
+from pathlib import Path
+from string import Template
 
-from hybridlat.report.cell_texts import chain, first_and_more, where_text
+from hybridlat.report.cell_texts import chain, where_text
 from hybridlat.report.cells_table import Row, rows_of
-from hybridlat.report.page_data import timeline
+from hybridlat.report.table import Html, Table, titled
 from hybridlat.report.units import (
     basis_text,
     confidence_text,
     count_text,
     each_text,
     first_upper,
-    half_width_share,
     interval_text,
     latency_text,
     measured_now_text,
     percent_text,
     plus_minus_text,
+    remarks,
     scale_for,
-    why_untrusted,
+    width_text,
 )
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import CellEstimate, Estimate
 
-_COLOURS = {
-    "time": "time",
-    "limit": "what limits it",
-    "reach": "how near its limit",
-    "doubt": "width of its interval",
-    "source": "measured or predicted",
-}
+_WIDTH = 1000.0  # of the line of time, in its own units
+_LEFT = 8.0
+_SPAN = _WIDTH - 2 * _LEFT
+_LETTER = 6.6  # width of a letter of the segments' labels
+_ASSETS = Path(__file__).parent / "assets"
+
+
+@cache
+def asset(name: str) -> Template:
+    """A file that is part of the page, ``$name`` standing for what is filled in."""
+    return Template((_ASSETS / name).read_text(encoding="utf-8"))
 
 
 def network_section(estimate: Estimate, number: int, heading: str, tolerance: float | None) -> str:
     """The section of the ``number``-th estimate; ``tolerance`` is the user's (0..1)."""
     parts = [
         f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
-        _header(estimate, heading), _notes(estimate, tolerance), timeline(estimate),
+        _header(estimate, heading), _remarks(estimate, tolerance), _timeline(estimate),
         _graph(estimate), _roofline(estimate), _table(estimate), _removed(estimate), "</section>",
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    width = half_width_share(estimate.latency_us, estimate.interval_us)
     interval = ""
     if estimate.interval_us is not None:
         interval = (
-            f'<span class="interval">{plus_minus_text(width)} · '
+            f'<span class="interval">{width_text(estimate)} · '
             f"{interval_text(estimate.interval_us)} · {confidence_text(estimate.confidence)} sure"
             "</span>"
         )
@@ -72,51 +79,19 @@ def _header(estimate: Estimate, heading: str) -> str:
     )
 
 
-def _notes(estimate: Estimate, tolerance: float | None) -> str:
-    lines = []
-    missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
-    for cell in missing:
-        reason = f": {cell.reason}" if cell.reason else ""
-        lines.append(("bad", f"{chain(cell.ops)} has no latency and is left out{reason}"))
-    if not missing and not estimate.within_tolerance:
-        lines.append(("bad", f"{first_upper(why_untrusted(estimate, tolerance))}."))
-    if estimate.to_measure:
-        lines.append(
-            ("warn", f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')}.")
-        )
-    lines += [("warn", first_upper(warning)) for warning in estimate.warnings]
-    if not lines:
-        return ""
-    items = "".join(f'<li class="{kind}">{escape(text)}</li>' for kind, text in lines)
-    return f'<ul class="notes">{items}</ul>'
+def _remarks(estimate: Estimate, tolerance: float | None) -> str:
+    items = "".join(
+        f'<li class="{remark.kind}">{escape(remark.text)}</li>'
+        for remark in remarks(estimate, tolerance)
+    )
+    return f'<ul class="notes">{items}</ul>' if items else ""
 
 
 def _graph(estimate: Estimate) -> str:
     """The frame that the script draws the graph of cells into, hidden where there is no script."""
     if estimate.structure is None or not estimate.structure.places:
         return ""
-    colours = "".join(f'<option value="{key}">{text}</option>' for key, text in _COLOURS.items())
-    buttons = "".join(
-        f'<button type="button" data-do="{do}" aria-label="{label}" title="{label}">{text}</button>'
-        for do, text, label in (
-            ("closer", "+", "Zoom in"),
-            ("farther", "−", "Zoom out"),
-            ("whole", "Whole", "Show the whole graph"),
-            ("all", "Open all", "Open or close all cells"),
-        )
-    )
-    return (
-        '<div class="graph" hidden>\n<h2>Cells, in the order of the network</h2>\n'
-        '<div class="bar-of-tools" role="toolbar" aria-label="Graph of cells">'
-        '<input type="search" placeholder="Search modules, operators, node names" '
-        'aria-label="Search the cells"><output class="found" aria-live="polite"></output>'
-        f'<label>Colour <select data-do="colour">{colours}</select></label>{buttons}</div>\n'
-        '<div class="graph-body"><div class="graph-panel"></div>'
-        '<aside aria-label="The chosen cell"></aside></div>\n'
-        '<div class="legend"></div>\n'
-        '<p class="hint">Click a cell, or press Enter on it, to open its kernels; drag to move, '
-        "Ctrl and the wheel to zoom. Keys: arrows walk, + − 0 zoom, / searches.</p>\n</div>"
-    )
+    return asset("graph.html").template
 
 
 def _roofline(estimate: Estimate) -> str:
@@ -125,12 +100,7 @@ def _roofline(estimate: Estimate) -> str:
         return ""
     roofs = structure.roofs
     source = f" Roofs: {escape(roofs.source)}." if roofs.source else ""
-    return (
-        '<div class="roofline" hidden>\n<h2>Roofline</h2>\n<figure><div class="plot"></div>'
-        "<figcaption>One dot for each cell, its size the share of the time, its colour what limits "
-        "it. The line is what the device allows at best; what lies above its slope takes its data "
-        f"from a cache.{source}</figcaption></figure>\n</div>"
-    )
+    return asset("roofline.html").substitute(source=source)
 
 
 def _table(estimate: Estimate) -> str:
@@ -142,47 +112,28 @@ def _table(estimate: Estimate) -> str:
     number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
     limits = any(row.limit for row in rows)
     words = estimate.structure is not None
-    names = ["", "share", "uses", f"each, {scale.name}", "interval", "source"]
-    names += ["limit"] if limits else []
-    names += ["where", "what"] if words else []
-    head = "".join(
-        f'<th scope="col"{_WORD if name in ("source", "limit", "where", "what") else ""}>'
-        f"{name or _UNSEEN}</th>"
-        for name in names
-    )
-    body = []
+    columns = [
+        *titled("", "share", "uses", f"each, {scale.name}", "interval", right=True),
+        *titled("source", *(["limit"] if limits else []), *(["where", "what"] if words else []),
+                "cell", wraps=True),
+    ]  # fmt: skip
+    lines = []
     for row in rows:
-        cell = row.cells[0]
-        width = "–" if row.half_width_share is None else plus_minus_text(row.half_width_share)
-        number = number_of[cell.signature]
-        shown = [
-            f'<td class="meter"><i class="{row.source}" '
-            f'style="width:{100 * row.share / top:.1f}%"></i></td>',
-            f"<td>{percent_text(row.share)}</td><td>×{row.count}</td>",
-            f"<td>{each_text(scale, row.latency_us)}</td><td>{width}</td>",
-            f'<td class="source word tight {row.source}">{row.source}</td>',
-        ]
-        if limits:
-            shown.append(f'<td class="word tight">{row.limit}</td>')
-        if words:
-            location = escape(where_text(row.paths) or first_and_more(row.nodes) or "by the engine")
-            shown.append(
-                f'<td class="word tight"><button type="button" class="show" '
-                f'title="show in the graph">{location}</button></td>'
-            )
-            shown.append(f'<td class="word tight">{escape(row.what)}</td>')
-        shown.append(f'<td class="word ops">{_opened(row)}</td>')
-        body.append(f'<tr data-cell="{number}">{"".join(shown)}</tr>')
-    return (
-        '<h2>Cells, slowest first</h2>\n<div class="scroll"><table>\n'
-        f'<thead><tr>{head}<th scope="col"{_WORD}>cell</th></tr></thead>\n'
-        f"<tbody>\n{_LINE.join(body)}\n</tbody>\n</table></div>"
-    )
-
-
-_WORD = ' class="word"'
-_UNSEEN = '<span class="unseen">part</span>'
-_LINE = "\n"
+        meter = f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>'
+        place = (
+            '<button type="button" class="show" title="show in the graph">'
+            f"{escape(row.where())}</button>"
+        )
+        lines.append([
+            Html(meter, "meter"), percent_text(row.share), f"×{row.count}",
+            each_text(scale, row.latency_us), plus_minus_text(row.half_width_share),
+            Html(row.source, f"source word tight {row.source}"),
+            *([Html(row.limit, "word tight")] if limits else []),
+            *([Html(place, "word tight"), Html(escape(row.what), "word tight")] if words else []),
+            Html(_opened(row), "word ops"),
+        ])  # fmt: skip
+    attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
+    return f"<h2>Cells, slowest first</h2>\n{Table(columns, lines).page(attributes)}"
 
 
 def _opened(row: Row) -> str:
@@ -210,3 +161,93 @@ def _removed(estimate: Estimate) -> str:
         f'<details class="removed"><summary>Not run: {", ".join(counts)}</summary>'
         f"<p>{names}</p></details>"
     )
+
+
+def _timeline(estimate: Estimate) -> str:
+    """All cells end to end, in the order in which the network first uses them, as inline SVG."""
+    cells = [cell for cell in estimate.cells if cell.latency_us]
+    ends = [estimate.sum_of_cells_us, *(estimate.interval_us or ()), estimate.latency_us or 0.0]
+    whole_us = max([*ends, sum(_total_us(cell) for cell in cells)])
+    if not cells or whole_us <= 0:
+        return ""
+    unit = _SPAN / whole_us
+    parts = []
+    start = _LEFT
+    for position, cell in enumerate(cells):
+        width = _total_us(cell) * unit
+        parts.append(_segment(estimate, estimate.cells.index(cell), start, width, position % 2))
+        start += width
+    sources = sorted({cell.source for cell in cells})
+    legend = "".join(f'<span class="key-word {source}">{source}</span>' for source in sources)
+    return (
+        '<figure class="timeline"><div class="scroll">\n'
+        f'<svg viewBox="0 0 {_WIDTH:.0f} 104" role="img" '
+        'aria-label="Time of the cells in network order">\n'
+        + "\n".join([*parts, _whisker(estimate, unit), _axis(whole_us, unit)])
+        + f'\n</svg></div>\n<figcaption>Cells in the order of their first use, all uses of a cell '
+        f"together. The line below is the network with its interval. {legend}</figcaption>\n"
+        "</figure>"
+    )  # fmt: skip
+
+
+def _segment(estimate: Estimate, number: int, start: float, width: float, parity: int) -> str:
+    """One cell: a box with its name where there is room, and everything in its tooltip."""
+    cell = estimate.cells[number]
+    where = where_text(estimate.structure.paths(number)) if estimate.structure else ""
+    tip = (
+        f"{where}\n{chain(cell.ops)}\n×{cell.count}, {latency_text(cell.latency_us)} each, "
+        f"{percent_text(cell.share)}, {cell.source}"
+    )
+    room = int((width - 8) / _LETTER)
+    label = chain(cell.ops, room) if room >= 6 else ""
+    if label.endswith("…") and len(label) < 9:
+        label = ""
+    if estimate.structure and where:
+        label = where_text(estimate.structure.paths(number), room) if room >= 7 else ""
+    text = f'<text x="{start + width / 2:.2f}" y="34">{escape(label)}</text>' if label else ""
+    gap = 1.0 if width > 3 else 0.0
+    return (
+        f'<g class="cell {cell.source} p{parity}" data-cell="{number}"><title>{escape(tip)}</title>'
+        f'<rect x="{start:.2f}" y="8" width="{max(width - gap, 0.3):.2f}" height="44" rx="2"/>'
+        f"{text}</g>"
+    )
+
+
+def _whisker(estimate: Estimate, unit: float) -> str:
+    """The network's latency as a point and its interval as a line, on the cells' scale."""
+    if estimate.latency_us is None:
+        return ""
+    middle = _LEFT + estimate.latency_us * unit
+    drawn = [f'<circle cx="{middle:.2f}" cy="64" r="3.5"/>']
+    if estimate.interval_us is not None:
+        low, high = (_LEFT + end * unit for end in estimate.interval_us)
+        drawn.append(f'<path d="M{low:.2f} 59v10M{low:.2f} 64H{high:.2f}M{high:.2f} 59v10"/>')
+    tip = f"{latency_text(estimate.latency_us)} ({interval_text(estimate.interval_us)})"
+    return f'<g class="whisker"><title>{escape(tip)}</title>{"".join(drawn)}</g>'
+
+
+def _axis(whole_us: float, unit: float) -> str:
+    scale = scale_for([whole_us])
+    step_us = _round_step(whole_us / 6)
+    decimals = 0 if step_us >= scale.unit_us else 1 if step_us >= scale.unit_us / 10 else 2
+    marks = []
+    for i in range(int(whole_us / step_us) + 1):
+        x = _LEFT + i * step_us * unit
+        anchor = ' class="first"' if i == 0 else ""
+        name = f" {scale.name}" if i == 0 else ""
+        marks.append(
+            f'<path d="M{x:.2f} 76v5"/>'
+            f'<text x="{x:.2f}" y="97"{anchor}>{scale.number(i * step_us, decimals)}{name}</text>'
+        )
+    return f'<g class="axis"><path d="M{_LEFT} 76H{_LEFT + _SPAN}"/>{"".join(marks)}</g>'
+
+
+def _round_step(step_us: float) -> float:
+    """The next 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step_us))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step_us)
+
+
+def _total_us(cell: CellEstimate) -> float:
+    """Time of all uses of a cell in µs; 0 for one without a latency."""
+    return cell.count * (cell.latency_us or 0.0)

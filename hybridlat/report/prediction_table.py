@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from rich.console import Console
 from rich.text import Text
 
-from hybridlat.report.cells_table import bar
-from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import (
-    half_width_share,
     interval_text,
     latency_text,
     part_text,
-    plus_minus_text,
     throughput_text,
+    width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -29,8 +27,6 @@ COLUMNS = (
 DOUBT = "?"
 NOTHING = "–"
 _DOUBTFUL = f"{DOUBT} not to be trusted: wider than the tolerance, or cells are missing."
-_BAR_WIDTH = 16
-_WIDE = 110
 
 
 @dataclass(frozen=True)
@@ -82,31 +78,30 @@ def print_table(console: Console, table: PredictionTable) -> None:
 
 
 def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
-    """One network on one target over batches: latency and throughput, with their intervals."""
+    """``curve_table`` with its heading."""
     first = estimates[0]
     console.print(Text.assemble((first.network, "bold"), f"  on {first.target}"))
-    wide = console.width >= _WIDE
-    titles = ["batch", "latency", "±", *(["interval"] if wide else []), "throughput",
-              "from – to", *(["measured"] if wide else [])]  # fmt: skip
-    top = max((e.throughput_per_s or 0.0 for e in estimates), default=0.0)
-    rows = []
-    for estimate in estimates:
-        width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
-        doubt, style = ("", "") if estimate.trusted else (f" {DOUBT}", "yellow")
-        length = bar(estimate.throughput_per_s or 0.0, top, _BAR_WIDTH if wide else 6)
-        rows.append([
-            f"{estimate.batch:,}",
-            Text(latency_text(estimate.latency_us), "bold cyan"),
-            Text(f"{width.removeprefix('±')}{doubt}", style),
-            *([interval_text(estimate.interval_us)] if wide else []),
-            Text(throughput_text(estimate.throughput_per_s), "bold"),
-            _range_text(estimate.throughput_interval_per_s),
-            *([part_text(estimate.measured_share)] if wide else []),
-            Text(length, "cyan"),
-        ])  # fmt: skip
-    console.print(Table([*titled(*titles, right=True), Column()], rows).terminal())
+    console.print(curve_table(estimates).terminal())
     if any(not estimate.trusted for estimate in estimates):
         console.print(Text(_DOUBTFUL, "dim"))
+
+
+def curve_table(estimates: Sequence[Estimate]) -> Table:
+    """One network on one target over batches: latency and throughput of each."""
+    titles = ("batch", "latency", "±", "interval", "throughput", "measured")
+    rows = [
+        [
+            f"{e.batch:,}",
+            Cell(latency_text(e.latency_us), "latency"),
+            Cell(width_text(e).removeprefix("±") + ("" if e.trusted else f" {DOUBT}"),
+                 "" if e.trusted else "warn"),
+            interval_text(e.interval_us),
+            Cell(throughput_text(e.throughput_per_s), "name"),
+            part_text(e.measured_share),
+        ]
+        for e in estimates
+    ]  # fmt: skip
+    return Table(titled(*titles, right=True), rows)
 
 
 def markdown(table: PredictionTable) -> str:
@@ -171,7 +166,7 @@ def _short(estimate: Estimate | None) -> str:
     """``8.12 ms ±1.6 %``, with a question mark where it is not to be trusted."""
     if estimate is None or estimate.latency_us is None:
         return NOTHING
-    width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
+    width = width_text(estimate)
     return f"{latency_text(estimate.latency_us)} {width}{'' if estimate.trusted else f' {DOUBT}'}"
 
 
@@ -188,10 +183,3 @@ def _note(table: PredictionTable) -> str:
            for e in table.of(i, j)):  # fmt: skip
         notes.append(f"{NOTHING} no answer.")
     return " ".join(notes)
-
-
-def _range_text(interval_per_s: tuple[float, float] | None) -> str:
-    if interval_per_s is None:
-        return NOTHING
-    low, high = (throughput_text(end).removesuffix(" a second") for end in interval_per_s)
-    return f"{low} – {high}"

@@ -1,4 +1,4 @@
-"""The one writer of tables: on a terminal, as Markdown and as CSV."""
+"""The one writer of tables: on a terminal, on a page, as Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,13 +15,21 @@ if TYPE_CHECKING:
 
 GAP = 2
 """Characters between two columns of a terminal."""
+STYLES = {
+    "name": "bold", "doubtful": "bold red", "latency": "bold cyan", "bar": "cyan",
+    "faster": "green", "slower": "red", "sameness": "dim", "hint": "dim",
+    "measured": "green", "predicted": "yellow", "unsupported": "bold red",
+    "bad": "bold red", "warn": "yellow",
+}  # fmt: skip
+"""How a terminal shows each kind of cell; a page has the bold letters, and these classes:"""
+_CLASSES = ("faster", "slower")
 
 
 @dataclass(frozen=True)
 class Column:
     """A column; ``wraps`` lets long texts go on in the next line, else they are cut.
 
-    ``style`` is rich's, ``most`` the greatest width on a terminal.
+    ``style`` is rich's, ``most`` the greatest width on a terminal. On a page only words wrap.
     """
 
     title: str = ""
@@ -31,20 +40,40 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A text and its kind, one of ``STYLES``."""
+
+    text: str
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Html:
+    """A cell of a page alone: its markup and its classes."""
+
+    markup: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
 class Table:
-    """Rows of cells: text (with rich's styles or plain), or values for a CSV.
+    """Rows of cells: texts, cells, rich's texts for a terminal, or values for a CSV.
 
     ``title`` and ``caption`` stand above and below on a terminal.
     """
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Text | Any]]
+    rows: Sequence[Sequence[str | Cell | Html | Text | Any]]
     title: str = ""
     caption: str | Text = ""
 
     def terminal(self) -> table.Table:
         """For rich's console: no borders, two spaces between columns."""
         from rich import table
+        from rich.text import Text
 
         shown = table.Table(
             title=self.title or None, title_justify="left", title_style="bold",
@@ -59,8 +88,28 @@ class Table:
                 max_width=column.most,
             )  # fmt: skip
         for row in self.rows:
-            shown.add_row(*row)
+            texts: list[Any] = [
+                Text(c.text, STYLES.get(c.kind, "")) if isinstance(c, Cell) else c for c in row
+            ]
+            shown.add_row(*texts)
         return shown
+
+    def page(self, attributes: Sequence[str] = ()) -> str:
+        """For a page; ``attributes`` are those of each row."""
+        words = [' class="word"' if column.wraps else "" for column in self.columns]
+        unseen = '<span class="unseen">row</span>'  # a title for those who hear the page
+        head = "".join(
+            f'<th scope="col"{word}>{escape(column.title) or unseen}</th>'
+            for column, word in zip(self.columns, words, strict=True)
+        )
+        body = "\n".join(
+            f"<tr{attributes[i] if attributes else ''}>{''.join(map(_td, row, words))}</tr>"
+            for i, row in enumerate(self.rows)
+        )
+        return (
+            f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
+            f"<tbody>\n{body}\n</tbody>\n</table></div>\n"
+        )
 
     def markdown(self) -> str:
         """A table of GitHub's Markdown, without a line break at its end."""
@@ -80,7 +129,8 @@ class Table:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.title for column in self.columns])
-        writer.writerows([_field(cell) for cell in row] for row in self.rows)
+        for row in self.rows:  # a csv.writer leaves the field of None empty by itself
+            writer.writerow([str(c).lower() if isinstance(c, bool) else c for c in row])
         return out.getvalue()
 
 
@@ -89,7 +139,9 @@ def titled(*titles: str, right: bool = False, wraps: bool = False) -> list[Colum
     return [Column(title, right, wraps) for title in titles]
 
 
-def _field(cell: object) -> object:
-    if cell is None:
-        return ""
-    return str(cell).lower() if isinstance(cell, bool) else cell
+def _td(cell: object, word: str) -> str:
+    if isinstance(cell, Html):
+        return f'<td class="{cell.kind}">{cell.markup}</td>'
+    text, kind = escape(str(cell)), cell.kind if isinstance(cell, Cell) else ""
+    text = f"<b>{text}</b>" if "bold" in STYLES.get(kind, "") else text
+    return f'<td class="{kind}">{text}</td>' if kind in _CLASSES else f"<td{word}>{text}</td>"

@@ -6,17 +6,16 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from hybridlat.report.cells_table import Row, cells_table, rows_of
+from hybridlat.report.table import STYLES
 from hybridlat.report.units import (
     basis_text,
     confidence_text,
     count_text,
-    first_upper,
-    half_width_share,
     interval_text,
     latency_text,
     measured_now_text,
-    plus_minus_text,
-    why_untrusted,
+    remarks,
+    width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -30,14 +29,10 @@ def print_estimate(
     estimate: Estimate,
     *,
     every_cell: bool = False,
-    noise_floor: float | None = None,
     tolerance: float | None = None,
 ) -> None:
-    """Print one estimate.
-
-    ``noise_floor`` is the target's and ``tolerance`` the user's (0..1), where known.
-    """
-    console.print(headline(estimate, noise_floor))
+    """Print one estimate; ``tolerance`` is the user's (0..1), where known."""
+    console.print(headline(estimate))
     if estimate.cells:
         console.print()
         console.print(cells_table(*shown_rows(estimate, every_cell), console.width))
@@ -45,27 +40,25 @@ def print_estimate(
         console.print(note)
 
 
-def headline(estimate: Estimate, noise_floor: float | None = None) -> RenderableType:
+def headline(estimate: Estimate) -> RenderableType:
     """Name, latency with its interval, target, and what the answer rests on."""
     first = Text.assemble(
         (estimate.network, "bold"), "  ", (latency_text(estimate.latency_us), "bold cyan")
     )
     if estimate.interval_us is not None:
-        width = plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
         sure = confidence_text(estimate.confidence)
-        first.append(f"  {width}  ({interval_text(estimate.interval_us)}, {sure} sure)")
+        first.append(
+            f"  {width_text(estimate)}  ({interval_text(estimate.interval_us)}, {sure} sure)"
+        )
     if not estimate.trusted:
         first.append("  not to be trusted", style="bold red")
-    basis = [basis_text(estimate)]
-    if now := measured_now_text(estimate):
-        basis[0] += f", {now} just now"
-    if noise_floor is not None:
-        basis.append(f"noise {plus_minus_text(noise_floor)}")
+    now = measured_now_text(estimate)
+    basis = [basis_text(estimate) + (f", {now} just now" if now else "")]
     if estimate.latency_us is not None:
         basis.append(f"sum of cells {latency_text(estimate.sum_of_cells_us)}")
     basis.append(f"answered in {latency_text(estimate.elapsed_s * 1e6)}")
-    batch = f"batch {estimate.batch}"
-    return Group(first, Text(f"on {estimate.target} · {batch}"), Text(" · ".join(basis), "dim"))
+    where = Text(f"on {estimate.target} · batch {estimate.batch}")
+    return Group(first, where, Text(" · ".join(basis), "dim"))
 
 
 def shown_rows(estimate: Estimate, every_cell: bool) -> tuple[list[Row], list[Row]]:
@@ -85,22 +78,12 @@ def notes(
 
     ``everything``: at any length, and with all operators that do not run.
     """
-    lines: list[Text] = []
-    missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
-    if missing:
-        left_out = "" if estimate.latency_us is None else ": the time above leaves them out"
-        lines.append(Text(f"{count_text(len(missing), 'cell')} without a latency{left_out}.",
-                          "bold red"))  # fmt: skip
-        reasons = dict.fromkeys(cell.reason for cell in missing if cell.reason)
-        lines += [Text(f"  {reason}", "red") for reason in reasons]
-    elif not estimate.within_tolerance:
-        lines.append(Text(f"{first_upper(why_untrusted(estimate, tolerance))}.", "bold red"))
-    if estimate.to_measure:
-        lines.append(Text(f"To be sure, measure {count_text(len(estimate.to_measure), 'cell')} on "
-                          f"{estimate.target}.",
-                          "yellow"))  # fmt: skip
-    for warning in estimate.warnings:
-        lines.append(Text(f"Note: {warning if everything else _at_length(warning)}", "yellow"))
+    lines = []
+    for remark in remarks(estimate, tolerance):
+        text = remark.text
+        if len(text) > _NOTE_LENGTH and not everything:
+            text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
+        lines.append(Text(text, STYLES[remark.kind]))
     if estimate.removed:
         lines.append(Text(_not_run(estimate, everything), "dim"))
     return lines
@@ -108,6 +91,8 @@ def notes(
 
 def _not_run(estimate: Estimate, everything: bool) -> str:
     """What of the file the engine does not run: counts, and names with --all."""
+    if everything:
+        return f"Not run: {', '.join(estimate.removed)}"
     others = estimate.removed[: len(estimate.removed) - estimate.constants]
     parts = list(others[:NAMED])
     if len(others) > NAMED:
@@ -115,14 +100,5 @@ def _not_run(estimate: Estimate, everything: bool) -> str:
     if estimate.constants:
         makes = "makes" if estimate.constants == 1 else "make"
         parts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
-    if everything:
-        return f"Not run: {', '.join(estimate.removed)}"
     hidden = estimate.constants or len(others) > NAMED
     return f"Not run: {', '.join(parts)}{' (--all names them)' if hidden else ''}"
-
-
-def _at_length(warning: str) -> str:
-    """The warning, cut where it goes on for many lines."""
-    if len(warning) <= _NOTE_LENGTH:
-        return warning
-    return f"{warning[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"

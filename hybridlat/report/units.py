@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hybridlat.schema.estimate import Estimate
+from hybridlat.report.table import Cell
+from hybridlat.schema.estimate import CellEstimate, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,11 @@ def each_text(scale: Scale, latency_us: float | None) -> str:
     return scale.number(latency_us, {1.0: 1, 1e3: 3}.get(scale.unit_us, 6))
 
 
-def cell_half_width_share(
-    latency_us: float | None, interval_us: tuple[float, float] | None
-) -> float | None:
+def cell_half_width_share(cell: CellEstimate) -> float | None:
     """``half_width_share``, and None for what is below the resolution."""
-    if latency_us is not None and latency_us < RESOLUTION_US:
+    if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
         return None
-    return half_width_share(latency_us, interval_us)
+    return half_width_share(cell.latency_us, cell.interval_us)
 
 
 def interval_text(interval_us: tuple[float, float] | None) -> str:
@@ -117,6 +116,11 @@ def plus_minus_text(share: float | None) -> str:
     return f"±{100 * share:.{0 if share >= 0.0995 else 1}f} %"
 
 
+def width_text(estimate: Estimate) -> str:
+    """``±1.3 %``: the half width of an estimate's interval."""
+    return plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
+
+
 def count_text(number: int, noun: str) -> str:
     """``1 cell``, ``3 cells``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -156,6 +160,26 @@ def measured_now_text(estimate: Estimate) -> str:
     return " and ".join(found)
 
 
+def remarks(estimate: Estimate, tolerance: float | None = None) -> list[Cell]:
+    """What the reader must know before using the number, the worst first.
+
+    ``tolerance`` (0..1) is the user's, the estimate's own unless given.
+    """
+    lines = []
+    missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
+    if missing:
+        left_out = "" if estimate.latency_us is None else ": the time above leaves them out"
+        lines.append(f"{count_text(len(missing), 'cell')} without a latency{left_out}.")
+        lines += dict.fromkeys(f"  {cell.reason}" for cell in missing if cell.reason)
+    elif not estimate.within_tolerance:
+        lines.append(f"{first_upper(why_untrusted(estimate, tolerance))}.")
+    cells = [Cell(line, "bad") for line in lines]
+    if estimate.to_measure:
+        wanted = count_text(len(estimate.to_measure), "cell")
+        cells.append(Cell(f"To be sure, measure {wanted} on {estimate.target}.", "warn"))
+    return cells + [Cell(f"Note: {warning}", "warn") for warning in estimate.warnings]
+
+
 def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
     """One sentence without its full stop; empty for an estimate that keeps its tolerance.
 
@@ -175,8 +199,8 @@ def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
     if tolerance is None:
         tolerance = estimate.tolerance
     width = half_width_share(estimate.latency_us, estimate.interval_us)
-    strange = [cell for cell in estimate.cells if cell.source == "predicted" and not cell.trusted]
     too_wide = width is None or tolerance is None or width > tolerance
+    strange = [cell for cell in estimate.cells if cell.source == "predicted" and not cell.trusted]
     if strange and (tolerance is None or not too_wide):
         are = "is" if len(strange) == 1 else "are"
         return (

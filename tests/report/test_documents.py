@@ -20,8 +20,7 @@ from hybridlat.report.compare import (
     shown_differences,
     speed_up,
 )
-from hybridlat.report.html import curves_of, page
-from hybridlat.report.page_data import headings
+from hybridlat.report.html import curves_of, headings, page
 from hybridlat.report.units import throughput_text
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import described, long_tail, residual, untrusted
@@ -123,8 +122,8 @@ def test_curves_are_of_one_network_on_one_target_by_batch() -> None:
 
     estimates = [at(4, 2e3), at(1, 1e3), at(1, 5e3, "h100/tensorrt/fp16"), at(2, None)]
     (curve,) = curves_of(estimates)
-    assert [e.batch for e in curve.estimates] == [1, 2, 4]
-    assert [e.throughput_per_s for e in curve.estimates] == [1000.0, None, 2000.0]
+    assert [e.batch for e in curve] == [1, 2, 4]
+    assert [e.throughput_per_s for e in curve] == [1000.0, None, 2000.0]
     assert throughput_text(1234.4) == "1,234 a second" and throughput_text(9.87) == "9.87 a second"
     for words in ("over batches</h1>", "side by side</h1>"):
         assert words in page(estimates) and words not in page([residual()])
@@ -166,7 +165,7 @@ def test_differences_hold_every_cell_once_the_largest_first() -> None:
     rows = cell_differences([residual(), untrusted()])
     assert sorted(row.signature[-1] for row in rows) == list("1234567")
     unknown, *known = rows
-    assert unknown.total_us == (0.0, None) and unknown.matters
+    assert unknown.total_us == (0.0, None) and unknown.exceeds(1e9)
     assert known[0].total_us == (4500.0, 0.0) and known[0].count == (3, 0)
     apart = [row.difference_us for row in known]
     assert apart == sorted(apart, reverse=True)

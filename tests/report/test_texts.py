@@ -82,7 +82,7 @@ names = st.sampled_from(["Conv", "Conv+Relu", "MaxPool", "Concat", "BatchNormali
 
 @given(st.lists(names, max_size=40), st.integers(1, 90))
 def test_a_short_name_fits_and_is_the_whole_one_where_that_fits(ops: list[str], width: int) -> None:
-    short = cell_texts.short_chain(ops, width)
+    short = cell_texts.chain(ops, width)
     assert len(short) <= width
     if len(cell_texts.chain(ops)) <= width:
         assert short == cell_texts.chain(ops)
@@ -90,7 +90,7 @@ def test_a_short_name_fits_and_is_the_whole_one_where_that_fits(ops: list[str], 
 
 def test_the_middle_gives_way_and_says_how_much() -> None:
     ops = ("Conv", "MaxPool", "Concat", "Split", "Gemm", "Softmax")
-    assert cell_texts.short_chain(ops, 36) == "Conv → MaxPool → … 3 more → Softmax"
+    assert cell_texts.chain(ops, 36) == "Conv → MaxPool → … 3 more → Softmax"
 
 
 def test_a_place_is_the_first_operator() -> None:
