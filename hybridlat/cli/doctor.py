@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
 
 from hybridlat import __version__
-from hybridlat.api.doctor import Checkup, check_up
+from hybridlat.api.doctor import Facts, check_up
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, console, on_message, print_json
-from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import latency_text, percent_text, plus_minus_text
 from hybridlat.schema.progress import Progress
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 CANNOT = 3
 
@@ -43,63 +38,60 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
             done = round(seconds - seconds_left)
             shown(Progress(done, round(seconds), "timing the reference network", seconds_left))
 
-        found = check_up(__version__, store, seconds, on_message(as_json), left)
+        checkup = check_up(__version__, store, seconds, on_message(as_json), left)
     if as_json:
-        print_json(found.to_json())
+        print_json(checkup)
     else:
-        _print(console(), found)
-    ctx.exit(0 if found.can_measure else CANNOT)
+        _print(checkup)
+    ctx.exit(0 if checkup["can_measure"] else CANNOT)
 
 
-def _print(out: Console, checkup: Checkup) -> None:
+def _print(checkup: Facts) -> None:
     """For people: what is in the way comes last."""
-    from rich.text import Text
-
-    _print_facts(out, f"hybridlat {checkup.version} on", checkup.machine)
-    engines = sorted(checkup.engines, key=lambda e: (not e.target, not e.measures, e.name))
-    _print_rows(out, ["engine", "version", "measures here as"], [
-        [e.name, e.version or "–", Text(e.target, "green") if e.target else Text(e.why_not, "dim")]
-        for e in engines
-    ])  # fmt: skip
-    _print_rows(out, ["package", "version", "for"], [
-        [p.name, p.version or "–", p.purpose + ("" if p.version else f"; to get it: {p.how}")]
-        for p in checkup.packages
-    ])  # fmt: skip
-    timed = checkup.steadiness
+    out = console()
+    engines = sorted(
+        checkup["engines"], key=lambda e: (not e["target"], not e["measures"], e["name"])
+    )
+    tables = [
+        _facts(f"hybridlat {checkup['version']} on", checkup["machine"]),
+        Table(titled("engine", "version", "measures here as", wraps=True), [
+            [e["name"], e["version"] or "–",
+             Cell(e["target"], "measured") if e["target"] else Cell(e["why_not"], "hint")]
+            for e in engines
+        ]),
+        Table(titled("package", "version", "for", wraps=True), [
+            [p["name"], p["version"] or "–",
+             p["purpose"] + ("" if p["version"] else f"; to get it: {p['how']}")]
+            for p in checkup["packages"]
+        ]),
+        Table(titled("held of", "in", "cells", "networks", "wanders", "last", wraps=True), [
+            [h["target"], h["source"], f"{h['cells']:,}", f"{h['networks']:,}",
+             plus_minus_text(h["wander_share"]), h["last"][:10] or "–"]
+            for h in checkup["held"]
+        ]),
+        _facts("where things lie", checkup["places"]),
+    ]  # fmt: skip
+    for table in tables:
+        if table.rows:
+            out.print(table.terminal())
+            out.print()
+    timed = checkup["steadiness"]
     if timed is not None:
+        noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])
         out.print(
-            f"The reference network took {latency_text(timed.latency_us)} in {timed.visits} visits "
-            f"over {timed.seconds:.0f} s: noise {plus_minus_text(timed.noise_share)} from one to "
-            f"the next, pace {plus_minus_text(timed.wander_share)}, at worst "
-            f"{percent_text(timed.slowest_share)} slower.\n"
+            f"The reference network took {latency_text(timed['latency_us'])} in {timed['visits']} "
+            f"visits over {timed['seconds']:.0f} s: noise {noise} from one to the next, pace "
+            f"{pace}, at worst {percent_text(timed['slowest_share'])} slower.\n"
         )
-    if checkup.held:
-        _print_rows(out, ["held of", "in", "cells", "networks", "wanders", "last"], [
-            [h.target, h.source, f"{h.cells:,}", f"{h.networks:,}",
-             plus_minus_text(h.wander_share), h.last[:10] or "–"]
-            for h in checkup.held
-        ])  # fmt: skip
-    _print_facts(out, "where things lie", checkup.places)
-    for problem in checkup.problems:
-        style = "bold red" if problem.severity == "error" else "yellow"
-        out.print(Text(f"{problem.severity}: {problem.what} – {problem.fix}", style))
-    if not checkup.problems:
-        out.print(Text("Nothing is in the way.", "green"))
-    elif checkup.can_measure:
-        out.print(Text("This machine can measure.", "green"))
+    for problem in checkup["problems"]:
+        style = "bold red" if problem["severity"] == "error" else "yellow"
+        out.print(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style=style)
+    if checkup["can_measure"]:
+        out.print("This machine can measure.", style="green")
     else:
-        out.print(Text("This machine cannot measure as it is.", "bold red"))
+        out.print("This machine cannot measure as it is.", style="bold red")
 
 
-def _print_rows(out: Console, titles: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    out.print(Table(titled(*titles, wraps=True), rows).terminal())
-    out.print()
-
-
-def _print_facts(out: Console, title: str, facts: Mapping[str, str]) -> None:
-    from rich.text import Text
-
-    out.print(Text(title, "dim"))
+def _facts(title: str, facts: Mapping[str, str]) -> Table:
     rows = [[f"  {name.replace('_', ' ')}", value] for name, value in facts.items()]
-    out.print(Table([Column(style="dim"), Column(wraps=True)], rows).terminal())
-    out.print()
+    return Table([Column(style="dim"), Column(wraps=True)], rows, title=title)

@@ -8,28 +8,21 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
+from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import TOLERANCE, OutputFile, complete_target
+from hybridlat.cli.param_types import TOLERANCE
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
 @click.command()
-@click.option(
-    "--target",
+@options.target_option(
+    "Evaluate this target; may be repeated. Every target with records unless given.",
     "targets",
     multiple=True,
-    metavar="TARGET",
-    shell_complete=complete_target,
-    help="Evaluate this target; may be repeated. Every target with records unless given.",
 )
-@click.option(
-    "--nets",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Evaluate only the networks named as the ONNX files of DIR.",
-)
+@options.nets("Evaluate only the networks named as the ONNX files of DIR.")
 @click.option(
     "--regime",
     "regimes",
@@ -60,18 +53,13 @@ from hybridlat.evaluation.metrics import ResultRow, TargetReport
     metavar="NAME=VALUE",
     help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be repeated.",
 )
-@click.option(
-    "--markdown",
-    type=OutputFile(allow_dash=True),
-    metavar="FILE",
-    help="Also write the leaderboard to FILE; - for standard output, and nothing else there.",
-)
+@options.as_markdown
 @options.device
 @options.store
 @options.seed
 @options.jobs
 @options.untracked
-@options.as_json
+@options.as_json  # fmt: skip
 def evaluate(
     targets: Sequence[str],
     nets: Path | None,
@@ -99,8 +87,7 @@ def evaluate(
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
     hybridlat evaluate --regime unseen --baseline no --json
     """
-    if as_json and markdown == "-":
-        raise click.UsageError("Only one of --json and --markdown - can be on standard output.")
+    documents = Documents(as_json, markdown=markdown)
     chosen = evaluation.EvaluationOptions(
         regimes=regimes,
         tolerances=tolerances,
@@ -114,7 +101,7 @@ def evaluate(
 
     def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:
         rows.extend(new)
-        if not as_json and markdown != "-":
+        if not documents.fill_standard_output:
             _show(new, report)
 
     try:
@@ -124,10 +111,8 @@ def evaluate(
             )
     finally:
         # What was judged before an interruption or a failure is not lost.
-        if rows and markdown == "-":
-            click.echo(leaderboard.markdown(rows))
-        elif rows and markdown is not None:
-            Path(markdown).write_text(leaderboard.markdown(rows) + "\n", encoding="utf-8")
+        if rows:
+            documents.write_tables(lambda: leaderboard.markdown(rows) + "\n")
         if rows and as_json:
             print_json([row.to_json() for row in rows])
 

@@ -6,7 +6,6 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
-from hybridlat.cli.param_types import complete_target
 from hybridlat.engines import registry
 from hybridlat.engines import tensorrt_rtx as compiler
 from hybridlat.engines.fusion.groups import Groups
@@ -23,11 +22,12 @@ from hybridlat.schema.target import Target
 
 @click.command()
 @click.argument("network", metavar="NET.onnx", type=click.Path())
-@click.option("--target", required=True, metavar="TARGET", shell_complete=complete_target,
-              help="device/runtime/precision: the runtime is the engine that lowers.")  # fmt: skip
+@options.target_option(
+    "device/runtime/precision: the runtime is the engine that lowers.", required=True
+)
 @options.device
 @options.sizes
-@options.as_json
+@options.as_json  # fmt: skip
 def lower(
     network: str,
     target: str,

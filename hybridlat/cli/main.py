@@ -15,7 +15,6 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import click
 
@@ -28,34 +27,23 @@ DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
 _LOGGER = logging.getLogger("hybridlat")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A command: its module, its name there, and its summary."""
-
-    module: str
-    attribute: str
-    summary: str
-
-
-COMMANDS: Mapping[str, Entry] = {
-    "predict": Entry("predict", "predict", "Predict latencies, and where the time goes."),
-    "measure": Entry("measure", "measure", "Measure networks and their cells, here or on a board."),
-    "compare": Entry("compare", "compare", "Compare networks, cell by cell."),
-    "table": Entry("compare", "table", "Tabulate the blocks of a search space."),
-    "onboard": Entry("train", "onboard", "Measure a new device within a budget, then train."),
-    "train": Entry("train", "train", "Train a model; it is promoted only if it is not worse."),
-    "evaluate": Entry("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
-    "targets": Entry("targets", "targets", "List the targets, and what is known of each."),
-    "store": Entry("store", "store", "Manage the measurements that are kept."),
-    "doctor": Entry("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
-    "plan": Entry("plan", "plan", "Write a plan that measures on another device."),
-    "import": Entry("plan", "import_", "Import what a plan measured."),
-    "lower": Entry("lower", "lower", "Show the kernels that an engine makes of a network."),
-    "examples": Entry(
-        "starting", "examples", "Write networks that come along, to try things with."
-    ),
-    "completion": Entry("starting", "completion", "Print a shell's completion script."),
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
+    "measure": ("measure", "measure", "Measure networks and their cells, here or on a board."),
+    "compare": ("compare", "compare", "Compare networks, cell by cell."),
+    "table": ("compare", "table", "Tabulate the blocks of a search space."),
+    "onboard": ("train", "onboard", "Measure a new device within a budget, then train."),
+    "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
+    "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
+    "targets": ("targets", "targets", "List the targets, and what is known of each."),
+    "store": ("store", "store", "Manage the measurements that are kept."),
+    "doctor": ("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
+    "plan": ("plan", "plan", "Write a plan that measures on another device."),
+    "import": ("plan", "import_", "Import what a plan measured."),
+    "lower": ("lower", "lower", "Show the kernels that an engine makes of a network."),
+    "examples": ("targets", "examples", "Write ONNX files to try things with."),
 }
+"""Of each command its module, its name there, and its summary."""
 
 
 class Commands(click.Group):
@@ -65,11 +53,12 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        entry = COMMANDS.get(name)
-        if entry is None:
+        if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"hybridlat.cli.{entry.module}")
-        command: click.Command = getattr(module, entry.attribute)
+        module, attribute, _ = COMMANDS[name]
+        command: click.Command = getattr(
+            importlib.import_module(f"hybridlat.cli.{module}"), attribute
+        )
         return command
 
     def resolve_command(
@@ -86,10 +75,9 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, entry[-1]) for name, entry in COMMANDS.items()])
 
 
-@dataclass
 class Diagnostics:
     """One run of the command line: with ``debug``, errors show where they arose.
 
@@ -97,19 +85,16 @@ class Diagnostics:
     as it was, and the environment is never written to.
     """
 
-    debug: bool = field(default_factory=lambda: os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"))
-    _handler: logging.Handler | None = None
-    _level_before: int = logging.NOTSET
+    def __init__(self) -> None:
+        self.debug = os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
+        self._handler = logging.StreamHandler(sys.stderr)
+        self._level_before = _LOGGER.level
 
     def show(self, *, debug: bool, verbose: bool) -> None:
         """Log messages from here on: warnings, what is done (``verbose``) or all (``debug``)."""
         self.debug = self.debug or debug
-        if self._handler is not None:
-            return
-        self._handler = logging.StreamHandler(sys.stderr)
         form = "%(name)s: %(message)s" if self.debug or verbose else "hybridlat: %(message)s"
         self._handler.setFormatter(logging.Formatter(form))
-        self._level_before = _LOGGER.level
         quiet = logging.INFO if verbose else logging.WARNING
         _LOGGER.setLevel(logging.DEBUG if self.debug else quiet)
         _LOGGER.addHandler(self._handler)
@@ -121,10 +106,8 @@ class Diagnostics:
 
     def end(self) -> None:
         """Logging as it was before."""
-        if self._handler is not None:
-            _LOGGER.removeHandler(self._handler)
-            _LOGGER.setLevel(self._level_before)
-            self._handler = None
+        _LOGGER.removeHandler(self._handler)
+        _LOGGER.setLevel(self._level_before)
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -147,13 +130,18 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     hybridlat predict resnet50.onnx
     hybridlat predict resnet50.onnx --target v100/tensorrt/fp16 --json
     hybridlat compare a.onnx b.onnx
+
+    \b
+    eval "$(_HYBRIDLAT_COMPLETE=bash_source hybridlat)"   completes words in bash, zsh or fish
     """
     ctx.ensure_object(Diagnostics).show(debug=debug, verbose=verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    _never_fail_to_print()
+    for stream in (sys.stdout, sys.stderr):  # a character that a terminal lacks ends no command
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     sys.exit(run(arguments))
 
 
@@ -177,7 +165,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _silence()
     except OSError as error:
         diagnostics.traceback()
-        return _end(str(error.strerror or error) + _named(error.filename), 2)
+        named = f": {error.filename}" if error.filename else ""
+        return _end(f"{error.strerror or error}{named}", 2)
     except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
         diagnostics.traceback()
         kind = type(error).__name__
@@ -207,10 +196,6 @@ def _near_target(error: HybridlatError, words: list[str]) -> str:
     return f". Did you mean {' or '.join(near)}?" if near else ""
 
 
-def _named(filename: object) -> str:
-    return f": {filename}" if filename else ""
-
-
 def _silence() -> int:
     """Nothing more is written, not even when Python flushes at its end."""
     try:
@@ -218,14 +203,6 @@ def _silence() -> int:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
-
-
-def _never_fail_to_print() -> None:
-    """A terminal that lacks a character shows a question mark instead of ending the command."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
 
 
 if __name__ == "__main__":

@@ -1,36 +1,39 @@
-"""``hybridlat measure``: measure networks and their cells on this machine."""
+"""``hybridlat measure``: networks and their cells, here, on a board or on a fleet of devices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat import onnx_io
 from hybridlat.api import Predictor
 from hybridlat.api.fleet import FleetRequest, measure_on_fleet
-from hybridlat.cli import fleets, options
+from hybridlat.cli import options
 from hybridlat.cli.options import Sizes
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError
 from hybridlat.measuring.plan_runs import Host, measure_on_host
 from hybridlat.measuring.report import MeasureReport, What
+from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+
+if TYPE_CHECKING:
+    from hybridlat.measuring.fleet import DeviceReport, Fleet
 
 FAILED = 3
 
 
 @click.command()
 @options.networks
-@click.option("--cells", "what", flag_value="cells", help="Measure only the cells, one by one.")
-@click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
-@click.option("--remeasure", "--anew", "remeasure", is_flag=True,
-              help="Measure again what the store knows already.")  # fmt: skip
+@options.what
 @options.far
 @options.fleet
 @options.where
@@ -66,7 +69,7 @@ def measure(
     """
     chosen: What = what or "both"
     if fleet is not None:
-        fleets.refuse_beside(ctx, ("host", host), ("target", target), ("threads", threads))
+        refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
         request = FleetRequest(networks, chosen, sizes.batch, sizes.shapes, remeasure)
         ctx.exit(_measure_fleet(request, fleet, store, as_json))
     reports = []
@@ -110,7 +113,7 @@ def measure(
 
 def _measure_fleet(request: FleetRequest, file: Path, store: str | None, as_json: bool) -> int:
     """Measure on the devices of a fleet, and print the reports; the exit code."""
-    with fleets.opened(file) as fleet, Store(store) as opened:
+    with opened_fleet(file) as fleet, Store(store) as opened:
         report = measure_on_fleet(request, fleet, opened)
     codes = {_print(one, as_json) for one in report.reports}
     for problem, code in report.problems:
@@ -120,13 +123,48 @@ def _measure_fleet(request: FleetRequest, file: Path, store: str | None, as_json
         document = {
             "format": 1,
             "networks": [as_object(one) for one in report.reports],
-            "devices": fleets.devices_json(report.devices),
+            "devices": [asdict(device) for device in report.devices],
             "problems": [problem for problem, _ in report.problems],
         }
         print_json(document)
     else:
-        fleets.print_devices(report.devices)
+        print_devices(report.devices)
     return worst(codes | {0})
+
+
+def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
+    """A usage error where an option that the fleet's file answers is given as well."""
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(
+                f"--{name} does not go with --fleet: its file names every device and its target.",
+                ctx,
+            )
+
+
+@contextmanager
+def opened_fleet(file: Path) -> Iterator[Fleet]:
+    """The devices of a fleet's file at work; progress and who comes and goes on standard error."""
+    from hybridlat.measuring.fleet import Fleet
+    from hybridlat.measuring.fleet_file import read_fleet
+
+    read = read_fleet(file)
+    with ProgressShown() as shown, Fleet(read, shown, aside) as fleet:
+        yield fleet
+
+
+def print_devices(devices: Sequence[DeviceReport]) -> None:
+    """What each device of a fleet did, for people."""
+    rows = [
+        [device.name, str(device.cells), str(device.networks), str(device.failures),
+         latency_text(device.busy_s * 1e6 or None), f"{device.lost} ×" if device.lost else "",
+         device.problem or "there"]
+        for device in devices
+    ]  # fmt: skip
+    figures = titled("cells", "networks", "failures", "busy", "away", right=True)
+    console().print(
+        Table([Column("device", wraps=True), *figures, Column(wraps=True)], rows).terminal()
+    )
 
 
 def as_object(report: MeasureReport) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -74,7 +74,7 @@ class Documents:
         """Whether nothing else belongs on standard output."""
         return self.as_json or "-" in (self.markdown, self.csv)
 
-    def write_tables(self, markdown: Callable[[], str], csv: Callable[[], str]) -> None:
+    def write_tables(self, markdown: Callable[[], str], csv: Callable[[], str] = str) -> None:
         """Write the Markdown and the CSV to their files; ``-`` is standard output."""
         for file, text in ((self.markdown, markdown), (self.csv, csv)):
             if file == "-":
@@ -114,31 +114,8 @@ def gathered(kind: type, name: str) -> Callable[[F], F]:
     return decorate
 
 
-def _stand_for(ctx: click.Context, sheet: str, targets: Iterable[str] | None) -> None:
-    """Let a data sheet stand for the device of the targets until the command ends.
-
-    ``targets`` None: the command has none, and the device is called as the file.
-    """
-    name = None
-    if targets is not None:
-        devices = sorted({Target.parse(target).device for target in targets})
-        if not devices:
-            raise click.UsageError(
-                "--device says what the device of --target is: give --target as well.", ctx
-            )
-        if len(devices) > 1:
-            raise click.UsageError(
-                f"--device is one device, but --target names {' and '.join(devices)}.", ctx
-            )
-        name = devices[0]
-    try:
-        ctx.with_resource(device_sheets.with_sheet(sheet, name))
-    except TargetError as error:
-        raise click.BadParameter(str(error), ctx, param_hint="'--device'") from error
-
-
 def device(function: F) -> F:
-    """The option ``--device``: the sheet is in force while the command runs."""
+    """The option ``--device``: a data sheet stands for the targets' device in this command."""
 
     @click.option(
         "--device",
@@ -150,20 +127,46 @@ def device(function: F) -> F:
     @wraps(function)
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
-            targets: Iterable[str] | None = options.get("targets")
-            if "target" in options:
-                targets = () if options["target"] is None else (options["target"],)
-            _stand_for(click.get_current_context(), device_sheet, targets)
+            ctx = click.get_current_context()
+            try:
+                name = _device_of(ctx, options)
+                ctx.with_resource(device_sheets.with_sheet(device_sheet, name))
+            except TargetError as error:
+                raise click.BadParameter(str(error), ctx, param_hint="'--device'") from error
         return function(*arguments, **options)
 
     return cast(F, command)
 
 
+def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
+    """The one device of a command's targets; None where it has no such option."""
+    targets = options.get("targets")
+    if "target" in options:
+        targets = () if options["target"] is None else (options["target"],)
+    if targets is None:
+        return None
+    devices = sorted({Target.parse(target).device for target in targets})
+    if not devices:
+        raise click.UsageError(
+            "--device says what the device of --target is: give --target as well.", ctx
+        )
+    if len(devices) > 1:
+        raise click.UsageError(
+            f"--device is one device, but --target names {' and '.join(devices)}.", ctx
+        )
+    return devices[0]
+
+
+def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
+    """``--target``, with these words of help."""
+    return click.option("--target", *names, metavar="TARGET", shell_complete=complete_target,
+                        help=words, **more)  # fmt: skip
+
+
 networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
                           type=click.Path())  # fmt: skip
-target = click.option("--target", metavar="TARGET", shell_complete=complete_target,
-                      help="device/runtime/precision[/threads]; this machine's CPU under ONNX "
-                           "Runtime unless given.")  # fmt: skip
+_DEFAULT = "device/runtime/precision[/threads]; this machine's CPU under ONNX Runtime unless given."
+target = target_option(_DEFAULT)
 store = click.option(
     "--store",
     metavar="URL",
@@ -196,10 +199,21 @@ far = _all_of(
 fleet = click.option("--fleet", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      metavar="FILE.toml", help="Measure on many devices at once: hosts that ssh "
                      "reaches, workers of Dask, this machine.")  # fmt: skip
-targets = click.option("--target", "targets", metavar="TARGET", multiple=True,
-                       shell_complete=complete_target,
-                       help="device/runtime/precision[/threads]; this machine's CPU under ONNX "
-                            "Runtime unless given. Several give a table.")  # fmt: skip
+targets = target_option(f"{_DEFAULT} Several give a table.", "targets", multiple=True)
+what = _all_of(
+    click.option("--cells", "what", flag_value="cells", help="Measure only the cells, one by one."),
+    click.option("--network", "what", flag_value="network", help="Measure only whole networks."),
+    click.option("--remeasure", "--anew", "remeasure", is_flag=True,
+                 help="Measure again what the store knows already."),
+)  # fmt: skip
+
+
+def nets(words: str) -> Callable[[F], F]:
+    """``--nets``, with these words of help."""
+    return click.option("--nets", type=click.Path(exists=True, file_okay=False, path_type=Path),
+                        metavar="DIR", help=words)  # fmt: skip
+
+
 where = _all_of(target, device, threads, store)
 anywhere = _all_of(targets, device, threads, store)
 batch = click.option("--batch", type=click.IntRange(min=1), metavar="N",
@@ -226,16 +240,9 @@ trust = _all_of(
 )  # fmt: skip
 
 untracked = click.option("--no-track", is_flag=True, help="Do not record this in MLflow.")
-models_folder = click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder that models are written to; the user's own unless given.",
-)
-seed = click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of all that is random: the same records and seed give the same result.",
-)
+models_folder = click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+                             help="Folder that models are written to; the user's own unless "
+                                  "given.")  # fmt: skip
+seed = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                    help="Seed of all that is random: the same records and seed give the same "
+                         "result.")  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,7 +61,6 @@ class ProgressShown:
         self._told = 0.0
         self._line = ""
         self._live: Any = None
-        self._task: Any = None
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -79,29 +77,13 @@ class ProgressShown:
     def _draw(self, progress: Progress) -> None:
         if self._live is None:
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
-            from rich.progress import Progress as RichProgress
 
-            self._live = RichProgress(
-                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-                BarColumn(30),
-                TextColumn("{task.fields[left]}"),
-                TextColumn("{task.description}", style="dim", markup=False),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self._live = Console(stderr=True, markup=False, highlight=False).status("")
             self._live.start()
-            self._task = self._live.add_task("", total=1, left="")
-        self._live.update(
-            self._task,
-            completed=progress.done,
-            total=progress.total,
-            description=progress.label,
-            left=_left(progress),
-        )
+        self._live.update(line(progress))
 
     def close(self) -> None:
-        """Take the bar off the terminal."""
+        """Take the line off the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -110,26 +92,18 @@ class ProgressShown:
     def __enter__(self) -> ProgressShown:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def line(progress: Progress) -> str:
     """``12/40, 35 s left: Conv+Relu``."""
-    left = _left(progress)
-    return f"{progress.done}/{progress.total}{', ' if left else ''}{left}: {progress.label}"
-
-
-def _left(progress: Progress) -> str:
-    seconds = progress.seconds_left
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{max(seconds, 0):.0f} s left"
-    minutes = round(seconds / 60)
-    return f"{minutes} min left" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min left"
+    seconds, left = progress.seconds_left, ""
+    if seconds is not None:
+        minutes = round(seconds / 60)
+        left = f", {minutes // 60} h {minutes % 60} min left"
+        if seconds < 60:
+            left = f", {max(seconds, 0):.0f} s left"
+        elif minutes < 60:
+            left = f", {minutes} min left"
+    return f"{progress.done}/{progress.total}{left}: {progress.label}"

@@ -6,6 +6,8 @@ import datetime
 import math
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -26,117 +28,101 @@ else:
     _Base = click.ParamType  # not a generic class in older versions of click
 
 
-class _Text(_Base):
+class Value(_Base):
     """A value that is written as text; ``read`` raises ValueError with what is wrong."""
+
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name = name
+        self._read = read
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> object:
+        """What the text says; what is no text stays as it is."""
         if not isinstance(value, str):
             return value
         try:
-            return self.read(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-    def read(self, text: str) -> object:
-        raise NotImplementedError
+
+def _moment(text: str) -> datetime.datetime:
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time: write it as 2026-11-21 or 2026-11-21T14:30"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
-class Moment(_Text):
-    """``2026-11-21`` or ``2026-11-21T14:30``, in UTC unless it names another zone."""
-
-    name = "time"
-
-    def read(self, text: str) -> datetime.datetime:
-        """The moment, with its zone."""
-        try:
-            moment = datetime.datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise ValueError(
-                f"{text!r} is not a time: write it as 2026-11-21 or 2026-11-21T14:30"
-            ) from None
-        return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+def _share(text: str, most: float = 1.0) -> float:
+    match = re.fullmatch(rf"({_NUMBER}(?:e-?[0-9]+)?)\s*(%?)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
+    value = float(match[1]) / (100 if match[2] else 1)
+    if not 0 < value <= (most if match[2] else 1):
+        raise ValueError(
+            f"{text!r} is not above 0 and at most {100 * most:.0f}%: write it as 5% or 0.05"
+        )
+    return value
 
 
-class Share(_Text):
-    """``5%`` or ``0.05``: above 0, at most ``most``; more than 1 only in percent.
-
-    A plain 5 is a percent sign forgotten.
-    """
-
-    name = "share"
-
-    def __init__(self, most: float = 1.0) -> None:
-        self.most = most
-
-    def read(self, text: str) -> float:
-        """The share, 0..1."""
-        match = re.fullmatch(rf"({_NUMBER}(?:e-?[0-9]+)?)\s*(%?)", text.strip(), re.IGNORECASE)
-        if match is None:
-            raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
-        value = float(match[1]) / (100 if match[2] else 1)
-        if not 0 < value <= (self.most if match[2] else 1):
-            most = f"{100 * self.most:.0f}%"
-            raise ValueError(f"{text!r} is not above 0 and at most {most}: write it as 5% or 0.05")
-        return value
+def _duration(text: str) -> float:
+    word = text.strip().lower()
+    terms = re.findall(rf"({_NUMBER})\s*([a-z]+)", word)
+    units = {unit for _, unit in terms}
+    total = math.nan
+    if re.fullmatch(rf"(?:(?:{_NUMBER})\s*[a-z]+\s*)+", word) and (
+        units <= _DURATIONS_S.keys() and len(units) == len(terms)
+    ):
+        total = sum(float(number) * _DURATIONS_S[unit] for number, unit in terms)
+    if not 0 < total < _LONGEST:
+        raise ValueError(f"{text!r} is not a duration: write it as 90s, 10m or 1h30m")
+    return total
 
 
-class Duration(_Text):
-    """``90s``, ``10m``, ``1h``, ``1h30m``."""
-
-    name = "duration"
-
-    def read(self, text: str) -> float:
-        """Seconds."""
-        try:
-            return _sum_of_times(text, _DURATIONS_S)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a duration: write it as 90s, 10m or 1h30m") from None
+def _latency(text: str) -> float:
+    match = re.fullmatch(rf"({_NUMBER})\s*([a-zµμ]+)", text.strip().lower())
+    value = float(match[1]) * _LATENCIES_US.get(match[2], math.nan) if match else math.nan
+    if not 0 < value < _LONGEST:
+        raise ValueError(f"{text!r} is not a latency: write it as 8ms, 800us or 0.01s")
+    return value
 
 
-class Latency(_Text):
-    """``8ms``, ``800us``, ``0.01s``."""
-
-    name = "latency"
-
-    def read(self, text: str) -> float:
-        """Microseconds."""
-        match = re.fullmatch(rf"({_NUMBER})\s*([a-zµμ]+)", text.strip().lower())
-        value = float(match[1]) * _LATENCIES_US.get(match[2], math.nan) if match else math.nan
-        if not 0 < value < _LONGEST:
-            raise ValueError(f"{text!r} is not a latency: write it as 8ms, 800us or 0.01s")
-        return value
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.rpartition(":")  # the name of an input may hold colons itself
+    words = re.split("[x×,]", sizes.strip().lower())
+    if not name or not all(re.fullmatch("[0-9]{1,12}", word) for word in words):
+        raise ValueError(f"{text!r} is not a shape: write it as NAME:1x3x224x224")
+    shape = tuple(map(int, words))
+    if 0 in shape:
+        raise ValueError(f"{text!r} has a size of 0: every size must be at least 1")
+    return name, shape
 
 
-class Shape(_Text):
-    """``input:1x3x224x224``; the name of the input may hold colons itself."""
-
-    name = "name:shape"
-
-    def read(self, text: str) -> tuple[str, tuple[int, ...]]:
-        """Name of the input and its sizes."""
-        name, _, sizes = text.rpartition(":")
-        words = re.split("[x×,]", sizes.strip().lower())
-        if not name or not all(re.fullmatch("[0-9]{1,12}", word) for word in words):
-            raise ValueError(f"{text!r} is not a shape: write it as NAME:1x3x224x224")
-        shape = tuple(map(int, words))
-        if 0 in shape:
-            raise ValueError(f"{text!r} has a size of 0: every size must be at least 1")
-        return name, shape
+def _batches(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch("[0-9]{1,9}", word) and int(word) for word in words):
+        raise ValueError(f"{text!r} is no list of batch sizes: write it as 8 or 1,2,4,8")
+    return tuple(dict.fromkeys(map(int, words)))
 
 
-class Batches(_Text):
-    """``8``, or ``1,2,4,8``: batch sizes, each once, in the order that they are given."""
-
-    name = "batches"
-
-    def read(self, text: str) -> tuple[int, ...]:
-        """The sizes."""
-        words = [word.strip() for word in text.split(",")]
-        if not all(re.fullmatch("[0-9]{1,9}", word) and int(word) for word in words):
-            raise ValueError(f"{text!r} is no list of batch sizes: write it as 8 or 1,2,4,8")
-        return tuple(dict.fromkeys(map(int, words)))
+MOMENT = Value("time", _moment)
+"""``2026-11-21`` or ``2026-11-21T14:30``, in UTC unless it names another zone."""
+SHARE = Value("share", _share)
+"""``5%`` or ``0.05``: above 0, more than 1 only in percent, for a plain 5 lacks its sign."""
+TOLERANCE = Value("share", partial(_share, most=9.0))
+"""The farther end of an interval may be more than the latency itself away from it."""
+DURATION = Value("duration", _duration)
+"""``90s``, ``10m``, ``1h30m``, in seconds."""
+LATENCY = Value("latency", _latency)
+"""``8ms``, ``800us``, ``0.01s``, in microseconds."""
+SHAPE = Value("name:shape", _shape)
+"""``input:1x3x224x224``."""
+BATCHES = Value("batches", _batches)
+"""``8``, or ``1,2,4,8``: each once, in the order that they are given."""
 
 
 class OutputFile(click.Path):
@@ -157,27 +143,6 @@ class OutputFile(click.Path):
             dash = ", or - for standard output" if self.allow_dash else ""
             self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)
         return super().convert(value, param, ctx)
-
-
-BATCHES = Batches()
-SHARE, DURATION, LATENCY, SHAPE = Share(), Duration(), Latency(), Shape()
-# The farther end of an interval may be more than the latency itself away from it.
-MOMENT = Moment()
-TOLERANCE = Share(most=9.0)
-
-
-def _sum_of_times(text: str, units: dict[str, float]) -> float:
-    word = text.strip().lower()
-    if re.fullmatch(rf"(?:(?:{_NUMBER})\s*[a-z]+\s*)+", word) is None:
-        raise ValueError(text)
-    terms = re.findall(rf"({_NUMBER})\s*([a-z]+)", word)
-    names = [unit for _, unit in terms]
-    if not set(names) <= set(units) or len(set(names)) < len(names):
-        raise ValueError(text)
-    total = sum(float(number) * units[unit] for number, unit in terms)
-    if not 0 < total < _LONGEST:
-        raise ValueError(text)
-    return total
 
 
 def known_targets() -> list[str]:

@@ -10,7 +10,6 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.options import Sizes
 from hybridlat.cli.output import print_json, say
-from hybridlat.cli.param_types import complete_target
 from hybridlat.measuring import plans
 from hybridlat.measuring.plan_runs import PlanImport, import_results, unknown_to
 from hybridlat.measuring.report import What
@@ -24,12 +23,8 @@ from hybridlat.store import Store
 @options.networks
 @click.option("-o", "--output", "folder", required=True, metavar="DIR",
               type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
-@click.option("--target", required=True, metavar="TARGET", shell_complete=complete_target,
-              help="What the other device is: device/runtime/precision.")  # fmt: skip
-@click.option("--cells", "what", flag_value="cells", help="Measure only the cells.")
-@click.option("--network", "what", flag_value="network", help="Measure only whole networks.")
-@click.option("--remeasure", "--anew", "remeasure", is_flag=True,
-              help="Measure again what the store knows already.")  # fmt: skip
+@options.target_option("What the other device is: device/runtime/precision.", required=True)
+@options.what
 @options.far
 @options.device
 @options.store

@@ -9,7 +9,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
-from hybridlat.cli.param_types import DURATION, MOMENT, complete_target
+from hybridlat.cli.param_types import DURATION, MOMENT
 from hybridlat.cli.store_import import import_
 from hybridlat.errors import StoreError
 from hybridlat.estimate.partition.partitioner import is_outdated
@@ -73,8 +73,7 @@ def stats(store: str | None, as_json: bool) -> None:
 
 @store.command()
 @click.argument("folder", type=click.Path(file_okay=False))
-@click.option("--target", metavar="TARGET", shell_complete=complete_target,
-              help="Only this target; all of the store unless given.")  # fmt: skip
+@options.target_option("Only this target; all of the store unless given.")
 @click.option("--parquet", is_flag=True, help="Parquet instead of JSON Lines (needs pyarrow).")
 @click.option("--source", default="", help="Where the records come from, in words.")
 @click.option("--licence", default="", help="Under what terms they may be used.")
@@ -98,11 +97,7 @@ def export(
     chosen = None if target is None else Target.parse(target)
     with Store(store) as opened:
         packs = opened.export(
-            folder,
-            chosen,
-            format="parquet" if parquet else "jsonl",
-            source=source,
-            licence=licence,
+            folder, chosen, format="parquet" if parquet else "jsonl", source=source, licence=licence
         )
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
@@ -146,8 +141,7 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
 
 
 @store.command()
-@click.option("--target", metavar="TARGET", shell_complete=complete_target,
-              help="Records of this target; of all unless given.")  # fmt: skip
+@options.target_option("Records of this target; of all unless given.")
 @click.option("--since", type=MOMENT, help="Records measured at this time (UTC) or later.")
 @click.option("--until", type=MOMENT, help="Records measured before this time (UTC).")
 @click.option("--yes", is_flag=True, help="Remove them without asking.")
@@ -195,13 +189,8 @@ def _removal_text(removal: Removal) -> str:
 
 
 @store.command()
-@click.option(
-    "--older-than",
-    type=DURATION,
-    default="90d",
-    show_default=True,
-    help="Drop what was kept longer ago than this.",
-)
+@click.option("--older-than", type=DURATION, default="90d", show_default=True,
+              help="Drop what was kept longer ago than this.")  # fmt: skip
 @click.option("--max-mb", type=click.IntRange(min=0), help="Drop the oldest beyond this size.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
 @options.store

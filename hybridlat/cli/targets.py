@@ -1,15 +1,18 @@
-"""``hybridlat targets``: all targets, and the data available for each."""
+"""``hybridlat targets`` and ``examples``: what there is to predict for, and networks to try."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
+from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.target_list import (
     FAMILY,
     FamilyInfo,
@@ -19,6 +22,7 @@ from hybridlat.estimate.lookup.target_list import (
 )
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, plus_minus_text
+from hybridlat.schema.plugins import shipped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,3 +88,26 @@ def _print_family(out: Console, family: FamilyInfo, every_device: bool) -> None:
     out.print(line)
     if every_device:
         out.print(Text(", ".join(device.name for device in family.devices), "dim"))
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True,
+              metavar="DIR", help="Folder to write the ONNX files to.")  # fmt: skip
+def examples(names: Sequence[str], output: Path) -> None:
+    """Write the shipped networks as ONNX files: architectures, without weights.
+
+    All of them unless names are given. Files of the same name are replaced.
+
+    \b
+    hybridlat examples -o nets
+    hybridlat examples resnet18 mobilenetv2_100 -o nets
+    """
+    known = {path.stem: path for path in sorted(shipped("data", "nets").glob("*.onnx"))}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"unknown example {unknown[0]!r}; choose from {', '.join(known)}")
+    output.mkdir(parents=True, exist_ok=True)
+    for name in names or known:
+        shutil.copyfile(known[name], output / f"{name}.onnx")
+        click.echo(output / f"{name}.onnx")

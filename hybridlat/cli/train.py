@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from hybridlat.cli import fleets, options
+from hybridlat.cli import options
+from hybridlat.cli.measure import opened_fleet, print_devices, refuse_beside_fleet
 from hybridlat.cli.output import ProgressShown, aside, console, on_message, print_json
-from hybridlat.cli.param_types import DURATION, complete_target
+from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.predict import worst
 from hybridlat.engines.resolution import resolve
 from hybridlat.errors import BackendUnavailable
@@ -25,13 +27,7 @@ REFUSED = 3
 
 
 @click.command()
-@click.option(
-    "--target",
-    required=True,
-    metavar="TARGET",
-    shell_complete=complete_target,
-    help="device/runtime/precision[/threads].",
-)
+@options.target_option("device/runtime/precision[/threads].", required=True)
 @options.device
 @options.store
 @options.models_folder
@@ -112,19 +108,9 @@ def trained_json(trained: Trained) -> dict[str, object]:
 
 
 @click.command()
-@click.option(
-    "--budget",
-    type=DURATION,
-    required=True,
-    metavar="10m",
-    help="How long to measure, training included: 10m, 1h30m.",
-)
-@click.option(
-    "--nets",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="ONNX files to measure; those shipped with hybridlat unless given.",
-)
+@click.option("--budget", type=DURATION, required=True, metavar="10m",
+              help="How long to measure, training included: 10m, 1h30m.")  # fmt: skip
+@options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
 @options.fleet
 @options.where
 @options.models_folder
@@ -161,19 +147,14 @@ def onboard(
     chosen = OnboardingOptions(budget, store, nets, seed=seed)
     training = TrainingOptions(out=out, seed=seed, track=not no_track)
     if fleet is not None:
-        fleets.refuse_beside(ctx, ("target", target), ("threads", threads))
+        refuse_beside_fleet(ctx, target=target, threads=threads)
         ctx.exit(_onboard_fleet(fleet, chosen, training, as_json))
     engine = resolve(target, threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
     with ProgressShown() as shown:
         onboarded = onboard_target(
-            engine.backend,
-            engine.options,
-            chosen,
-            training,
-            shown,
-            on_message(as_json),
+            engine.backend, engine.options, chosen, training, shown, on_message(as_json)
         )
     code = _print_onboarded(onboarded, as_json)
     if as_json:
@@ -185,7 +166,7 @@ def _onboard_fleet(
     file: Path, chosen: OnboardingOptions, training: TrainingOptions, as_json: bool
 ) -> int:
     """Onboard all targets of a fleet, and print what came of them; the exit code."""
-    with fleets.opened(file) as fleet:
+    with opened_fleet(file) as fleet:
         outcomes = onboard_fleet(fleet, chosen, training, aside)
         devices = fleet.reports
     codes = {0}
@@ -199,12 +180,12 @@ def _onboard_fleet(
         document = {
             "format": 1,
             "targets": [_onboarded(one) for one in outcomes if one.problem is None],
-            "devices": fleets.devices_json(devices),
+            "devices": [asdict(device) for device in devices],
             "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
         }
         print_json(document)
     else:
-        fleets.print_devices(devices)
+        print_devices(devices)
     return worst(codes)
 
 

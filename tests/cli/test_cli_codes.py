@@ -143,7 +143,6 @@ def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
         (["compare", "n.onnx"], "two networks"),
         (["store", "import", "nowhere"], "nowhere"),
         (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
-        (["completion", "tcsh"], "bash"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(

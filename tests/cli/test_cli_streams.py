@@ -89,16 +89,6 @@ def test_time_left_is_readable(seconds: float | None, text: str) -> None:
     assert line(Progress(1, 2, "x", seconds)) == text
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_come_with_instructions(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["completion", shell]) == 0
-    first, *rest = capsys.readouterr().out.splitlines()
-    assert first.startswith("#") and f"hybridlat completion {shell}" in first
-    assert "_HYBRIDLAT_COMPLETE" in "\n".join(rest)
-
-
 def test_targets_complete(nets: Path) -> None:
     done = process(
         cwd=nets, HYBRIDLAT_STORE="known.db", _HYBRIDLAT_COMPLETE="bash_complete",

@@ -46,7 +46,7 @@ def test_a_report_of_every_network_and_device(
 @pytest.mark.parametrize(
     ("text", "more", "words"),
     [
-        ("[[device]]\nhost = 3\n", [], "line 2: device 1: host: Expected `str"),
+        ("[[device]]\nhost = 3\n", [], "device 1: host: Expected `str"),
         (FLEET, ["--target", FAKE], "--target does not go with --fleet"),
         (FLEET, ["--host", "user@board"], "--host does not go with --fleet"),
     ],
