@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hybridlat import board, onnx_io
+from hybridlat import board
 from hybridlat.board.plan import PLAN_FORMAT
 from hybridlat.engines import registry
+from hybridlat.engines.fusion.precision import in_half_precision
 from hybridlat.errors import InputError
 from hybridlat.graph.cells import Cell, cut, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -67,10 +68,9 @@ class Draft:
             raise InputError(
                 f"a plan cannot ask for {precision!r}: choose one of {', '.join(registry.PLANNED)}"
             )
-        data = onnx_io.to_onnx(network, None)
         is_large = network.weight_bytes > _LARGE_WEIGHTS_BYTES
         copies = 1 if is_large or kind == "network" else _COPIES_OF_CELLS
-        content, sizes = tensorrt.prepare(data)
+        content, sizes = tensorrt.prepare(network)
         file, digest = self._add_model(content, sizes)
         key = _digest(f"{digest} {precision} {kind}".encode())[:16]
         if key not in self._items:
@@ -79,7 +79,7 @@ class Draft:
                 "alone": kind != "network", "copies": copies,
             }  # fmt: skip
             if precision == "fp16":
-                typed = tensorrt.prepare(data, half=True)
+                typed = tensorrt.prepare(in_half_precision(network))
                 self._items[key]["typed_file"], _ = self._add_model(*typed)
         return key
 

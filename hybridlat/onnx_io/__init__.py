@@ -25,7 +25,7 @@ from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io.read import engine_network
-    from hybridlat.onnx_io.tensorrt import in_half_precision, readable
+    from hybridlat.onnx_io.tensorrt import readable
     from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "Shapes",
     "as_bytes",
     "engine_network",
-    "in_half_precision",
     "is_model",
     "load",
     "random_array",
@@ -51,7 +50,6 @@ __getattr__ = loader(
     __name__,
     {
         "engine_network": "hybridlat.onnx_io.read",
-        "in_half_precision": "hybridlat.onnx_io.tensorrt",
         "random_array": "hybridlat.onnx_io.write",
         "readable": "hybridlat.onnx_io.tensorrt",
         "to_onnx": "hybridlat.onnx_io.write",

@@ -1,18 +1,16 @@
-"""Model files as TensorRT takes them: operator set 17, weights in noise files, half precision.
+"""Model files as TensorRT takes them: operator set 17, weights in noise files.
 
 Set 17 is the newest that TensorRT 8.6 understands. Its parser does not refuse a newer one: it reads
 ReduceMean of set 18 without the axes that have become an input, and averages over everything.
 (onnx's own version converter leaves attributes that 17 does not know, and has no way down for
 Split, Pad, Resize and Gelu.)
 
-An architecture-only model says its weights as ``ConstantOfShape``. Engines fold those to constants,
-and constant data runs faster on a GPU than real data does. ``prepare`` turns each into an
-initializer with ONNX external data whose bytes lie in a noise file: one block of seeded numbers
-repeated until it is large enough for the largest weight, so a plan carries the block (256 KB) and
-the board makes the file, with ``cat`` if it has nothing else. The block's length is a prime, so
-that rows of a weight do not line up. Classes of noise: ``w3`` uniform with standard deviation 2**-3
-(weights, by He's rule from the fan-in), ``p`` in 0.5..1.5 (scales, variances), ``b`` small (biases,
-means).
+Weights of a plan's models lie in noise files, as ONNX external data: constant data runs faster on a
+GPU than real data does. A noise file is one block of seeded numbers repeated until it is large
+enough for the largest weight, so a plan carries the block (256 KB) and the board makes the file,
+with ``cat`` if it has nothing else. The block's length is a prime, so that rows of a weight do not
+line up. Classes of noise: ``w3`` uniform with standard deviation 2**-3 (weights, by He's rule from
+the fan-in), ``p`` in 0.5..1.5 (scales, variances), ``b`` small (biases, means).
 """
 
 from __future__ import annotations
@@ -21,21 +19,19 @@ import math
 import random
 import struct
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-import numpy as np
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto, external_data_helper, helper, numpy_helper
+from onnx import TensorProto, external_data_helper
+
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.onnx_io.values import data_type, has_schema, since_version
+from hybridlat.onnx_io.write import build
 
 NEWEST = 17
+_SET: Mapping[str, int] = {"": NEWEST}
 _REDUCE = (
     "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceSumSquare",
-)  # fmt: skip
-# What set 17 does not have, and nothing here writes with simpler operators.
-_NEWER = (
-    "Mish", "GroupNormalization", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Col2Im",
-    "CenterCropPad", "OptionalHasElement", "DeformConv", "AffineGrid", "ImageDecoder",
-    "RegexFullMatch", "StringConcat", "StringSplit", "IsInf",
 )  # fmt: skip
 # Attributes that came later; what they say when they are not there is what set 17 does.
 _DEFAULTS = {
@@ -45,62 +41,108 @@ _DEFAULTS = {
 BLOCK = 65521
 # TensorRT tells weights apart by where they start: no two of one model may start at one place.
 _APART_BYTES = 256
-_NEWEST_IR = 8  # that TensorRT 8.6 reads
-_SUFFIX: dict[int, str] = {TensorProto.FLOAT: "f32", TensorProto.FLOAT16: "f16"}
+_SUFFIX = {"float32": "f32", "float16": "f16"}
 _ITEM = {"f32": ("f", 4), "f16": ("e", 2)}
-_LARGEST_HALF = 65504.0
-# Inputs that must stay float32 whatever the network's type is.
-_ALWAYS_FLOAT = {"Resize": (1, 2), "Upsample": (1,)}
 _POSITIVE_INPUTS = {"BatchNormalization": (1, 4), "InstanceNormalization": (1,),
                     "LayerNormalization": (1,), "GroupNormalization": (1,)}  # fmt: skip
 _MATRIX_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-def prepare(data: bytes, half: bool = False) -> tuple[bytes, dict[str, int]]:
-    """A model whose weights lie in noise files, and the bytes that each file must have.
+# ---- operator set 17 ---------------------------------------------------------------------------
 
-    With ``half`` every float of the model is in half precision, which is how TensorRT 11 is told
-    the precision.
-    """
-    model = onnx.load_model_from_string(data)
-    lower(model)
-    if half:
-        _retype(model)
-    shapes = {
-        t.name: numpy_helper.to_array(t).tolist()
-        for t in model.graph.initializer
-        if t.data_type == TensorProto.INT64
-    }
+
+def readable(network: Network) -> Network:
+    """The network in set 17 or an older one where it can be written so, else as it is."""
+    types, constants = dict(network.types), dict(network.constants)
+    nodes: list[Node] = []
+    for node in network.nodes:
+        if node.domain or node.version <= NEWEST:
+            nodes.append(node)
+        elif not _can(node, constants):
+            return network
+        elif node.op == "Gelu":
+            nodes.extend(_gelu(node, types, constants))
+        else:
+            nodes.append(_lowered(node, constants))
+    read = {name for node in nodes for name in node.inputs}
+    constants = {name: constant for name, constant in constants.items() if name in read}
+    return replace(network, nodes=tuple(nodes), types=types, constants=constants)
+
+
+def _can(node: Node, constants: Mapping[str, Constant]) -> bool:
+    if node.op == "Gelu":
+        return node.attribute("approximate", "none") == "none"
+    if not has_schema(node.op, "", _SET):
+        return False
+    if node.op in _REDUCE:  # axes must be known here
+        return not any(name and constants[name].values is None for name in node.inputs[1:])
+    if node.op == "Pad":
+        return not any(node.inputs[3:])
+    if node.op == "Resize":
+        return node.attribute("axes") is None and not node.attribute("antialias")
+    dilations = node.attribute("dilations")
+    return node.op != "AveragePool" or not isinstance(dilations, tuple) or set(dilations) <= {1}
+
+
+def _lowered(node: Node, constants: Mapping[str, Constant]) -> Node:
+    dropped = _DEFAULTS.get(node.op, ())
+    attributes = {name: value for name, value in node.attributes if name not in dropped}
+    op, inputs = node.op, node.inputs
+    if op in _REDUCE:
+        axes: AttributeValue | None = constants[inputs[1]].values if any(inputs[1:]) else None
+        if attributes.pop("noop_with_empty_axes", 0) and axes is None:
+            op, attributes = "Identity", {}
+        if axes is not None:
+            attributes["axes"] = axes
+        inputs = inputs[:1]
+    return replace(
+        node, op=op, inputs=inputs, attributes=tuple(sorted(attributes.items())),
+        version=since_version(op, "", _SET),
+    )  # fmt: skip
+
+
+def _gelu(node: Node, types: dict[str, TensorType], constants: dict[str, Constant]) -> list[Node]:
+    """x / 2 · (1 + erf(x / √2)), as exporters write it for older sets."""
+    x, y = node.inputs[0], node.outputs[0]
+    for name, value in (("root", 2.0**0.5), ("one", 1.0), ("half", 0.5)):
+        constants[f"{y}/{name}"] = Constant(TensorType(types[y].dtype, ()), (value,))
+    steps = (
+        ("Div", (x, f"{y}/root"), f"{y}/1"), ("Erf", (f"{y}/1",), f"{y}/2"),
+        ("Add", (f"{y}/2", f"{y}/one"), f"{y}/3"), ("Mul", (x, f"{y}/3"), f"{y}/4"),
+        ("Mul", (f"{y}/4", f"{y}/half"), y),
+    )  # fmt: skip
+    types.update((out, types[y]) for _, _, out in steps)
+    return [
+        Node(f"{node.name or y}/{i}", op, inputs, (out,), version=since_version(op, "", _SET))
+        for i, (op, inputs, out) in enumerate(steps)
+    ]
+
+
+# ---- noise ---------------------------------------------------------------------------------------
+
+
+def prepare(network: Network) -> tuple[bytes, dict[str, int]]:
+    """A model whose weights lie in noise files, and the bytes that each file must have."""
+    network = readable(network)
     sizes: dict[str, int] = {}
     uses: dict[str, int] = {}
-    kept: list[NodeProto] = []
-    weights: list[TensorProto] = []
-    for node in model.graph.node:
-        weight = _blank_weight(node, shapes)
-        if weight is None:
-            kept.append(node)
-            continue
-        kind = _SUFFIX[weight.data_type]
-        name = f"{kind}_{_noise_class(model, weight)}.bin"
-        size = _ITEM[kind][1] * math.prod(weight.dims)
-        offset = uses.get(name, 0) * _APART_BYTES
-        uses[name] = uses.get(name, 0) + 1
+
+    def external(name: str, type_: TensorType) -> TensorProto | None:
+        kind = _SUFFIX.get(type_.dtype)
+        if kind is None:
+            return None
+        file = f"{kind}_{_noise_class(network, name, type_.shape)}.bin"
+        size = _ITEM[kind][1] * type_.elements
+        offset = uses.get(file, 0) * _APART_BYTES
+        uses[file] = uses.get(file, 0) + 1
+        sizes[file] = max(sizes.get(file, 0), offset + size)
+        weight = TensorProto(name=name, data_type=data_type(type_.dtype), dims=type_.shape)
         weight.raw_data = b""  # the helper asks for it
-        external_data_helper.set_external_data(weight, name, offset, size)
+        external_data_helper.set_external_data(weight, file, offset, size)
         weight.ClearField("raw_data")
-        weights.append(weight)
-        sizes[name] = max(sizes.get(name, 0), offset + size)
-    replace_nodes(model, kept)
-    model.graph.initializer.extend(weights)
-    model.ir_version = min(model.ir_version, _NEWEST_IR)
-    return bytes(model.SerializeToString()), sizes
+        return weight
 
-
-def in_half_precision(data: bytes) -> bytes:
-    """The same model with half-precision tensors, out of range being the largest number."""
-    model = onnx.load_model_from_string(data)
-    _retype(model)
-    return bytes(model.SerializeToString())
+    return bytes(build(network, None, external=external).SerializeToString()), sizes
 
 
 def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -126,172 +168,17 @@ def block(name: str, seed: int = 0) -> bytes:
     return struct.pack(f"<{BLOCK}{_ITEM[kind][0]}", *values)
 
 
-def _blank_weight(node: NodeProto, shapes: Mapping[str, list[int]]) -> TensorProto | None:
-    """The initializer that a ``ConstantOfShape`` of a known shape stands for."""
-    if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
-        return None
-    value = attribute(node, "value")
-    type_ = value.data_type if isinstance(value, TensorProto) else TensorProto.FLOAT
-    if type_ not in _SUFFIX:
-        return None
-    return TensorProto(name=node.output[0], data_type=type_, dims=shapes[node.input[0]])
-
-
-def _noise_class(model: ModelProto, weight: TensorProto) -> str:
+def _noise_class(network: Network, weight: str, shape: tuple[int, ...]) -> str:
     """Which noise suits a weight, by the operator that reads it first."""
-    for node in model.graph.node:
-        if weight.name not in node.input:
-            continue
-        index = list(node.input).index(weight.name)
-        if node.op_type in _MATRIX_OPS and index < 2 and len(weight.dims) > 1:
-            spread = math.sqrt(2.0 / max(1, _fan_in(node, weight.dims)))
-            return f"w{min(9, max(0, round(-math.log2(spread))))}"
-        if node.op_type in _POSITIVE_INPUTS:
-            return "p" if index in _POSITIVE_INPUTS[node.op_type] else "b"
-        return "p" if node.op_type in ("Mul", "Div", "Sqrt", "Pow", "Log") else "b"
-    return "b"
-
-
-def _fan_in(node: NodeProto, shape: Iterable[int]) -> int:
-    first, second, *rest = shape
-    if node.op_type == "Gemm":
-        return second if attribute(node, "transB") else first
-    if node.op_type == "MatMul":
-        return (first, second, *rest)[-2]
-    return math.prod((second, *rest))
-
-
-def _retype(model: ModelProto) -> None:
-    graph = model.graph
-    stay_float = {
-        node.input[index]
-        for node in graph.node
-        for index in _ALWAYS_FLOAT.get(node.op_type, ())
-        if index < len(node.input)
-    }
-    for tensor in graph.initializer:
-        if tensor.name not in stay_float:
-            _halve(tensor)
-    for node in graph.node:
-        if stay_float.intersection(node.output):
-            continue
-        for given in node.attribute:
-            if given.HasField("t"):
-                _halve(given.t)
-            if node.op_type == "Cast" and given.name == "to" and given.i == TensorProto.FLOAT:
-                given.i = TensorProto.FLOAT16
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        if info.type.tensor_type.elem_type == TensorProto.FLOAT:
-            info.type.tensor_type.elem_type = TensorProto.FLOAT16
-
-
-def _halve(tensor: TensorProto) -> None:
-    if tensor.data_type == TensorProto.FLOAT:
-        values = np.clip(numpy_helper.to_array(tensor), -_LARGEST_HALF, _LARGEST_HALF)
-        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), tensor.name))
-
-
-# ---- operator set 17 ----------------------------------------------------------------------------
-
-
-def readable(data: bytes) -> bytes:
-    """A model file in set 17 or an older one where it can be written so, else as it is."""
-    model = onnx.load_model_from_string(data)
-    if opset_of(model) <= NEWEST or not lower(model):
-        return data
-    return bytes(model.SerializeToString())
-
-
-def opset_of(model: ModelProto) -> int:
-    """The version of ONNX's own operators."""
-    return max((o.version for o in model.opset_import if not o.domain), default=1)
-
-
-def lower(model: ModelProto) -> bool:
-    """Rewrite ``model`` in place; whether it is in operator set 17 or an older one now."""
-    if opset_of(model) <= NEWEST:
-        return True
-    graph = model.graph
-    axes = {t.name: numpy_helper.to_array(t).tolist() for t in graph.initializer
-            if t.data_type == onnx.TensorProto.INT64}  # fmt: skip
-    if any(node.op_type in _NEWER or not _can(node, axes) for node in graph.node):
-        return False
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        if node.op_type == "Gelu":
-            nodes.extend(_gelu(model, node))
-            continue
-        if node.op_type in _REDUCE:
-            _reduce(node, axes)
-        _drop(node, _DEFAULTS.get(node.op_type, ()))
-        nodes.append(node)
-    replace_nodes(model, nodes)
-    for opset in model.opset_import:
-        if not opset.domain:
-            opset.version = NEWEST
-    return True
-
-
-def replace_nodes(model: ModelProto, nodes: list[NodeProto]) -> None:
-    """Give the model these nodes, and drop the initializers that none of them reads."""
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    read = {name for node in kept for name in node.input} | {o.name for o in model.graph.output}
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    for index in reversed(range(len(model.graph.initializer))):
-        if model.graph.initializer[index].name not in read:
-            del model.graph.initializer[index]
-
-
-def attribute(node: NodeProto, name: str) -> object:
-    """The value of an attribute, None where it is not given."""
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
-
-
-def _can(node: NodeProto, axes: dict[str, list[int]]) -> bool:
-    if node.op_type in _REDUCE:  # axes must be known here
-        return len(node.input) < 2 or not node.input[1] or node.input[1] in axes
-    if node.op_type == "Pad":
-        return len(node.input) < 4 or not node.input[3]
-    if node.op_type == "Resize":
-        return attribute(node, "axes") is None and not attribute(node, "antialias")
-    if node.op_type == "AveragePool":
-        dilations = attribute(node, "dilations")
-        return not isinstance(dilations, list) or set(dilations) <= {1}
-    if node.op_type == "Gelu":
-        return attribute(node, "approximate") in (None, b"none")
-    return True
-
-
-def _drop(node: NodeProto, names: tuple[str, ...]) -> None:
-    kept = [a for a in node.attribute if a.name not in names]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-
-
-def _reduce(node: NodeProto, axes: dict[str, list[int]]) -> None:
-    given = axes[node.input[1]] if len(node.input) > 1 and node.input[1] else None
-    if given is None and attribute(node, "noop_with_empty_axes"):
-        node.op_type = "Identity"
-        del node.attribute[:]
-    _drop(node, ("noop_with_empty_axes",))
-    del node.input[1:]
-    if given is not None:
-        node.attribute.append(helper.make_attribute("axes", given))
-
-
-def _gelu(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    """x / 2 · (1 + erf(x / √2)), as exporters write it for older sets."""
-    x, y = node.input[0], node.output[0]
-    for name, value in (("root", 2.0**0.5), ("one", 1.0), ("half", 0.5)):
-        tensor = helper.make_tensor(f"{y}/{name}", onnx.TensorProto.FLOAT, (), [value])
-        model.graph.initializer.append(tensor)
-    steps = (
-        ("Div", [x, f"{y}/root"], f"{y}/1"), ("Erf", [f"{y}/1"], f"{y}/2"),
-        ("Add", [f"{y}/2", f"{y}/one"], f"{y}/3"), ("Mul", [x, f"{y}/3"], f"{y}/4"),
-        ("Mul", [f"{y}/4", f"{y}/half"], y),
-    )  # fmt: skip
-    return [
-        helper.make_node(op, inputs, [out], f"{node.name or y}/{index}")
-        for index, (op, inputs, out) in enumerate(steps)
-    ]
+    node = network.nodes[network.consumers()[weight][0]]
+    index = node.inputs.index(weight)
+    if node.op in _MATRIX_OPS and index < 2 and len(shape) > 1:
+        fan_in = math.prod(shape[1:])
+        if node.op == "Gemm":
+            fan_in = shape[1] if node.attribute("transB") else shape[0]
+        elif node.op == "MatMul":
+            fan_in = shape[-2]
+        return f"w{min(9, max(0, round(-math.log2(math.sqrt(2.0 / max(1, fan_in))))))}"
+    if node.op in _POSITIVE_INPUTS:
+        return "p" if index in _POSITIVE_INPUTS[node.op] else "b"
+    return "p" if node.op in ("Mul", "Div", "Sqrt", "Pow", "Log") else "b"

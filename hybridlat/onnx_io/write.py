@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
 from hybridlat.onnx_io.file import MAX_INLINE_BYTES
+from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import (
     INTEGERS,
     SMALL_ELEMENTS,
@@ -48,7 +49,7 @@ def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
             f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
             "2 GB of one ONNX file"
         )
-    data: bytes = _built(network, seed, ir_version).SerializeToString()
+    data: bytes = build(network, seed, ir_version).SerializeToString()
     return data
 
 
@@ -66,25 +67,36 @@ def zeros(type_: TensorType) -> NDArray[Any]:
     return np.zeros(type_.shape, helper.tensor_dtype_to_np_dtype(data_type(type_.dtype)))
 
 
-def _built(network: Network, seed: int | None, ir_version: int) -> ModelProto:
+def build(
+    network: Network,
+    seed: int | None,
+    ir_version: int = 8,
+    external: Callable[[str, TensorType], TensorProto | None] | None = None,
+) -> ModelProto:
+    """See ``to_onnx``; ``external`` makes weights that lie elsewhere, None where one does not."""
     opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
     opsets[""] = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
+    weights: list[TensorProto] = []
     positive, quantised = _positive_constants(network), _quantisation_constants(network)
     for index, (name, constant) in enumerate(network.constants.items()):
-        if seed is None and constant.values is None and constant.type.elements > SMALL_ELEMENTS:
-            shape = np.array(constant.type.shape, dtype=np.int64)
-            tensors.append(numpy_helper.from_array(shape, f"{name}__shape"))
-            value = TensorProto(dims=[1], data_type=data_type(constant.type.dtype))
-            value.raw_data = b"\0" * max(1, constant.type.bytes // constant.type.elements)
-            if constant.type.dtype == "float32":
+        type_ = constant.type
+        is_weight = constant.values is None and type_.elements > SMALL_ELEMENTS
+        weight = external(name, type_) if is_weight and external else None
+        if weight is not None:
+            weights.append(weight)
+        elif seed is None and is_weight:
+            sizes = np.array(type_.shape, dtype=np.int64)
+            tensors.append(numpy_helper.from_array(sizes, f"{name}__shape"))
+            value = TensorProto(dims=[1], data_type=data_type(type_.dtype))
+            value.raw_data = b"\0" * max(1, type_.bytes // type_.elements)
+            if type_.dtype == "float32":
                 value = numpy_helper.from_array(np.array([0.01], dtype=np.float32))
-            nodes.append(
-                helper.make_node("ConstantOfShape", [f"{name}__shape"], [name], value=value)
-            )
+            made = helper.make_node("ConstantOfShape", [f"{name}__shape"], [name], value=value)
+            nodes.append(made)
         else:
             number = (seed or 0) * 1009 + index
             tensors.append(_tensor(name, quantised.get(name, constant), number, name in positive))
@@ -97,9 +109,9 @@ def _built(network: Network, seed: int | None, ir_version: int) -> ModelProto:
     graph = helper.make_graph(
         nodes,
         network.name or "network",
-        [_info(name, network.types[name]) for name in network.inputs],
-        [_info(name, network.types[name]) for name in network.outputs],
-        initializer=tensors,
+        [info_of(name, network.types[name]) for name in network.inputs],
+        [info_of(name, network.types[name]) for name in network.outputs],
+        initializer=[*tensors, *weights],
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model: ModelProto = helper.make_model(
@@ -122,13 +134,6 @@ def _opset(operators: frozenset[tuple[str, int]]) -> int:
         if opset >= least and all(fits):
             return int(opset)
     return least
-
-
-def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
-    info: onnx.ValueInfoProto = helper.make_tensor_value_info(
-        name, data_type(type_.dtype), list(type_.shape)
-    )
-    return info
 
 
 def _positive_constants(network: Network) -> set[str]:

@@ -8,11 +8,15 @@ from dataclasses import replace
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
+_LARGEST = 65504.0  # number of 16 bits
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
 
 
 def in_half_precision(network: Network) -> Network:
-    """The network with float16 in place of float32, as strongly typed engines need it."""
+    """The network with float16 in place of float32, as strongly typed engines need it.
+
+    A constant that is out of range becomes the largest number.
+    """
     keep = {
         name
         for node in network.nodes
@@ -24,7 +28,12 @@ def in_half_precision(network: Network) -> Network:
         return type_._replace(dtype="float16") if type_.dtype == "float32" else type_
 
     def half_constant(name: str, constant: Constant) -> Constant:
-        return constant if name in keep else replace(constant, type=half(constant.type))
+        if name in keep or constant.type.dtype != "float32":
+            return constant
+        values = constant.values and tuple(
+            [min(max(v, -_LARGEST), _LARGEST) for v in constant.values]
+        )
+        return Constant(half(constant.type), values)
 
     def half_node(node: Node) -> Node:
         if node.op == "Cast" and node.attribute("to") == 1:

@@ -24,6 +24,7 @@ from hybridlat.board.runner import Runner
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.engines.fusion.expand import unfuse
+from hybridlat.engines.fusion.precision import in_half_precision
 from hybridlat.engines.tensorrt import lowering
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
@@ -134,12 +135,15 @@ class TensorRtSession(Session):
         with tempfile.TemporaryDirectory(prefix="hybridlat-trt-") as folder:
             path = Path(folder) / "model.onnx"
             try:
-                path.write_bytes(onnx_io.readable(onnx_io.to_onnx(network, seed)))
+                network = onnx_io.readable(network)
+                path.write_bytes(onnx_io.to_onnx(network, seed))
             except (HybridlatError, KeyError, ValueError) as error:
                 raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
             if backend.precision == "fp16":
-                typed = str(_write_typed(path))
+                typed_path = path.with_name("typed.onnx")
+                typed_path.write_bytes(onnx_io.to_onnx(in_half_precision(network), seed))
+                typed = str(typed_path)
             self.about = backend.ask(
                 _BUILD_S, "build", key=self.key, path=str(path), typed_path=typed,
                 precision=backend.precision, copies=1, alone=alone,
@@ -170,13 +174,6 @@ class TensorRtSession(Session):
     def _check(self) -> None:
         if self._backend._worker is not self._process:
             raise MeasurementError("the worker process that held this engine was lost: build again")
-
-
-def _write_typed(path: Path) -> Path:
-    """The same model with half-precision tensors, for versions that want the types in the file."""
-    typed = path.with_name("typed.onnx")
-    typed.write_bytes(onnx_io.in_half_precision(path.read_bytes()))
-    return typed
 
 
 def _start_worker() -> Worker:
