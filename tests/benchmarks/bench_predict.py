@@ -5,8 +5,7 @@
 Prints CPU seconds of ``hybridlat predict`` as a process for ResNet-50, asked a second time: known
 from a store of one's own, from the shipped pack, and by the shipped model of a GPU; milliseconds of
 a warm Predictor for ResNet-18 read from bytes, and networks a second for NAS-Bench-201
-architectures given as ModelProtos: never seen (the engine is asked for some), and then again
-with every cell known, with the memory held before and after.
+architectures given as ModelProtos: never seen, and then again with every cell known.
 """
 
 from __future__ import annotations
@@ -79,11 +78,6 @@ def process_seconds(*words: str) -> str:
     return f"{min(known):.2f} s of CPU, {statistics.median(known):.2f} in the median"
 
 
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="How quick a prediction is.")
     parser.add_argument("--networks", type=int, default=1000)
@@ -115,19 +109,12 @@ def main() -> None:
                 rate = len(part) / (time.perf_counter() - started)
                 print(f"never seen, the {label} {len(part)}: {rate:.0f} networks a second")
         with Predictor(store=store, measure="never") as predictor:
-            started = time.perf_counter()
             know(predictor, models)
-            print(f"split: {count / (time.perf_counter() - started):.0f} networks a second")
         with Predictor(store=store, measure="never") as predictor:
-            for label in ("known cells, structures from the store", "again, from memory"):
-                before = resident_mb()
-                started = time.perf_counter()
-                done = 0
-                for _ in predictor.predict_many(models):
-                    done += 1
-                rate = done / (time.perf_counter() - started)
-                grown = resident_mb() - before
-                print(f"{label}: {rate:.0f} networks a second, {grown:+.0f} MB")
+            started = time.perf_counter()
+            done = sum(1 for _ in predictor.predict_many(models))
+            rate = done / (time.perf_counter() - started)
+            print(f"known cells, structures from the store: {rate:.0f} networks a second")
 
 
 if __name__ == "__main__":

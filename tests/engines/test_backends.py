@@ -13,35 +13,9 @@ from hybridlat.board.client import Worker
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable
-from hybridlat.graph.cells import cut, kernels
-from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
-from hybridlat.schema.measurement import Kind, Measurement, Visit
-from hybridlat.store import Store
 from tests.board import fake_tensorrt
 from tests.engines.backend_contract import BackendContract, Case
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend
-from tests.fakes.replay_backend import ReplayBackend
-from tests.networks import SMALL
-
-
-def recorded() -> ReplayBackend:
-    """A store with all that the contract builds, measured on the fake machine."""
-    fake = FakeBackend()
-    store = Store("sqlite://")
-
-    def record(network: Network, kind: Kind) -> Measurement:
-        session = fake.build(network, seed=1, lowered=kind == "cell")
-        times = tuple(session.run_us(4))
-        return Measurement(
-            fake.target, sign(network).hash, kind, sum(times) / 4, 0.01, (Visit(times),)
-        )
-
-    for make in SMALL:
-        lowered = fake.lower(make())
-        store.add([record(make(), "network")])
-        store.add(record(c.network, "cell") for c in (*cut(lowered), *kernels(lowered)))
-    return ReplayBackend(store, fake.target)
 
 
 def onnxruntime() -> Backend:
@@ -74,7 +48,6 @@ CASES = (
     Case("fake", FakeBackend, repeats=True),
     Case("fake, fusing", lambda: FakeBackend(fuses=True), repeats=True),
     Case("fake, differential", FakeDifferentialBackend, repeats=True),
-    Case("replay", recorded, repeats=True, seeded=False),
     Case("onnxruntime", onnxruntime, repeats=False),
     Case("openvino", openvino, repeats=False),
     Case("tensorrt on a made-up driver", tensorrt, repeats=False),

@@ -1,29 +1,21 @@
-"""The two backends that need no engine, and how backends are found."""
+"""The backend that needs no engine, and how backends are found."""
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 from hypothesis import given
-from msgspec import structs
 
 from hybridlat.engines import registry
-from hybridlat.engines.base import Method
 from hybridlat.errors import BackendUnavailable, MeasurementError, TargetError
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
-from hybridlat.store.packs import PackLookup
-from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine, flop
-from tests.fakes.replay_backend import ReplayBackend
+from tests.fakes.fake_backend import FakeBackend, Machine, flop
 from tests.networks import Builder, classifier, conv_relu, residual_block
-from tests.store.records import TARGET
 from tests.strategies import networks
 
 MINE = registry.EngineEntry(backend="tests.fakes.fake_backend:FakeBackend")
@@ -116,55 +108,3 @@ def test_fusing_stops_at_tensors_that_others_read() -> None:
     x = b.conv(b.input((1, 4, 8, 8)), 4)
     network = b.network(b.relu(x), x)
     assert len(FakeBackend(fuses=True).lower(network).network.nodes) == 2
-
-
-def test_methods() -> None:
-    assert FakeBackend.method is Method.REPLICAS
-    assert FakeDifferentialBackend.method is Method.DIFFERENTIAL
-
-
-def record(latency_us: float | None = 10.0, *, at: str = "1", **changes: object) -> Measurement:
-    visits = (Visit((20.0, 24.0, 22.0), 2.0), Visit((13.0,), 1.0)) if latency_us else ()
-    made = Measurement(
-        TARGET, sign(conv_relu()).hash, "cell", latency_us, visits=visits, measured_at=at
-    )
-    return structs.replace(made, **changes)
-
-
-def test_recorded_samples_are_played_in_order_and_again() -> None:
-    store = Store("sqlite://")
-    store.add([record()])
-    session = ReplayBackend(store, TARGET).build(conv_relu(), seed=1, lowered=True)
-    steady = [10.0, 12.0, 11.0, 13.0]  # drift divided out; their median is 11.5
-    played = [s * 10.0 / 11.5 for s in steady]
-    assert session.run_us(3) == pytest.approx(played[:3])
-    assert session.run_us(3) == pytest.approx([played[3], *played[:2]])
-    assert statistics.median(session.run_us(400)) == pytest.approx(10.0)
-
-
-def test_a_record_without_samples_gives_its_latency() -> None:
-    store = Store("sqlite://")
-    store.add([record(visits=())])
-    session = ReplayBackend(store, TARGET).build(conv_relu(), seed=1, lowered=True)
-    assert session.run_us(3) == [10.0] * 3
-
-
-def test_what_is_not_recorded_is_named() -> None:
-    store = Store("sqlite://")
-    store.add([record(None, failure="out of memory")])
-    backend = ReplayBackend(store, TARGET)
-    with pytest.raises(MeasurementError, match=f"{sign(conv_relu()).hash}.*out of memory"):
-        backend.build(conv_relu(), seed=1, lowered=True)
-    with pytest.raises(MeasurementError, match=f"{sign(classifier()).hash}.*not in the recording"):
-        backend.build(classifier(), seed=1, lowered=False)
-
-
-def test_a_pack_is_played_back_too(tmp_path: Path) -> None:
-    store = Store("sqlite://")
-    store.add([record()])
-    pack = PackLookup(store.export(tmp_path)[0])
-    from_pack, from_store = (
-        ReplayBackend(source, TARGET).build(conv_relu(), seed=1, lowered=True).run_us(4)
-        for source in (pack, store)
-    )
-    assert from_pack == from_store

@@ -1,6 +1,5 @@
 """The table of rules against TensorRT-RTX's compiler: asked where it is, else as recorded."""
 
-import importlib.util
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers, parse_
 from hybridlat.errors import MissingExtra, TargetError
 from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import PATTERNS, Pattern, told
+from tests.experiments.scripts import load
 from tests.networks import Builder, residual_block
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,17 +23,7 @@ NEEDS_COMPILER = pytest.mark.skipif(
 )
 
 
-def load_experiment() -> Any:
-    path = ROOT / "experiments" / "04_tensorrt_fusion.py"
-    spec = importlib.util.spec_from_file_location("tensorrt_fusion", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-EXPERIMENT = load_experiment()
+EXPERIMENT = load("04_tensorrt_fusion")
 
 
 @cache

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from hybridlat.cli import main as cli
 from hybridlat.measuring.plans import Draft
+from tests.experiments.scripts import FOLDER, load
 
-SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "10_gpu_campaign.py"
-
-
-@pytest.fixture(scope="module")
-def campaign() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_campaign", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_campaign"] = module
-    spec.loader.exec_module(module)
-    return module
+campaign = load("10_gpu_campaign")
+SCRIPT = FOLDER / "10_gpu_campaign.py"
 
 
 def test_a_rehearsal_survives_being_killed_and_its_records_predict(
@@ -54,9 +44,7 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(
     assert estimate["measured_share"] == pytest.approx(1.0)
 
 
-def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave(
-    campaign: ModuleType,
-) -> None:
+def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave() -> None:
     draft = campaign.draft_of("h100", "tensorrt", ["fp16", "fp32"], 5)
     manifest = draft.manifest()
     titles = list(dict.fromkeys(task["title"] for task in manifest["tasks"]))
@@ -86,7 +74,7 @@ def _files(draft: Draft) -> set[str]:
     return {Path(name).name for name in draft._models}
 
 
-def test_the_settings_fit_half_an_hour(campaign: ModuleType) -> None:
+def test_the_settings_fit_half_an_hour() -> None:
     settings = campaign.draft_of("h100", "tensorrt", ["fp32"], 1).manifest()["settings"]
     assert settings["build_s"] <= 150
     assert settings["warm_s"] + settings["limit_s"] < 1

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import pytest
 
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
+from tests.experiments.scripts import load
 
-SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "16_new_machine.py"
+experiment = load("16_new_machine")
 TARGET = Target.parse("fake/fake-1.0/fp32/1t")
 
 
-@pytest.fixture(scope="module")
-def experiment() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("new_machine", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["new_machine"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_machines_constant_is_learned_and_the_interval_holds(experiment: ModuleType) -> None:
+def test_the_machines_constant_is_learned_and_the_interval_holds() -> None:
     rng = np.random.default_rng(3)
     networks = []
     for i in range(60):

@@ -1,27 +1,13 @@
 """The OpenVINO experiment on a machine whose true latencies are known, and its figures."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.experiments.scripts import load
 from tests.fakes.fake_backend import FakeDifferentialBackend, Machine
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load(name: str, file: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-EXPERIMENT = load("openvino_experiment", "06_openvino.py")
+EXPERIMENT = load("06_openvino")
 
 
 def test_the_differential_sum_is_the_network_and_layers_alone_are_not(tmp_path: Path) -> None:

@@ -9,14 +9,10 @@ import pytest
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of, sign
 from hybridlat.graph.signature_reading import read
-from hybridlat.store import Store
 from hybridlat.store.importers import ImportedRecords
-from tests.slow import slow
 
 pandas = pytest.importorskip("pandas")
 from experiments.public_data import READERS  # noqa: E402
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 V100 = {"conv": "regular", "batch": 1, "c_in": 64, "h_in": 56, "w_in": 56, "c_out": 64,
         "kernel": 3, "stride": 1, "sum_fused": 0, "latency_us": 25.0}  # fmt: skip
@@ -68,11 +64,6 @@ def test_v100(tmp_path: Path) -> None:
     }
     ops = [read(text).nodes[0].qualified_op for text in imported.signatures.values()]
     assert sorted(ops) == ["fused::Conv+Add+Relu", "fused::Conv+Relu", "fused::Conv+Relu"]
-
-
-def test_v100_refuses_a_precision_it_cannot_name(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="conv_fp99"):
-        load("v100_tensorrt_conv", tmp_path, conv_fp99=[V100])
 
 
 def test_cdecatapult_pads_as_tensorflow_does(tmp_path: Path) -> None:
@@ -132,29 +123,9 @@ def test_fbnet(tmp_path: Path) -> None:
     assert imported.skipped["block unknown"] == 1
 
 
-def test_networks_of_public_data_pass_the_check_of_the_store(tmp_path: Path) -> None:
-    imported = load("nasbench201", tmp_path, networks=[NB])
-    with Store(tmp_path / "s.db") as store:
-        store.add_signatures(imported.signatures)
-        store.add(imported.measurements)
-        store.add_breakdowns(imported.breakdowns)
-        assert store.check() == []
-
-
 @pytest.mark.parametrize("name", READERS)
 def test_what_is_not_the_data_set_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="another data set"):
         READERS[name](tmp_path)
     with pytest.raises(StoreError, match="does not exist"):
         READERS[name](tmp_path / "nowhere")
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the public data is not beside the repository")
-@pytest.mark.parametrize(
-    ("name", "records", "targets"),
-    [("conv_neusight", 14_917, 3), pytest.param("conv_cdecatapult", 62_442, 5, marks=slow)],
-)
-def test_the_real_files(name: str, records: int, targets: int) -> None:
-    imported = READERS[name](DATA / name)
-    assert len(imported.measurements) == records
-    assert len({m.target for m in imported.measurements}) == targets

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+from tests.experiments.scripts import FOLDER, load
+
+fine = load("02_two_modes")
 
 
-@pytest.fixture(scope="module")
-def fine() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("two_modes", FOLDER / "02_two_modes.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_made_staircase_is_found(fine: ModuleType) -> None:
+def test_a_made_staircase_is_found() -> None:
     along = np.arange(17.0, 130.0)
     latency = 10 + 2 * np.ceil(along / 16) * 16
     explained = fine.explain(fine.Series("c_out of a made-up engine", along, latency))
@@ -33,7 +20,7 @@ def test_a_made_staircase_is_found(fine: ModuleType) -> None:
     assert explained.plain > 5
 
 
-def test_a_made_jump_is_found(fine: ModuleType) -> None:
+def test_a_made_jump_is_found() -> None:
     along = np.arange(18.0, 130.0, 2)
     steps = 10 + 2 * np.ceil(along / 16) * 16
     latency = np.where(along % 4 == 0, steps, 50 + 3 * along)
@@ -43,7 +30,7 @@ def test_a_made_jump_is_found(fine: ModuleType) -> None:
     assert explained.steps > 5
 
 
-def test_without_modes_none_is_claimed(fine: ModuleType) -> None:
+def test_without_modes_none_is_claimed() -> None:
     rng = np.random.default_rng(0)
     along = np.arange(8.0, 130.0)
     latency = (20 + 3 * along) * np.exp(rng.normal(0, 0.01, len(along)))
@@ -52,7 +39,7 @@ def test_without_modes_none_is_claimed(fine: ModuleType) -> None:
     assert (explained.few, explained.alignment) == (0, 1)
 
 
-def test_the_sweep_shows_both_modes(fine: ModuleType) -> None:
+def test_the_sweep_shows_both_modes() -> None:
     every = {s.title: fine.explain(s) for s in fine.read(FOLDER / "two_modes_sweep")}
     assert len(every) == 4
     window = every["c_out of 3x3, 64 channels in, 28x28"]
