@@ -23,18 +23,17 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(
 ) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "rehearse", "--backend", "fake", "--limit", "1",
-         "--precisions", "fp16,fp32", "--budget", "3m", "--folder", str(tmp_path)],
+         "--precisions", "fp16", "--budget", "3m", "--folder", str(tmp_path)],
         capture_output=True, text=True, timeout=280,
         env={"PYTHONPATH": os.environ["PYTHONPATH"]},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "killed behind line 6" in done.stderr
-    assert "wave 1 cells fp32" in done.stdout  # the table that ends a run
+    assert "wave 1 cells fp16" in done.stdout  # the table that ends a run
     rows = [row.split("|") for row in done.stdout.splitlines() if "| differential |" in row]
-    assert len(rows) == 2
-    for row in rows:  # one network and one of NAS-Bench-201, cells that add up
-        assert int(row[3]) == 2
-        assert float(row[4]) < 1.0
+    (row,) = rows  # one network and one of NAS-Bench-201, cells that add up
+    assert int(row[3]) == 2
+    assert float(row[4]) < 1.0
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     net = SCRIPT.parents[1] / "data" / "nets" / "resnet18.onnx"
     cli.run(["predict", str(net), "--target", "rehearsal/tensorrt-8.6/fp16", "--json", "--store",
@@ -47,6 +46,9 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(
 def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave() -> None:
     draft = campaign.draft_of("h100", "tensorrt", ["fp16", "fp32"], 5)
     manifest = draft.manifest()
+    settings = manifest["settings"]  # half an hour is enough
+    assert settings["build_s"] <= 150
+    assert settings["warm_s"] + settings["limit_s"] < 1
     titles = list(dict.fromkeys(task["title"] for task in manifest["tasks"]))
     assert titles[:6] == [
         "wave 1 whole fp16", "wave 1 whole fp32", "wave 1 cells fp16", "wave 1 cells fp32",
@@ -72,10 +74,3 @@ def test_whole_networks_of_a_wave_come_before_its_cells_and_the_next_wave() -> N
 
 def _files(draft: Draft) -> set[str]:
     return {Path(name).name for name in draft._models}
-
-
-def test_the_settings_fit_half_an_hour() -> None:
-    settings = campaign.draft_of("h100", "tensorrt", ["fp32"], 1).manifest()["settings"]
-    assert settings["build_s"] <= 150
-    assert settings["warm_s"] + settings["limit_s"] < 1
-    assert json.dumps(settings)

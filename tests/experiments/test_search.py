@@ -42,9 +42,9 @@ def test_a_way_is_judged_by_what_is_true(name: str) -> None:
 def test_the_gate_measures_some_and_knows_its_best(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'search.db'}"
     first = Gate("gate", SPACE, BUDGET_US, 5)
-    search(first, storage, candidates=12)
+    search(first, storage, candidates=8)
     again = Gate("gate", SPACE, BUDGET_US, 5)
-    met = search(again, storage, candidates=18)
-    assert len(met) == 18 and again.measured[: len(first.measured)] == first.measured
+    met = search(again, storage, candidates=11)
+    assert len(met) == 11 and again.measured[: len(first.measured)] == first.measured
     assert 0 < len(again.measured) < len(SPACE.measured)
     assert again.best >= first.best > 0
