@@ -36,9 +36,9 @@ from hybridlat import onnx_io
 from hybridlat.board.journal import read_lines
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
+from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import cut, file_part
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
-from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results, plans
 from hybridlat.measuring.plan_runs import import_results

@@ -51,7 +51,7 @@ from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup.models import model_folders, readable
 from hybridlat.evaluation.dataset import Dataset, RecordSource, load
-from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.statistics import level_us
 from hybridlat.schema.measurement import Measurement

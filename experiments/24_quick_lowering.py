@@ -32,9 +32,8 @@ from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from experiments.random_graphs import random_graph
 from hybridlat.api import Predictor
-from hybridlat.engines.onnxruntime import lowering
-from hybridlat.engines.onnxruntime.rule_lowering import CHECKED_VERSIONS, agree
-from hybridlat.engines.onnxruntime.rules import lower_by_rules
+from hybridlat.engines import onnxruntime as lowering
+from hybridlat.engines.onnxruntime import CHECKED_VERSIONS, agree
 from hybridlat.errors import HybridlatError
 from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.schema.target import Target
@@ -85,7 +84,7 @@ def compare(name: str, count: int) -> Agreement:
         found.networks += 1
         try:
             network = file.network()
-            predicted = lower_by_rules(network, block, lowering.context_of(network), "")
+            predicted = lowering.predict(network, block)
             if predicted is None:
                 found.uncovered += 1
                 continue

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat.estimate.compose.composition import leave_one_out
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
-from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement

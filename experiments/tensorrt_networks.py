@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments.tensorrt_verdicts import Verdict, verdict
 from hybridlat.engines import tensorrt_rtx
-from hybridlat.engines.fusion.precision import in_half_precision
+from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.engines.fusion import rewriter
-from hybridlat.engines.fusion.groups import Groups, agreement, differing
+from hybridlat.engines.fusion.groups import Groups, differing
 from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.graph.network import Network
 
@@ -71,7 +71,7 @@ def verdict(name: str, precision: str, part: str, network: Network, truth: Group
         precision,
         part,
         len(network.nodes),
-        agreement(groups, truth, len(network.nodes)),
+        1.0 - len(differing(groups, truth)) / len(network.nodes),
         len(groups.kernels) / len(truth.kernels) - 1,
         moved_bytes(network, groups.kernels, groups.removed) / moved - 1,
         tuple(disagreements(network, groups, truth, moved)),

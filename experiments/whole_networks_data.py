@@ -12,7 +12,7 @@ import pandas as pd
 from public_data.kernel_tables import at_batch, kernel_table, unfused
 
 from hybridlat.engines import device_sheets, registry
-from hybridlat.engines.torch import eager
+from hybridlat.engines.torch import lower_with
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
 from hybridlat.model.family.kernels import KernelTable
@@ -141,7 +141,7 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     if target.engine == "torch" and row.layout == "nhwc":
         return (
             f"torch-nhwc-{precision}",
-            lambda n: eager.lower_with(n, target.version, precision, channels_last=True),
+            lambda n: lower_with(n, target.version, precision, channels_last=True),
         )
     if "tensorrt" in target.engine:
         key = f"tensorrt-{'fp16' if precision == 'fp16' else 'fp32'}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import LoadMeter, cpu_device, cpu_environment
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import pace_drift
@@ -105,8 +105,6 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
         except Exception as error:  # noqa: BLE001  a plug-in may raise anything
             what = f"the engine {name} that another package offers cannot be loaded: {error}"
             problems.warn(what, "update or remove that package")
-            continue
-        if entry is None:
             continue
         if entry.backend is None:
             yield {**found, "measures": False, "why_not": "only its fusion rules are known here"}

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from hybridlat.api.session import Options, Session, Sessions, estimate
 from hybridlat.api.sources import Item, Query
-from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
 from hybridlat.estimate.compose.target_composition import is_calibrating
 from hybridlat.estimate.partition.partition import Partition

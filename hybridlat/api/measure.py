@@ -9,7 +9,7 @@ from functools import partial
 
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
-from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.estimate.belief import MeasureNow
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData

@@ -20,7 +20,7 @@ from hybridlat.api.sources import (
     several_batches,
 )
 from hybridlat.engines.device_sheets import read
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.registry import resolve
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.partition.partitioner import known_file
 from hybridlat.schema.device import Device

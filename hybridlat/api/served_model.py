@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridlat.api.session import Options, Session, estimate
 from hybridlat.api.sources import open_source
-from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.lookup.models import read_target
 from hybridlat.estimate.lookup.target_data import TargetData

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
-from hybridlat.engines.resolution import ResolvedEngine, precision_notes
+from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import TargetData

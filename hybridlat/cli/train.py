@@ -12,7 +12,7 @@ from hybridlat.cli.measure import opened_fleet, print_devices, refuse_beside_fle
 from hybridlat.cli.output import ProgressShown, aside, console, on_message, print_json
 from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.predict import worst
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.report.units import count_text
 from hybridlat.training.onboarding import (

@@ -1,4 +1,4 @@
-"""This machine and its CPU: its name, the environment a record keeps, its load, engines on it."""
+"""This machine and its CPU: name, environment, load, and what engines on it have in common."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import abc
 import functools
 import os
 import platform
-from collections.abc import Mapping
+import resource
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
-from hybridlat.engines.base import Backend
-from hybridlat.errors import BackendUnavailable
+from hybridlat.engines.base import Backend, Session
+from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.names import cpu_name
 from hybridlat.schema.target import Target
@@ -123,6 +126,58 @@ class CpuBackend(Backend):
 
     def environment(self) -> Mapping[str, str]:
         return {"engine": f"{self.name} {self.version}", **cpu_environment()}
+
+
+class CpuSession(Session):
+    """A model in memory; ``_start`` fills ``_feeds`` and ``_run``.
+
+    The inputs (buffer, source) are written anew before every run, outside the timed part: in a
+    network a cell's input has just been written by its predecessor. A sample is disturbed when
+    ``watched`` (this thread, or all of the process where the engine works in threads of its own) is
+    switched out; a run of ``long_run_us`` always is now and then, and loses little by it.
+    """
+
+    engine: ClassVar[str]
+    watched: ClassVar[int]
+    long_run_us: ClassVar[float]
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._feeds: list[tuple[Any, Any]] = []
+        self._run: Callable[[], object] = _is_closed
+
+    def run_us(self, count: int) -> list[float]:
+        samples: list[float] = []
+        run, usage, clock = self._run, resource.getrusage, time.perf_counter_ns
+        try:
+            for _ in range(count):
+                for buffer, source in self._feeds:
+                    buffer[...] = source
+                switches = usage(self.watched).ru_nivcsw
+                start = clock()
+                run()
+                sample_us = (clock() - start) / 1e3
+                disturbed = usage(self.watched).ru_nivcsw != switches
+                if not disturbed or sample_us > self.long_run_us:
+                    samples.append(sample_us)
+        except Exception as error:  # engines raise many kinds
+            raise self._failed(error) from error
+        return samples
+
+    def close(self) -> None:
+        self._feeds, self._run = [], _is_closed
+
+    def _failed(self, error: Exception) -> MeasurementError:
+        return MeasurementError(f"{self.engine} cannot run {self._name}: {one_line(error)}")
+
+
+def _is_closed() -> None:
+    raise RuntimeError("the session is closed")
+
+
+def one_line(error: Exception) -> str:
+    """What an engine says of its error, without line breaks, cut where it goes on and on."""
+    return " ".join(str(error).split())[:300]
 
 
 class LoadMeter:

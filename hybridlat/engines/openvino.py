@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import re
 import resource
-import time
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ import numpy as np
 from hybridlat import onnx_io
 from hybridlat.engines.base import Method, Session
 from hybridlat.engines.fusion.expand import unfuse
-from hybridlat.engines.fusion.groups import Groups, lowered_of
-from hybridlat.engines.host import CpuBackend
+from hybridlat.engines.fusion.groups import Groups, lowered_of, taken_groups
+from hybridlat.engines.host import CpuBackend, CpuSession, one_line
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
@@ -31,8 +30,6 @@ _FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dr
 _NOT_KERNELS = frozenset({"Input", "Const", "Output", "Reorder", "Parameter", "Result"})
 # An operator that the engine splits up leaves its name on the parts: n12/WithoutBiases, n12.0
 _ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?")
-# A run this long is always switched out now and then, and loses little by it.
-LONG_RUN_US = 20_000.0
 
 
 @functools.cache
@@ -69,8 +66,7 @@ def compile_network(network: Network, seed: int, threads: int) -> Any:
             },
         )
     except (HybridlatError, KeyError, ValueError, RuntimeError, TypeError) as error:
-        words = " ".join(str(error).split())[:300]
-        raise MeasurementError(f"OpenVINO refuses {network.name}: {words}") from error
+        raise MeasurementError(f"OpenVINO refuses {network.name}: {one_line(error)}") from error
 
 
 def identity(target: Target) -> str:
@@ -90,29 +86,10 @@ def _numbered(network: Network) -> Network:
 
     Parameters are called so that none looks like an operator.
     """
-    made = {
-        out: f"n{i}.{index}"
-        for i, node in enumerate(network.nodes)
-        for index, out in enumerate(node.outputs)
-        if out
-    }
-    names = made | {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
-
-    def named(tensors: Sequence[str]) -> tuple[str, ...]:
-        return tuple(names[name] if name else "" for name in tensors)
-
-    nodes = tuple(
-        replace(node, name=f"n{i}", inputs=named(node.inputs), outputs=named(node.outputs))
-        for i, node in enumerate(network.nodes)
-    )
-    return replace(
-        network,
-        nodes=nodes,
-        inputs=named(network.inputs),
-        outputs=named(network.outputs),
-        types={names.get(name, name): type_ for name, type_ in network.types.items()},
-        constants={names[name]: constant for name, constant in network.constants.items()},
-    )
+    names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
+    for i, node in enumerate(network.nodes):
+        names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
+    return network.renamed(names, [f"n{i}" for i in range(len(network.nodes))])
 
 
 def _claims(runtime_model: Any) -> list[tuple[int, ...]]:
@@ -156,12 +133,7 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
             owners = [taken[m] for m in makers if m in taken]
             if owners:
                 taken[position] = owners[-1]
-    members: dict[int, list[int]] = {}
-    for node, index in taken.items():
-        members.setdefault(index, []).append(node)
-    kernels = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
-    removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
-    return Groups(kernels, removed)
+    return taken_groups(taken, len(network.nodes))
 
 
 class OpenVinoBackend(CpuBackend):
@@ -184,55 +156,27 @@ class OpenVinoBackend(CpuBackend):
         return OpenVinoSession(unfuse(network) if lowered else network, seed, self.threads)
 
 
-class OpenVinoSession(Session):
-    """One compiled model with its own weights, and one request with its own buffers.
+class OpenVinoSession(CpuSession):
+    """One compiled model with its own weights, and one request with its own buffers."""
 
-    The inputs are written anew before every run, outside the timed part.
-    """
+    engine = "OpenVINO"
+    watched = resource.RUSAGE_SELF  # the engine works in a thread of its own
+    long_run_us = 20_000.0
 
     def __init__(self, network: Network, seed: int, threads: int) -> None:
         import openvino
 
+        super().__init__(network.name)
         compiled = compile_network(network, seed, threads)
-        self._name = network.name
-        self._feeds: list[tuple[Any, Any]] = []
         try:
-            self._request: Any = compiled.create_infer_request()
+            request: Any = compiled.create_infer_request()
             for port in compiled.inputs:
                 name = next(n for n in port.get_names() if n in network.types)
                 source = onnx_io.random_array(network.types[name], seed * 31 + len(self._feeds))
                 buffer = np.ascontiguousarray(source).copy()
-                self._request.set_tensor(port, openvino.Tensor(buffer, shared_memory=True))
+                request.set_tensor(port, openvino.Tensor(buffer, shared_memory=True))
                 self._feeds.append((buffer, source))
-            self._request.infer(share_outputs=True)
+            self._run = partial(request.infer, share_outputs=True)
+            self._run()
         except (RuntimeError, ValueError, StopIteration) as error:
             raise self._failed(error) from error
-
-    def run_us(self, count: int) -> list[float]:
-        samples: list[float] = []
-        usage, clock = resource.getrusage, time.perf_counter_ns
-        infer = self._request.infer
-        for _ in range(count):
-            for buffer, source in self._feeds:
-                np.copyto(buffer, source)
-            # The engine works in a thread of its own: the whole process is watched.
-            switches = usage(resource.RUSAGE_SELF).ru_nivcsw
-            start = clock()
-            try:
-                infer(share_outputs=True)
-            except RuntimeError as error:
-                raise self._failed(error) from error
-            stop = clock()
-            sample_us = (stop - start) / 1e3
-            disturbed = usage(resource.RUSAGE_SELF).ru_nivcsw != switches
-            if not disturbed or sample_us > LONG_RUN_US:
-                samples.append(sample_us)
-        return samples
-
-    def close(self) -> None:
-        self._request = None
-        self._feeds = []
-
-    def _failed(self, error: Exception) -> MeasurementError:
-        words = " ".join(str(error).split())[:300]
-        return MeasurementError(f"OpenVINO cannot run {self._name}: {words}")

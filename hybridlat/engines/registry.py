@@ -7,9 +7,10 @@ one under the entry point group ``hybridlat.engines``.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
 from hybridlat.engines.base import Backend
@@ -21,10 +22,14 @@ from hybridlat.schema.target import PRECISIONS, Target
 _ROOM = "hybridlat.engines"
 PLANNED = ("fp32", "tf32", "fp16", "bf16")
 """Precisions that a plan can ask another machine for."""
+_log = logging.getLogger(__name__)
 
 
 class LoweringModule(Protocol):
-    """What the module that an entry names as its lowering offers."""
+    """What the module that an entry names as its lowering offers.
+
+    It may have ``lower_quickly``, too: ``lower`` by rules where they are known to hold.
+    """
 
     def lower(self, network: Network, target: Target) -> Lowered:
         """The kernels that the target's engine makes of the network.
@@ -52,24 +57,19 @@ class EngineEntry:
 
 
 ONNXRUNTIME = EngineEntry(
-    f"{_ROOM}.onnxruntime.lowering",
+    f"{_ROOM}.onnxruntime",
     f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend",
     keeps_precision=True,
 )
 OPENVINO = EngineEntry(
-    f"{_ROOM}.openvino",
-    f"{_ROOM}.openvino:OpenVinoBackend",
-    keeps_precision=True,
+    f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", keeps_precision=True
 )
 TENSORRT = EngineEntry(
-    f"{_ROOM}.tensorrt.lowering",
-    f"{_ROOM}.tensorrt.session:TensorRtBackend",
-    precisions=PLANNED,
+    f"{_ROOM}.tensorrt", f"{_ROOM}.tensorrt.session:TensorRtBackend", precisions=PLANNED
 )
+PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.tensorrt")
 TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx")
-TORCH = EngineEntry(f"{_ROOM}.torch.eager")
-TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch.compiled")
-PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.tensorrt.lowering")
+TORCH = TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch")
 
 ENGINES = Plugins(
     _ROOM,
@@ -85,9 +85,9 @@ ENGINES = Plugins(
 )
 
 
-def entry(engine: str) -> EngineEntry | None:
-    """The engine of that name; None where there is none."""
-    return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES else None
+def entry(engine: str) -> EngineEntry:
+    """The engine of that name; one that can nothing where there is none."""
+    return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES else EngineEntry()
 
 
 def at_precision(target: Target, precision: str) -> Target:
@@ -95,8 +95,7 @@ def at_precision(target: Target, precision: str) -> Target:
 
     Another one only where the engine computes in the precision of the file.
     """
-    found = entry(target.engine)
-    keeps = found is not None and found.keeps_precision
+    keeps = entry(target.engine).keeps_precision
     return replace(target, precision=precision) if keeps else target
 
 
@@ -112,32 +111,24 @@ def same_cell_targets(target: Target) -> tuple[Target, ...]:
 
 def lowerings() -> tuple[str, ...]:
     """Engines with fusion rules, or that can be asked, sorted."""
-    return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.lowering)
+    return tuple(name for name in ENGINES.names() if entry(name).lowering)
 
 
 def backends() -> tuple[str, ...]:
     """Engines that can be started where they are installed, sorted."""
-    return tuple(name for name in ENGINES.names() if (e := entry(name)) and e.backend)
-
-
-def has_backend(engine: str) -> bool:
-    """Whether an engine of that name can be started where it is installed."""
-    found = entry(engine)
-    return found is not None and found.backend is not None
+    return tuple(name for name in ENGINES.names() if entry(name).backend)
 
 
 def can_measure(target: Target) -> bool:
     """Whether the target's engine can be started somewhere, and measures its precision."""
     found = entry(target.engine)
-    return found is not None and found.backend is not None and not refuses(target)
+    return found.backend is not None and target.precision in found.precisions
 
 
 def refuses(target: Target) -> bool:
     """Whether the target's engine is measured, though never in the target's precision."""
     found = entry(target.engine)
-    if found is None or found.backend is None:
-        return False
-    return target.precision not in found.precisions
+    return found.backend is not None and target.precision not in found.precisions
 
 
 def lower(network: Network, target: Target) -> Lowered:
@@ -147,57 +138,49 @@ def lower(network: Network, target: Target) -> Lowered:
     decide. Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError
     as the engine's own lowering does.
     """
-    lowered = _lowering(target).lower(network, target)
-    return replace(lowered, warnings=(*lowered.warnings, *about(network)))
+    return _with_warnings(network, _lowering(target).lower(network, target))
 
 
 def lower_quickly(network: Network, target: Target) -> Lowered:
     """The answer of :func:`lower`, by rules where they are known to hold for the engine."""
     lowering = _lowering(target)
-    quick = getattr(lowering, "lower_quickly", None)
-    if quick is None or network.left_out:
-        return lower(network, target)
-    lowered: Lowered = quick(network, target)
+    quick = None if network.left_out else getattr(lowering, "lower_quickly", None)
+    return _with_warnings(network, (quick or lowering.lower)(network, target))
+
+
+def _with_warnings(network: Network, lowered: Lowered) -> Lowered:
     warnings = about(network)
     return replace(lowered, warnings=(*lowered.warnings, *warnings)) if warnings else lowered
 
 
 def about(network: Network) -> tuple[str, ...]:
-    """Warnings about a network whatever the engine; none for most."""
-    return (*_about_left_out(network), *_about_fed_weights(network))
+    """Warnings about a network whatever the engine; none for most.
 
-
-def _about_fed_weights(network: Network) -> tuple[str, ...]:
-    """Of weights that come with each inference, which is hardly ever what was meant."""
-    if len(network.inputs) < 2:
-        return ()
-    fed = {
-        node.inputs[1]
-        for node in network.nodes
-        if node.op in ("Conv", "ConvTranspose") and node.inputs[1] in network.inputs
-    }
-    if not fed:
-        return ()
-    names = ", ".join(sorted(fed)[:3]) + (", …" if len(fed) > 3 else "")
-    return (
-        f"the weights of convolutions are inputs of the network ({names}) and no constants: it is "
-        "answered for as it is, and would be quicker with constants; give weights as initializers "
-        "(a TensorProto with name, dims and data_type will do)",
-    )
-
-
-def _about_left_out(network: Network) -> tuple[str, ...]:
-    """Of operators behind a size that only data tell."""
-    if not network.left_out:
-        return ()
-    (name, op), *others = network.left_out
-    behind = f" and the {len(others)} operators behind it are" if others else " is"
-    counts = Counter(op for _, op in others).most_common(3)
-    listed = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
-    return (
-        f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the latency"
-        f"{listed}",
-    )
+    Of operators behind a size that only data tell, and of weights that come with each inference,
+    which is hardly ever what was meant.
+    """
+    warnings = []
+    if network.left_out:
+        (name, op), *others = network.left_out
+        behind = f" and the {len(others)} operators behind it are" if others else " is"
+        counts = Counter(op for _, op in others).most_common(3)
+        listed = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
+        warnings.append(
+            f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the "
+            f"latency{listed}"
+        )
+    fed = set()
+    if len(network.inputs) > 1:
+        convolutions = [n for n in network.nodes if n.op in ("Conv", "ConvTranspose")]
+        fed = {node.inputs[1] for node in convolutions} & set(network.inputs)
+    if fed:
+        names = ", ".join(sorted(fed)[:3]) + (", …" if len(fed) > 3 else "")
+        warnings.append(
+            f"the weights of convolutions are inputs of the network ({names}) and no constants: it "
+            "is answered for as it is, and would be quicker with constants; give weights as "
+            "initializers (a TensorProto with name, dims and data_type will do)"
+        )
+    return tuple(warnings)
 
 
 def lowering_identity(target: Target) -> str:
@@ -206,22 +189,22 @@ def lowering_identity(target: Target) -> str:
 
 
 def _lowering(target: Target) -> LoweringModule:
-    engine = entry(target.engine)
-    if engine is None or engine.lowering is None:
+    module = entry(target.engine).lowering
+    if module is None:
         raise TargetError(
             f"unknown engine {target.engine!r} in {target}; engines: {', '.join(lowerings())}"
         )
-    return cast(LoweringModule, importlib.import_module(engine.lowering))
+    return cast(LoweringModule, importlib.import_module(module))
 
 
 def load_backend(name: str) -> type[Backend]:
     """The class of the backend ``name``; BackendUnavailable for an unknown name."""
-    engine = entry(name)
-    if engine is None or engine.backend is None:
+    path = entry(name).backend
+    if path is None:
         raise BackendUnavailable(
             f"there is no backend {name!r}: choose one of {', '.join(backends())}"
         )
-    return backend_at(engine.backend)
+    return backend_at(path)
 
 
 def backend_at(path: str) -> type[Backend]:
@@ -238,3 +221,67 @@ def place_of(backend: Backend) -> str:
 def open_backend(name: str, options: Mapping[str, int | str] | None = None) -> Backend:
     """The backend ``name``, started with its own options (``threads``); BackendUnavailable."""
     return load_backend(name)(**(options or {}))
+
+
+@dataclass(frozen=True)
+class ResolvedEngine:
+    """A target, and the backend that measures it here with the ``options`` that start it anew.
+
+    ``backend`` is None where the target is another machine's; ``why_not`` says why.
+    """
+
+    target: Target
+    backend: Backend | None = None
+    options: Mapping[str, int | str] = field(default_factory=dict)
+    why_not: str = ""
+
+
+def resolve(target: str | Target | None, threads: int | None = None) -> ResolvedEngine:
+    """The engine of what a user calls a target (None: this machine's CPU under ONNX Runtime).
+
+    Raises TargetError for a target that makes no sense, BackendUnavailable where not even the
+    default engine starts.
+    """
+    wanted = Target.parse(target) if isinstance(target, str) else target
+    if wanted is not None and threads is not None and wanted.threads not in (None, threads):
+        raise TargetError(f"--threads {threads} does not go with the target {wanted}")
+    name = wanted.engine if wanted else "onnxruntime"
+    why_not = f"there is no backend {name!r}"
+    if wanted is None or entry(name).backend is not None:
+        try:
+            options = load_backend(name).options_for(wanted, threads)
+            backend = open_backend(name, options)
+        except BackendUnavailable as error:
+            if wanted is None:
+                raise
+            why_not = str(error)
+        else:
+            if wanted in (None, backend.target):
+                return ResolvedEngine(backend.target, backend, options)
+            backend.close()
+            why_not = f"this machine is {backend.target}"
+    assert wanted is not None
+    why_not = f"{wanted} cannot be measured here: {why_not}"
+    _log.info("%s", why_not)
+    return ResolvedEngine(wanted, why_not=why_not)
+
+
+def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:
+    """What a user should know of a file's precision beside that of the requested target.
+
+    ``precision`` is that of most of the file's convolutions and products, ``stated`` all of it in
+    words.
+    """
+    notes = [f"the network computes in {stated}"] if stated != precision else []
+    answered = at_precision(requested, precision)
+    if answered != requested:
+        notes.append(
+            f"{requested.engine} computes in the precision of the file, which is {precision}: "
+            f"this is {answered}, not {requested}"
+        )
+    elif precision == "int8" and requested.precision != "int8":
+        notes.append(
+            f"the file is quantised, and {requested} computes all of it in {requested.precision}: "
+            f"for int8 give --target {replace(requested, precision='int8')}"
+        )
+    return notes

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybridlat import onnx_io
-from hybridlat.engines.fusion.groups import Groups, lowered_of
-from hybridlat.engines.fusion.precision import in_half_precision
+from hybridlat.engines.fusion.groups import Groups, lowered_of, taken_groups
+from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
@@ -169,12 +169,7 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
             taken[position] = max(made_by)
         elif position not in taken and read_by:
             taken[position] = min(read_by)
-    members: dict[int, list[int]] = {}
-    for node_position, index in taken.items():
-        members.setdefault(index, []).append(node_position)
-    groups = tuple(tuple(sorted(nodes)) for _, nodes in sorted(members.items()))
-    removed = tuple(i for i in range(len(network.nodes)) if i not in taken)
-    return Groups(groups, removed)
+    return taken_groups(taken, len(network.nodes))
 
 
 def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozenset[int]]:

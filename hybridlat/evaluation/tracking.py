@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError
-from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.builder import null_network
 from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 

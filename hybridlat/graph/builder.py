@@ -1,4 +1,4 @@
-"""A network in the making: one operator after the other, shapes stated or worked out."""
+"""Networks in the making, one operator after the other, and the small ones that protocols need."""
 
 from __future__ import annotations
 
@@ -126,3 +126,31 @@ class NetworkBuilder:
             dict(self.types),
             dict(self.constants),
         )
+
+
+def null_network(length: int) -> Network:
+    """A chain of ``length`` operators that do next to nothing: what a session costs by itself."""
+    builder = NetworkBuilder("null")
+    last = builder.input((1, 16))
+    for _ in range(length):
+        last = builder.op("Relu", [last], (1, 16), 14)
+    return builder.network()
+
+
+def reference_network() -> Network:
+    """A CPU's pulse: a 3x3 and a 1x1 convolution that fit the second-level cache."""
+    builder = NetworkBuilder("reference")
+    for channels, kernel, attributes in ((64, 3, {"pads": (1, 1, 1, 1)}), (128, 1, {})):
+        shape = (1, channels, 14, 14)
+        weight = builder.constant((channels, channels, kernel, kernel))
+        builder.op("Conv", [builder.input(shape), weight], shape, CONV_VERSION, attributes)
+    return builder.network()
+
+
+def gpu_reference_network() -> Network:
+    """A GPU's pulse: a 3x3 convolution of some microseconds, far from trivial."""
+    builder, shape = NetworkBuilder("reference"), (1, 64, 56, 56)
+    operands = [builder.input(shape), builder.constant((64, 64, 3, 3))]
+    attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
+    builder.op("Conv", operands, shape, CONV_VERSION, attributes)
+    return builder.network()

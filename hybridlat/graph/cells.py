@@ -80,18 +80,26 @@ def schedule(network: Network) -> list[int]:
 
 def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """The cells of ``lowered``; together they hold every kernel exactly once."""
-    rank = file_rank(lowered)
-    return tuple(
-        _cell(lowered, positions, file_network, rank)
-        for positions in cut_positions(lowered.network)
-    )
+    return _cells(lowered, cut_positions(lowered.network), file_network)
 
 
 def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """Every kernel of ``lowered`` as a cell of its own."""
+    return _cells(lowered, [(i,) for i in range(len(lowered.network.nodes))], file_network)
+
+
+def _cells(
+    lowered: Lowered, parts: Iterable[tuple[int, ...]], file_network: Network | None
+) -> tuple[Cell, ...]:
     rank = file_rank(lowered)
     return tuple(
-        _cell(lowered, (i,), file_network, rank) for i in range(len(lowered.network.nodes))
+        Cell(
+            lowered.network.subnetwork(part),
+            part,
+            tuple(sorted(i for position in part for i in lowered.origins[position])),
+            labels(lowered, part, file_network, rank),
+        )
+        for part in parts
     )
 
 
@@ -110,17 +118,6 @@ def file_rank(lowered: Lowered) -> list[tuple[int, int]]:
             place, steps = max(before, default=(-1, 0))
             rank.append((place, steps + 1))
     return rank
-
-
-def _cell(
-    lowered: Lowered,
-    positions: tuple[int, ...],
-    file_network: Network | None,
-    rank: list[tuple[int, int]],
-) -> Cell:
-    origins = tuple(sorted(i for p in positions for i in lowered.origins[p]))
-    ops = labels(lowered, positions, file_network, rank)
-    return Cell(lowered.network.subnetwork(positions), positions, origins, ops)
 
 
 def labels(
@@ -154,21 +151,17 @@ def label(node: Node, origins: tuple[int, ...], file_network: Network | None) ->
 def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Network:
     """The file's operators at ``origins`` and what the engine removes around them, as a network.
 
-    Removed operators (Identity, folded shape arithmetic) come along where the part reads what they
-    make; the engine removes them there too. Without them a part could fall into pieces. What
-    remains an input of the part is what the cell before it gives out.
+    Removed operators (Identity, folded shape arithmetic) are taken in where the part reads what
+    they make; the engine removes them there too. Without them a part could fall into pieces.
     """
-    removed = set(lowered.removed)
+    removed = frozenset(lowered.removed)
     producers = network.producers()
     chosen: set[int] = set()
     waiting = list(origins)
     while waiting:
         position = waiting.pop()
-        if position in chosen:
-            continue
-        chosen.add(position)
-        for name in network.nodes[position].inputs:
-            maker = producers.get(name)
-            if maker is not None and maker in removed:
-                waiting.append(maker)
+        if position not in chosen:
+            chosen.add(position)
+            makers = (producers.get(name) for name in network.nodes[position].inputs)
+            waiting += [maker for maker in makers if maker in removed]
     return network.subnetwork(tuple(sorted(chosen)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
-
-from hybridlat.graph.order import topological_order
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -158,6 +157,24 @@ class Network:
         needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
         return topological_order(needs, key)
 
+    def renamed(self, tensors: Mapping[str, str], nodes: Sequence[str]) -> Network:
+        """The same network under new names: tensors by their old ones, nodes in order."""
+
+        def new(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple([tensors[name] if name else "" for name in names])
+
+        return replace(
+            self,
+            nodes=tuple(
+                replace(node, name=name, inputs=new(node.inputs), outputs=new(node.outputs))
+                for node, name in zip(self.nodes, nodes, strict=True)
+            ),
+            inputs=new(self.inputs),
+            outputs=new(self.outputs),
+            types={tensors[name]: type_ for name, type_ in self.types.items()},
+            constants={tensors[name]: constant for name, constant in self.constants.items()},
+        )
+
     def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
         """The nodes at ``positions`` as a network of their own.
 
@@ -188,6 +205,32 @@ class Network:
         return Network(
             name or self.name, nodes, inputs, outputs, types, constants, context=self.context
         )
+
+
+def topological_order(
+    needs: Sequence[Collection[int]], key: Callable[[int], Any] | None = None
+) -> list[int]:
+    """Positions in an order in which each follows those in ``needs`` of it, all different.
+
+    Of the positions that are ready the one of the least ``key`` comes first; without a key, and
+    where keys are alike, the least position. Positions on a loop, or behind one, are left out.
+    """
+    waiting = [len(sources) for sources in needs]
+    readers: list[list[int]] = [[] for _ in needs]
+    for position, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(position)
+    ready = [(key(i) if key else 0, i) for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, position = heapq.heappop(ready)
+        order.append(position)
+        for reader in readers[position]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (key(reader) if key else 0, reader))
+    return order
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT
@@ -19,12 +20,14 @@ def read(text: str, name: str = "cell") -> Network:
         raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
 
 
-def _facts(text: str) -> list[str]:
-    """The lines behind the header."""
+def _facts(text: str) -> Iterator[tuple[str, str]]:
+    """The first word and the rest of each line behind the header."""
     header, *lines = text.strip().split("\n")
     if header != HEADER:
         raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {header[:60]!r}")
-    return lines
+    for line in lines:
+        word, rest = line.split(" ", 1)
+        yield word, rest
 
 
 def _read(text: str, name: str) -> Network:
@@ -34,50 +37,39 @@ def _read(text: str, name: str) -> Network:
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}
     context = ""
-    for line in _facts(text):
-        word, rest = line.split(" ", 1)
+    for word, rest in _facts(text):
         if word == "input":
-            number, type_ = _read_typed(rest)
-            inputs.append(f"t{number}")
-            types[f"t{number}"] = type_
+            tensor, types[tensor] = _typed(rest)
+            inputs.append(tensor)
         elif word == "constant":
-            head, _, values = rest.partition(" = ")
-            number, type_ = _read_typed(head)
-            constants[f"t{number}"] = Constant(type_, _read_values(rest, type_, values))
+            head, is_known, values = rest.partition(" =")
+            tensor, type_ = _typed(head)
+            number = float if "float" in type_.dtype else int
+            known = tuple(map(number, values.split())) if is_known else None
+            constants[tensor] = Constant(type_, known)
         elif word == "output":
             outputs.append(f"t{rest}")
         elif word == "node":
-            nodes.append(_read_node(rest, len(nodes), types))
+            nodes.append(_node(rest, len(nodes), types))
         elif word == "context":
             context = rest
         else:
-            raise ValueError(f"not a line of a signature: {line[:60]!r}")
+            raise ValueError(f"not a line of a signature: {word[:60]!r}")
     return Network(
         name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants, context=context
     )
 
 
-def _read_typed(text: str) -> tuple[str, TensorType]:
+def _typed(text: str) -> tuple[str, TensorType]:
     parts = text.split(" ")
-    return parts[0], TensorType(parts[1], _read_shape(parts[2] if len(parts) > 2 else ""))
+    return f"t{parts[0]}", TensorType(parts[1], _shape(parts[2] if len(parts) > 2 else ""))
 
 
-def _read_shape(text: str) -> tuple[int, ...]:
-    return tuple(int(d) for d in text.split("x")) if text else ()
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x"))) if text else ()
 
 
-def _read_values(
-    line: str, type_: TensorType, values: str
-) -> tuple[int, ...] | tuple[float, ...] | None:
-    if " =" not in line:
-        return None
-    words = values.split()
-    if "float" in type_.dtype:
-        return tuple(float(v) for v in words)
-    return tuple(int(v) for v in words)
-
-
-def _read_node(text: str, position: int, types: dict[str, TensorType]) -> Node:
+def _node(text: str, position: int, types: dict[str, TensorType]) -> Node:
     head, _, attributes = text.partition(" {")
     qualified, _, wiring = head.partition(" (")
     sources, _, results = wiring.partition(") -> (")
@@ -85,12 +77,10 @@ def _read_node(text: str, position: int, types: dict[str, TensorType]) -> Node:
     domain, _, op = op.rpartition("::")
     outputs = []
     for item in results.removesuffix(")").split(" "):
-        if item == "-":
-            outputs.append("")
-            continue
-        number, dtype, shape = item.split(":")
-        outputs.append(f"t{number}")
-        types[f"t{number}"] = TensorType(dtype, _read_shape(shape))
+        number, dtype, shape = ("", "", "") if item == "-" else item.split(":")
+        outputs.append(f"t{number}" if number else "")
+        if number:
+            types[f"t{number}"] = TensorType(dtype, _shape(shape))
     loaded = json.loads("{" + attributes)
     return Node(
         name=f"n{position}",

@@ -28,8 +28,8 @@ from hybridlat.errors import (
     MissingExtra,
     UnavailableError,
 )
+from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.fleet_file import FleetFile
 from hybridlat.measuring.fleet_unit import DEVICE, Outcome, Unit, measure_unit, shares, why_away

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from hybridlat.engines import registry
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, HostUnreachable, HybridlatError
 from hybridlat.measuring.fleet_file import FleetDevice
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest, measure_by_plan

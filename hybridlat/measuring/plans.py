@@ -19,11 +19,11 @@ from typing import Any
 from hybridlat import board
 from hybridlat.board.plan import PLAN_FORMAT
 from hybridlat.engines import registry
-from hybridlat.engines.fusion.precision import in_half_precision
+from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import InputError
+from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import Cell, cut, kernels
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.reference_networks import gpu_reference_network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.pairs import parts_of
 from hybridlat.onnx_io import tensorrt

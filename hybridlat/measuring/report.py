@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hybridlat.engines import registry
-from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.measurement import Measurement, busiest
 from hybridlat.schema.target import Target

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.reference_networks import reference_network
+from hybridlat.graph.builder import reference_network
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.statistics import level_us, usual_us
 from hybridlat.measuring.visiting import VisitTask

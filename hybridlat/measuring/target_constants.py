@@ -13,8 +13,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from hybridlat.engines.base import Backend
+from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Network
-from hybridlat.graph.reference_networks import null_network, reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.statistics import Subject, record_of
 from hybridlat.schema.measurement import MachineLoad, Visit, was_busy

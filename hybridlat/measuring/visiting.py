@@ -13,8 +13,8 @@ from hybridlat.board.visits import take_turns
 from hybridlat.engines.base import Backend, Session
 from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import HybridlatError, MeasurementError
+from hybridlat.graph.builder import reference_network
 from hybridlat.graph.network import Network
-from hybridlat.graph.reference_networks import reference_network
 from hybridlat.schema.measurement import MachineLoad
 
 WARM_UP_S = 0.5

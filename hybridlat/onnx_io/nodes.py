@@ -17,9 +17,8 @@ from typing import TypeVar
 from onnx import NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Node
+from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.operators import is_quantised
-from hybridlat.graph.order import topological_order
 from hybridlat.onnx_io.values import MOST_BYTES, Value, attributes_of, since_version
 
 MOST_NODES = 32_768

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, inliner
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.order import topological_order
+from hybridlat.graph.network import topological_order
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import INFERENCE_ERRORS, last_line

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
-from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results
 from hybridlat.measuring.plan_runs import Host, measure_on_host

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from hybridlat.api import doctor as checkup
 from hybridlat.cli.doctor import doctor
 from hybridlat.engines.host import PROC_VARIABLE
-from hybridlat.engines.resolution import ResolvedEngine
+from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.steadiness import of_levels, steadiness
 from hybridlat.schema.measurement import Measurement, Visit

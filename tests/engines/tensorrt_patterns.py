@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import onnx.parser
 
-from hybridlat.engines.fusion.precision import in_half_precision
-from hybridlat.graph.network import Network
+from hybridlat.engines.tensorrt import in_half_precision, lower
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
 
 CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
 POINT = "Conv<kernel_shape=[1,1]>"
@@ -25,6 +26,11 @@ def network(
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     return read_network(model)
+
+
+def by_rules(net: Network, version: str = "") -> Lowered:
+    """The kernels in the precision that the network is written in."""
+    return lower(net, Target.parse(f"a-gpu/tensorrt{version and '-'}{version}/fp32"))
 
 
 def weights(**shapes: tuple[int, ...]) -> str:

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.engines.fusion.expand import unfuse
-from hybridlat.engines.fusion.groups import Groups, agreement, differing, lowered_of
-from hybridlat.engines.tensorrt import fusion_rules
+from hybridlat.engines.fusion.groups import Groups, differing, lowered_of
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
+from tests.engines.tensorrt_patterns import by_rules
 from tests.networks import SMALL, Builder
 
 OPS = (
@@ -79,7 +79,7 @@ def assert_whole(network: Network) -> None:
 def test_every_operator_of_a_file_is_in_one_kernel_or_removed(
     network: Network, version: str
 ) -> None:
-    lowered = fusion_rules.lower(network, version)
+    lowered = by_rules(network, version)
     assert accounted(network, lowered)
     assert_whole(lowered.network)
     for cell in cut(lowered):
@@ -104,7 +104,7 @@ def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.Da
 @given(graphs())
 @settings(max_examples=150, deadline=None)
 def test_fused_kernels_become_the_operators_they_hold(network: Network) -> None:
-    assert_same_work(network, fusion_rules.lower(network))
+    assert_same_work(network, by_rules(network))
 
 
 def assert_same_work(network: Network, lowered: Lowered) -> None:
@@ -138,7 +138,7 @@ def structure(network: Network) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("make", SMALL)
 def test_cells_can_be_built_from_their_signatures(make: Callable[[], Network]) -> None:
-    for cell in cut(fusion_rules.lower(make())):
+    for cell in cut(by_rules(make())):
         assert_whole(unfuse(read(sign(cell.network).text)))
 
 
@@ -180,8 +180,7 @@ def test_a_kernel_that_says_too_little_is_refused() -> None:
         unfuse(network)
 
 
-def test_agreement_is_the_share_of_operators_in_identical_groups() -> None:
+def test_operators_of_other_groups_differ() -> None:
     truth = Groups(((0, 1), (2,)), (3,))
-    assert agreement(truth, truth, 4) == 1.0
-    assert agreement(Groups(((0, 1), (2, 3)), ()), truth, 4) == 0.5
+    assert differing(truth, truth) == ()
     assert differing(Groups(((0, 1), (2, 3)), ()), truth) == (2, 3)

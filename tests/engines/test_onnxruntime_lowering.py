@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from hybridlat.engines import registry
-from hybridlat.engines.onnxruntime.lowering import context_of
+from hybridlat.engines.onnxruntime import context_of
 from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
 from hybridlat.estimate.partition.partition import Partition, partition_network

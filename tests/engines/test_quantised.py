@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from hybridlat.engines import registry
-from hybridlat.engines.resolution import precision_notes, resolve
+from hybridlat.engines.registry import precision_notes, resolve
 from hybridlat.estimate.partition.partition import partition_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign

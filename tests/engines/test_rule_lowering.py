@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from experiments import nasbench201
 from experiments.block_spaces import NONE, SPACES, Architecture, BlockSpace
 from experiments.random_graphs import random_graph
-from hybridlat.engines.onnxruntime import lowering, rule_lowering
-from hybridlat.engines.onnxruntime.rule_lowering import RuleLowering, agree, is_checked
-from hybridlat.engines.onnxruntime.rules import lower_by_rules
+from hybridlat.engines import onnxruntime as lowering
+from hybridlat.engines.onnxruntime import RuleLowering, agree, is_checked, predict
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx
@@ -43,12 +42,11 @@ def ask_another_version(network: Network) -> Lowered:
 
 
 def by_rules(network: Network) -> Lowered | None:
-    return lower_by_rules(network, lowering.usual_block(), lowering.context_of(network), "rules")
+    return predict(network, lowering.usual_block())
 
 
 def new(*, is_trusted: bool = True) -> RuleLowering:
-    block = lowering.usual_block()
-    return RuleLowering(ask, lowering.context_of, "ONNX Runtime", block, is_trusted)
+    return RuleLowering(ask, is_trusted)
 
 
 def nas(count: int) -> list[OnnxFile]:
@@ -123,7 +121,7 @@ def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() ->
 
 
 def test_one_network_in_fifty_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_lowering, "CHECK_EVERY", 3)
+    monkeypatch.setattr(lowering, "CHECK_EVERY", 3)
     network, lowered = nas(1)[0].network(), new()
     answers = [lowered.lower(network) for _ in range(7)]
     assert (lowered.covered, lowered.checked) == (7, 3)
@@ -135,7 +133,7 @@ def test_one_network_in_fifty_is_checked(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_difference_turns_the_rules_off_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rule_lowering, "CHECK_EVERY", 2)
+    monkeypatch.setattr(lowering, "CHECK_EVERY", 2)
     network, lowered = nas(1)[0].network(), new()
     lowered.lower(network)
     lowered.ask = ask_another_version
@@ -150,7 +148,7 @@ def test_a_difference_turns_the_rules_off_with_a_warning(
 def test_blocks_of_another_size_are_found_out_with_the_first_network() -> None:
     network = load(to_onnx(residual_block(24), seed=None)).network()
     right = lowering.usual_block()
-    lowered = replace(new(), block=next(b for b in rule_lowering.BLOCKS if b != right))
+    lowered = replace(new(), block=next(b for b in lowering.BLOCKS if b != right))
     assert agree(lowered.lower(network), ask(network))
     assert lowered.is_trusted and lowered.block == right
     assert agree(lowered.lower(network), ask(network))

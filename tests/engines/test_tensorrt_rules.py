@@ -6,9 +6,8 @@ import pytest
 
 from hybridlat.engines.fusion import rewriter
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.fusion.precision import in_half_precision
 from hybridlat.engines.fusion.rewriter import eliminate, fuse
-from hybridlat.engines.tensorrt import fusion_rules
+from hybridlat.engines.tensorrt import fusion_rules, in_half_precision
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from tests.engines.tensorrt_patterns import (
@@ -17,6 +16,7 @@ from tests.engines.tensorrt_patterns import (
     POINT,
     W3,
     Pattern,
+    by_rules,
     network,
     told,
     weights,
@@ -24,7 +24,7 @@ from tests.engines.tensorrt_patterns import (
 
 
 def kernels_of(net: Network, version: str = "") -> tuple[list[str], list[str], tuple[str, ...]]:
-    lowered = fusion_rules.lower(net, version)
+    lowered = by_rules(net, version)
     names = [kernel.ops[0] for kernel in kernels(lowered, net)]
     return names, [net.nodes[i].op for i in lowered.removed], lowered.warnings
 
@@ -32,7 +32,7 @@ def kernels_of(net: Network, version: str = "") -> tuple[list[str], list[str], t
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_small_networks_become_the_kernels_that_the_compiler_makes(pattern: Pattern) -> None:
     net = pattern.network()
-    assert told(net, fusion_rules.lower(net).origins) == pattern.expected()
+    assert told(net, by_rules(net).origins) == pattern.expected()
 
 
 @pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu"])
@@ -59,7 +59,7 @@ def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
         "cn = BatchNormalization(c, v, v, v, v) s = Add(an, cn) y = Relu(s)"
     )
     assert kernels_of(net)[0] == ["Conv+BatchNormalization", "Conv+BatchNormalization+Add+Relu"]
-    lowered = fusion_rules.lower(net)
+    lowered = by_rules(net)
     added = next(o for o in lowered.origins if len(o) == 4)
     assert net.nodes[added[0]].outputs == ("a",)
 
@@ -92,7 +92,7 @@ def test_a_concat_of_convolutions_is_written_in_place() -> None:
     )
     names, removed, _ = kernels_of(net)
     assert (names, removed) == (["Conv", "Conv", "Conv"], ["Concat"])
-    last = fusion_rules.lower(net).network.nodes[-1]
+    last = by_rules(net).network.nodes[-1]
     assert {"a", "c"} <= set(last.inputs)
 
 
@@ -156,7 +156,7 @@ def test_versions_bound_rules() -> None:
     net = network(f"{W3} a = {CONV}(x, w) c = HardSigmoid(a) d = Mul(x, c) y = {CONV}(d, w2)")
     assert "HardSigmoid+Mul" in kernels_of(net)[0]
     assert "HardSigmoid+Mul" not in kernels_of(net, "8.6")[0]
-    assert fusion_rules.lower(net, "8.6").by == "rules tensorrt-8.6"
+    assert by_rules(net, "8.6").by == "rules tensorrt-8.6"
     only_eight = replace(fuse("a", "Relu", "Relu", "", since="8.2"), until="8.6")
     assert [only_eight.covers(v) for v in ("8.0", "8.2.1", "8.6", "10.0", "")] == [
         False, True, True, False, False,

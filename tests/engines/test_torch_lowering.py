@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry
-from hybridlat.engines.torch import compiled, eager
+from hybridlat.engines.torch import lower_with
 from hybridlat.engines.torch.module import as_module, folded_norms
 from hybridlat.engines.torch.views import dense, reshaped
 from hybridlat.graph.cells import cut_positions
@@ -72,9 +72,8 @@ def conv_relu(bias: str) -> Network:
 @pytest.mark.parametrize("bias", ["onnx::Conv_17", "layer1.0.conv1.weight_bias"])
 def test_a_folded_normalisation_is_a_kernel_again(bias: str) -> None:
     net = conv_relu(bias)
-    assert ops(eager.lower_with(net)) == ["Conv", "BatchNormalization", "Relu"]
-    assert ops(compiled.lower_with(net)) == ["Conv", "BatchNormalization+Relu"]
-    assert ops(eager.lower_with(net, norms="none")) == ["Conv", "Add", "Relu"]
+    assert ops(lower_with(net)) == ["Conv", "BatchNormalization", "Relu"]
+    assert ops(lower_with(net, compiled=True)) == ["Conv", "BatchNormalization+Relu"]
 
 
 def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
@@ -103,9 +102,9 @@ def test_what_is_put_back_keeps_the_types_of_the_file() -> None:
 
 def test_composites_are_one_call() -> None:
     net = network("s = Sigmoid(x) y = Mul(x, s)")
-    assert ops(eager.lower_with(net)) == ["Sigmoid+Mul"]
+    assert ops(lower_with(net)) == ["Sigmoid+Mul"]
     gate = network("s = Sigmoid(x) y = Mul(z, s)", "float[2,64,28,28] x, float[2,64,28,28] z")
-    assert ops(eager.lower_with(gate)) == ["Sigmoid", "Mul"]
+    assert ops(lower_with(gate)) == ["Sigmoid", "Mul"]
 
 
 def test_a_gain_behind_gelu_is_a_call_of_its_own() -> None:
@@ -114,7 +113,7 @@ def test_a_gain_behind_gelu_is_a_call_of_its_own() -> None:
         "h = Constant<value = float {0.5}>() k = Constant<value = float {1.7}>() "
         "d = Div(x, r) e = Erf(d) a = Add(e, o) m = Mul(x, a) g = Mul(m, h) y = Mul(g, k)"
     )
-    assert ops(eager.lower_with(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
+    assert ops(lower_with(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
 
 
 def test_views_are_free_and_a_channel_shuffle_copies() -> None:
@@ -123,9 +122,9 @@ def test_views_are_free_and_a_channel_shuffle_copies() -> None:
         "{2,64,28,28}>() s = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(s) u = Reshape(t, b) "
     )
     shuffle = network(body + "y = Relu(u)")
-    assert ops(eager.lower_with(shuffle)) == ["Transpose", "Relu"]
+    assert ops(lower_with(shuffle)) == ["Transpose", "Relu"]
     flat = network("p = GlobalAveragePool(x) f = Flatten(p) y = Gemm(f, w)", w=(64, 10))
-    assert ops(eager.lower_with(flat)) == ["GlobalAveragePool", "Gemm"]
+    assert ops(lower_with(flat)) == ["GlobalAveragePool", "Gemm"]
 
 
 @given(
@@ -172,16 +171,14 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
     )
     kernel = (64, 64, 3, 3)
     net = network(body, first=kernel, gain=(64,), second=kernel, third=(64, 64, 1, 1))
-    assert in_channels_last(eager.lower_with(net)) == ["second"]
+    assert in_channels_last(lower_with(net)) == ["second"]
     # Of one pixel nobody can tell how it lies.
-    assert in_channels_last(eager.lower_with(net, channels_last=True)) == ["first", "second"]
+    assert in_channels_last(lower_with(net, channels_last=True)) == ["first", "second"]
 
 
 def test_the_shapes_of_what_runs_with_channels_last_are_those_of_the_file() -> None:
     net = network(f"y = {CONV}(x, w)", w=(128, 64, 3, 3))
-    rows = [
-        kernel_table(eager.lower_with(net, channels_last=last)).values for last in (False, True)
-    ]
+    rows = [kernel_table(lower_with(net, channels_last=last)).values for last in (False, True)]
     changed = np.flatnonzero((rows[0] != rows[1]).any(axis=0))
     assert changed.tolist() == [COLUMN["variant"]]
 
@@ -198,13 +195,13 @@ def test_autocast_casts_where_an_operator_asks_for_it() -> None:
             v=(64, 64, 3, 3),
         )
     )
-    amp = eager.lower_with(net, precision="amp")
+    amp = lower_with(net, precision="amp")
     assert ops(amp) == ["Cast", "Conv", "Cast", "Softmax", "Cast", "Conv"]
     made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
     assert made == ["float16", "float16", "float32", "float32", "float16", "float16"]
     weights = [c.type.dtype for c in amp.network.constants.values()]
     assert weights == ["float32", "float32"]
-    compiled_amp = compiled.lower_with(net, precision="amp")
+    compiled_amp = lower_with(net, precision="amp", compiled=True)
     assert ops(compiled_amp) == ["Conv", "Softmax", "Conv"]
     made = [compiled_amp.network.types[n.outputs[0]].dtype for n in compiled_amp.network.nodes]
     assert made == ["float16", "float16", "float16"]
@@ -213,15 +210,15 @@ def test_autocast_casts_where_an_operator_asks_for_it() -> None:
 def test_inductor_adds_a_residual_where_it_normalises() -> None:
     body = f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)"
     net = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
-    assert ops(compiled.lower_with(net)) == ["Conv", "BatchNormalization+Add+Relu"]
+    assert ops(lower_with(net, compiled=True)) == ["Conv", "BatchNormalization+Add+Relu"]
 
 
 def test_a_reduction_takes_what_nobody_else_reads() -> None:
     alone = network("r = Relu(x) y = GlobalAveragePool(r)")
-    assert ops(compiled.lower_with(alone)) == ["Relu+GlobalAveragePool"]
+    assert ops(lower_with(alone, compiled=True)) == ["Relu+GlobalAveragePool"]
     gated = network("r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, w) y = Mul(r, g)",
                     w=(64, 64, 1, 1))  # fmt: skip
-    assert ops(compiled.lower_with(gated)) == ["Relu", "GlobalAveragePool", "Conv", "Mul"]
+    assert ops(lower_with(gated, compiled=True)) == ["Relu", "GlobalAveragePool", "Conv", "Mul"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.graph.order import topological_order
+from hybridlat.graph.network import topological_order
 
 
 @st.composite

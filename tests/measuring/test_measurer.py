@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hybridlat
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import cut
-from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.differential import PROTOCOL
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest

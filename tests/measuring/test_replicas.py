@@ -9,8 +9,8 @@ import pytest
 from hybridlat.engines.base import Session
 from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.network import Network
-from hybridlat.graph.reference_networks import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import visiting
 from hybridlat.measuring.replicas import measure

@@ -6,13 +6,20 @@ tables of rules both end here: groups of operators in, :class:`Lowered` out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wiring_of
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
-from hybridlat.graph.order import topological_order
+from hybridlat.graph.network import (
+    AttributeValue,
+    Constant,
+    Lowered,
+    Network,
+    Node,
+    TensorType,
+    topological_order,
+)
 
 _COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
 
@@ -28,17 +35,21 @@ class Groups:
     removed: tuple[int, ...]
 
 
-def agreement(answer: Groups, truth: Groups, nodes: int) -> float:
-    """Share of operators (0..1) that stand in the same kernel with the same others in both."""
-    return 1.0 - len(differing(answer, truth)) / nodes if nodes else 1.0
-
-
 def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
     """The operators whose kernel (or removal) is not the same in both."""
     kernels = set(answer.kernels) & set(truth.kernels)
     same = {i for kernel in kernels for i in kernel} | (set(answer.removed) & set(truth.removed))
     everything = {i for kernel in (*truth.kernels, truth.removed) for i in kernel}
     return tuple(sorted(everything - same))
+
+
+def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
+    """Groups of so many operators by the layer that each was taken by; by none: removed."""
+    members: dict[int, list[int]] = {}
+    for position, layer in sorted(taken.items()):
+        members.setdefault(layer, []).append(position)
+    kernels = tuple(tuple(held) for _, held in sorted(members.items()))
+    return Groups(kernels, tuple(i for i in range(nodes) if i not in taken))
 
 
 def is_stored_weight(network: Network, node: Node) -> bool:

@@ -7,14 +7,16 @@ groups, one of which reads from the other, or says that an operator costs nothin
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Literal
 
-from hybridlat.engines.fusion.groups import Groups, is_stored_weight, lowered_of
-from hybridlat.graph.network import Lowered, Network, Node, TensorType
+from hybridlat.engines.fusion.groups import Groups, is_stored_weight
+from hybridlat.graph.network import Network, Node, TensorType
 
 MatchPolicy = Literal["last", "first", "every"]
 Condition = Callable[["FusionState", int, int], bool]
@@ -88,6 +90,13 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
     """Names which rules of a table hold for a version: equal where two versions have the same."""
     held = "".join("1" if rule.covers(version) else "0" for rule in rules)
     return f"{int(held or '0', 2):x}"
+
+
+@cache
+def code_hash(front: str, names: tuple[str, ...] = ("*",)) -> str:
+    """Of modules beside the file ``front``: those that decide what an engine's kernels are."""
+    files = sorted(file for name in names for file in Path(front).parent.glob(f"{name}.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 class FusionState:
@@ -249,12 +258,6 @@ def _fits(state: FusionState, rule: Rule, producer: int, consumer: int) -> bool:
         and (rule.when is None or rule.when(state, producer, consumer))
         and not state.would_loop(producer, consumer)
     )
-
-
-def lower_by(network: Network, rules: Sequence[Rule], version: str, by: str) -> Lowered:
-    """Lower by a table; what it says nothing of stays a kernel and is named in a warning."""
-    groups = apply(network, rules, version)
-    return lowered_of(network, groups, by, unknown_operators(network, rules))
 
 
 def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:

@@ -1,1 +1,275 @@
-"""ONNX Runtime: asked for its own optimised graph, which is cut and timed in its own layout."""
+"""The graph that ONNX Runtime runs on the CPU: the engine is asked, or rules say it sooner.
+
+The engine optimises the network and saves what it made of it; that graph, with its own blocked
+layout (NCHWc), its fused operators and its layout changes, is read back and each of its kernels is
+traced to the operators of the file. The saved graph is loaded once more, untouched, with every
+tensor as an output: so the shapes too are the engine's own.
+
+That takes tens of milliseconds, most of what a candidate of a search costs; ``rules`` take less
+than one. They are used under the versions that ``rules_checked.json`` lists: those for which
+``experiments/24_quick_lowering.py`` held them to the engine, network by network. The first network
+of a process and every fiftieth are checked all the same. A difference ends the use of rules in the
+process.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import logging
+import math
+import platform
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridlat import onnx_io
+from hybridlat.engines.host import has_avx512, one_line
+from hybridlat.engines.onnxruntime.rules import lower_by_rules
+from hybridlat.engines.onnxruntime.tracing import trace
+from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.graph.network import Lowered, Network, TensorType
+from hybridlat.graph.signature import sign
+from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+CONTEXTS: Mapping[str, float] = {"small": 4_000_000, "medium": 13_000_000, "": math.inf}
+"""Contexts of cells, and the bytes of weights that a network of each holds less than."""
+CHECKED_VERSIONS = Path(__file__).with_name("rules_checked.json")
+CHECK_EVERY = 50
+"""Of so many networks that the rules cover, one is checked against the engine."""
+BLOCKS = (16, 8)
+"""Channels of a block of the engine's layout: with AVX-512 (or NEON), and without."""
+_ORT_DTYPES = {"float": "float32", "double": "float64"}
+_log = logging.getLogger(__name__)
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
+    threads = target.threads or 1
+    plain = _renamed(network)
+    with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        _optimise(plain, path, threads)
+        engine_file = onnx_io.load(path, network.name)
+        types = _engine_types(path, engine_file.model, threads)
+    raw = onnx_io.engine_network(engine_file.parsed, network.name, types)
+    lowered = replace(raw, folded=network.folded, context=context_of(network))
+    origins = trace(plain, lowered)
+    removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
+    by = f"onnxruntime {installed_version()}"
+    return Lowered(lowered, origins, removed, by, _about_casts(network, lowered))
+
+
+def lower_quickly(network: Network, target: Target) -> Lowered:
+    """The same answer, by rules where they are known to hold for the installed engine."""
+    return rule_lowering(target.threads or 1).lower(network)
+
+
+@functools.cache
+def rule_lowering(threads: int) -> RuleLowering:
+    """The rules for the installed engine, with so many threads, as far as this process checked."""
+    here = Target("here", "onnxruntime", "fp32", threads)
+    return RuleLowering(lambda network: lower(network, here), is_checked(installed_version()))
+
+
+def identity(target: Target) -> str:
+    """The installed engine's full version: what it fuses changes with it."""
+    return f"onnxruntime-{installed_version()}/{target.threads or 1}t"
+
+
+@functools.cache
+def installed_version() -> str:
+    """The installed version; loading the engine for it would cost more than a look-up.
+
+    Raises BackendUnavailable where there is none.
+    """
+    try:
+        return importlib.metadata.version("onnxruntime")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"ONNX Runtime cannot be loaded ({error}): pip install onnxruntime"
+        ) from error
+    return str(onnxruntime.__version__)
+
+
+def is_checked(version: str) -> bool:
+    """Whether the rules were held to the engine under a version, as ``1.32.0``."""
+    return ".".join(version.split(".")[:2]) in json.loads(CHECKED_VERSIONS.read_text())
+
+
+def context_of(network: Network) -> str:
+    """``small``, ``medium`` or empty: how much the weights leave in the caches between two runs.
+
+    An inference reads all weights once. Where they are few, a cell finds most of its own still in
+    a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
+    is another cell for the store.
+    """
+    return next(name for name, most in CONTEXTS.items() if network.weight_bytes < most)
+
+
+def session_options(threads: int) -> onnxruntime.SessionOptions:
+    """Options that every session of this engine shares: silent, ``threads`` wide, no spinning."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    return options
+
+
+def usual_block() -> int:
+    """How many channels the engine's blocks are taken to have on this machine."""
+    is_narrow = platform.machine().lower() in ("x86_64", "amd64") and not has_avx512()
+    return BLOCKS[is_narrow]
+
+
+@dataclass
+class RuleLowering:
+    """Lowers networks by rules, and by the engine that ``ask`` reaches where they do not hold.
+
+    ``is_trusted`` says whether rules are used, ``block`` how many channels the engine's blocks
+    have. The counts are of networks that the rules covered, and of those the checked ones.
+    """
+
+    ask: Callable[[Network], Lowered]
+    is_trusted: bool
+    block: int = field(default_factory=usual_block)
+    covered: int = 0
+    checked: int = 0
+
+    def lower(self, network: Network) -> Lowered:
+        """What the engine makes of a network; MeasurementError where it refuses it."""
+        predicted = predict(network, self.block) if self.is_trusted else None
+        if predicted is None:
+            return self.ask(network)
+        self.covered += 1
+        if self.covered % CHECK_EVERY != 1:
+            return predicted
+        answer = self.ask(network)
+        self.checked += 1
+        if agree(predicted, answer):
+            # Later samples need not be stored: the rules find them again.
+            return replace(answer, is_quick=self.checked > 1)
+        for block in BLOCKS:
+            other = predict(network, block)
+            if other is not None and agree(other, answer):
+                self.block = block
+                return answer
+        self.is_trusted = False
+        _log.warning(
+            "%s lowers %s otherwise than the rules for its version: this process asks the engine "
+            "for every network from now on",
+            answer.by, network.name,
+        )  # fmt: skip
+        return answer
+
+
+def predict(network: Network, block: int) -> Lowered | None:
+    """What the rules say, for blocks of that many channels; None where they say nothing."""
+    by = f"onnxruntime {installed_version()}"
+    return lower_by_rules(network, block, context_of(network), by)
+
+
+def agree(one: Lowered, other: Lowered) -> bool:
+    """Whether two lowerings are the same kernels, each of the same operators of the file."""
+    if len(one.network.nodes) != len(other.network.nodes) or one.removed != other.removed:
+        return False
+    if sign(one.network).hash != sign(other.network).hash:
+        return False
+    return _kernels(one) == _kernels(other)
+
+
+def _kernels(lowered: Lowered) -> Counter[tuple[object, ...]]:
+    return Counter(
+        (node.qualified_op, node.attributes, origins)
+        for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True)
+    )
+
+
+def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
+    """Says where the engine computes a file of half precision in FP32, which costs conversions."""
+    added = sum(n.op == "Cast" for n in lowered.nodes) - sum(n.op == "Cast" for n in file.nodes)
+    if added < 1 or all(t.dtype != "float16" for t in file.types.values()):
+        return ()
+    return (
+        f"ONNX Runtime has FP32 kernels for most operators on a CPU and put in {added} conversions "
+        "from and to FP16: a file in FP32 is faster here",
+    )
+
+
+def _renamed(network: Network) -> Network:
+    """Names that the engine's own inventions cannot be mistaken for: nodes n0…, tensors t0…"""
+    names = {"": ""}
+    for name in (*network.inputs, *network.constants):
+        names.setdefault(name, f"x{len(names)}")
+    for out in (out for node in network.nodes for out in node.outputs):
+        names.setdefault(out, f"t{len(names)}")
+    return network.renamed(names, [f"n{i}" for i in range(len(network.nodes))])
+
+
+def _optimise(network: Network, path: Path, threads: int) -> None:
+    """Write the optimised graph to ``path``, its weights to a file beside it."""
+    import onnxruntime
+
+    options = session_options(threads)
+    options.optimized_model_filepath = str(path)
+    prefix = "session.optimized_model_external_initializers_"
+    options.add_session_config_entry(prefix + "file_name", "weights.bin")
+    options.add_session_config_entry(prefix + "min_size_in_bytes", "1024")
+    try:
+        onnxruntime.InferenceSession(
+            onnx_io.to_onnx(network, seed=1), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # the engine raises many kinds
+        advice = ""
+        if any(t.dtype == "bfloat16" for t in network.types.values()):
+            advice = (
+                "; its CPU kernels do not know BF16: export the model in FP32 (model.float()), or "
+                "ask for a target that computes in BF16, such as h100/tensorrt/bf16"
+            )
+        raise MeasurementError(
+            f"ONNX Runtime refuses {network.name}: {one_line(error)}{advice}"
+        ) from error
+
+
+def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]:
+    """Types of all tensors of the saved graph, as the engine infers them."""
+    import onnxruntime
+
+    made = [o for n in model.graph.node for o in n.output if o]
+    listed = {o.name for o in model.graph.output}
+    exposed = onnx_io.with_outputs(path, [name for name in made if name not in listed])
+    options = session_options(threads)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            str(exposed), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise MeasurementError(
+            f"ONNX Runtime cannot reload {path.name}: {one_line(error)}"
+        ) from error
+    types: dict[str, TensorType] = {}
+    for info in (*session.get_inputs(), *session.get_outputs()):
+        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
+        if match is None or not all(isinstance(size, int) for size in info.shape):
+            raise MeasurementError(
+                f"ONNX Runtime does not say the shape of {info.name!r}: {info.type} {info.shape}"
+            )
+        dtype = _ORT_DTYPES.get(match[1], match[1])
+        types[info.name] = TensorType(dtype, tuple(info.shape))
+    return types

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import functools
 import resource
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hybridlat import onnx_io
+from hybridlat.engines import onnxruntime as lowering
 from hybridlat.engines.base import Method, Session, build_all
-from hybridlat.engines.host import CpuBackend
-from hybridlat.engines.onnxruntime import lowering
+from hybridlat.engines.host import CpuBackend, CpuSession
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A run this long is always switched out now and then, and loses little by it.
-LONG_RUN_US = 5_000.0
 # Replicas take turns with this many sets of input and output buffers: an engine's arena gives a
 # tensor memory that was last used a few tensors ago.
 RING = 3
@@ -113,53 +108,35 @@ class Buffers:
         }
 
 
-class OnnxRuntimeSession(Session):
-    """One session with its own weights.
+class OnnxRuntimeSession(CpuSession):
+    """One session with its own weights."""
 
-    The inputs are written anew before every run, outside the timed part: in a network a cell's
-    input has just been written by its predecessor.
-    """
+    engine = "ONNX Runtime"
+    watched = resource.RUSAGE_THREAD
+    long_run_us = 5_000.0
 
     def __init__(self, name: str, data: bytes, buffers: Buffers, options: Any) -> None:
         import onnxruntime
 
+        super().__init__(name)
         try:
-            self._session: Any = onnxruntime.InferenceSession(
+            session = onnxruntime.InferenceSession(
                 data, options, providers=["CPUExecutionProvider"]
             )
-            self._binding: Any = self._session.io_binding()
-            self._feeds: list[tuple[NDArray[Any], NDArray[Any]]] = []
-            wanted = {info.name for info in self._session.get_inputs()}
+            binding = session.io_binding()
+            wanted = {info.name for info in session.get_inputs()}
             for tensor, (buffer, source) in buffers.inputs.items():
                 if tensor in wanted:  # the engine drops an input that nothing reads
                     self._feeds.append((buffer, source))
-                    self._binding.bind_cpu_input(tensor, buffer)
+                    binding.bind_cpu_input(tensor, buffer)
             for tensor, value in buffers.outputs.items():
-                self._binding.bind_ortvalue_output(tensor, value)
-            self._kept: Any = buffers
-            self._session.run_with_iobinding(self._binding)
+                binding.bind_ortvalue_output(tensor, value)
+            self._kept: Buffers | None = buffers
+            self._run = partial(session.run_with_iobinding, binding)
+            self._run()
         except Exception as error:  # the engine raises many kinds
-            words = " ".join(str(error).split())[:300]
-            raise MeasurementError(f"ONNX Runtime cannot run {name}: {words}") from error
-
-    def run_us(self, count: int) -> list[float]:
-        samples: list[float] = []
-        session, binding = self._session, self._binding
-        usage = resource.getrusage
-        clock = time.perf_counter_ns
-        for _ in range(count):
-            for buffer, source in self._feeds:
-                np.copyto(buffer, source)
-            switches = usage(resource.RUSAGE_THREAD).ru_nivcsw
-            start = clock()
-            session.run_with_iobinding(binding)
-            stop = clock()
-            disturbed = usage(resource.RUSAGE_THREAD).ru_nivcsw != switches
-            sample_us = (stop - start) / 1e3
-            if not disturbed or sample_us > LONG_RUN_US:
-                samples.append(sample_us)
-        return samples
+            raise self._failed(error) from error
 
     def close(self) -> None:
-        self._session = self._binding = self._kept = None
-        self._feeds = []
+        super().close()
+        self._kept = None

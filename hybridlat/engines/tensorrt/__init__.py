@@ -1,1 +1,154 @@
-"""TensorRT: a table of fusion rules, and a worker process that builds and times engines."""
+"""TensorRT's kernels by its table of fusion rules, for a target's version and precision.
+
+Paddle Inference with TensorRT runs the same kernels. Published tables name the version of TensorRT
+where they know it (``paddle-tensorrt-8.0``), else the year of the measurement or of the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hybridlat.engines.fusion.groups import lowered_of
+from hybridlat.engines.fusion.rewriter import apply, code_hash, in_force, unknown_operators
+from hybridlat.engines.tensorrt.fusion_rules import RULES
+from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.operators import is_quantised
+from hybridlat.schema.target import Target
+
+_TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
+"""The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
+_CODE = ("__init__", "fusion_rules", "predicates", "convolution_predicates")
+"""The modules of this folder that decide what the kernels are."""
+# Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
+_ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+_LARGEST_HALF = 65504.0
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """The kernels TensorRT makes of ``network`` at the target's version and precision.
+
+    The kernels keep the file's types, so that a cell is the same cell at every precision; those of
+    a quantised file are the kernels of the network that was quantised.
+    Operators that no rule names stay kernels of their own, and the warnings name them.
+    """
+    target = _as_tensorrt(target)
+    plain, kept = without_quantisation(network)
+    typed = in_half_precision(plain) if target.precision == "fp16" else plain
+    groups = apply(typed, RULES, target.version)
+    lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
+    if len(kept) == len(network.nodes):
+        return lowered
+    origins = tuple(tuple(kept[i] for i in found) for found in lowered.origins)
+    removed = {*range(len(network.nodes))}.difference(*origins)
+    return replace(lowered, origins=origins, removed=tuple(sorted(removed)))
+
+
+def identity(target: Target) -> str:
+    """The rules and what they ask of a target."""
+    target = _as_tensorrt(target)
+    held = in_force(RULES, target.version)
+    return f"rules-{code_hash(__file__, _CODE)}/{target.engine}/{held}/{target.precision}"
+
+
+def _as_tensorrt(target: Target) -> Target:
+    """The target with TensorRT itself as its runtime."""
+    if target.engine != "paddle-tensorrt":
+        return target
+    version = _TENSORRT_OF_PADDLE.get(target.version, target.version)
+    return replace(target, runtime=f"tensorrt-{version}" if version else "tensorrt")
+
+
+def _unknown(network: Network) -> tuple[str, ...]:
+    """Warnings of operators that no rule names, one for all that TensorRT does not even read."""
+    refused = [node.qualified_op for node in network.nodes if is_quantised(node.op)]
+    warnings = unknown_operators(network, RULES)
+    if not refused:
+        return warnings
+    others = [w for w in warnings if not any(f" {op} " in w for op in refused)]
+    return (
+        *others,
+        f"TensorRT reads no {refused[0]}, one of {len(refused)} such operators of this file: write "
+        "it with QuantizeLinear and DequantizeLinear (QDQ) instead; each is taken for a kernel",
+    )
+
+
+def in_half_precision(network: Network) -> Network:
+    """The network with float16 in place of float32: some engines fuse otherwise there.
+
+    A constant that is out of range becomes the largest number.
+    """
+    keep = {
+        name
+        for node in network.nodes
+        for index in _ALWAYS_FLOAT32.get(node.op, ())
+        for name in node.inputs[index : index + 1]
+    }
+
+    def half(type_: TensorType) -> TensorType:
+        return type_._replace(dtype="float16") if type_.dtype == "float32" else type_
+
+    def half_constant(constant: Constant) -> Constant:
+        if constant.type.dtype != "float32":
+            return constant
+        largest = _LARGEST_HALF
+        values = constant.values and tuple(
+            [min(max(v, -largest), largest) for v in constant.values]
+        )
+        return Constant(half(constant.type), values)
+
+    def half_cast(node: Node) -> Node:
+        to_half = tuple((k, 10 if k == "to" and v == 1 else v) for k, v in node.attributes)
+        return replace(node, attributes=to_half)
+
+    return replace(
+        network,
+        nodes=tuple(half_cast(node) if node.op == "Cast" else node for node in network.nodes),
+        types={name: half(type_) for name, type_ in network.types.items()},
+        constants={
+            name: constant if name in keep else half_constant(constant)
+            for name, constant in network.constants.items()
+        },
+    )
+
+
+def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
+    """The network as it was before it was quantised, and its nodes' positions in what is given.
+
+    Engines take QuantizeLinear and DequantizeLinear for a note of where to compute in whole numbers
+    and run neither between two kernels that do.
+    """
+    stands_for: dict[str, str] = {}
+    kept: list[int] = []
+    constants = dict(network.constants)
+    for position, node in enumerate(network.nodes):
+        if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.domain:
+            kept.append(position)
+            continue
+        source, made = node.inputs[0], node.outputs[0]
+        if source in constants:  # a weight that is stored in whole numbers
+            constants[made] = Constant(network.types[made])
+        elif network.type_of(stands_for.get(source, source)).dtype in _INTEGERS:
+            kept.append(position)  # whole numbers from outside: they have to become floats
+        else:
+            stands_for[made] = stands_for.get(source, source)
+    gone = {name for name in stands_for if name in network.outputs}
+    if len(kept) == len(network.nodes):
+        return network, tuple(kept)
+
+    def real(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(stands_for.get(name, name) for name in names)
+
+    nodes = tuple(replace(network.nodes[i], inputs=real(network.nodes[i].inputs)) for i in kept)
+    outputs = tuple(dict.fromkeys(real(network.outputs) if gone else network.outputs))
+    read = {name for node in nodes for name in node.inputs}
+    made_now = {*network.inputs, *(out for node in nodes for out in node.outputs)}
+    plain = replace(
+        network,
+        nodes=nodes,
+        outputs=outputs,
+        types={name: type_ for name, type_ in network.types.items() if name in made_now},
+        constants={name: c for name, c in constants.items() if name in read},
+    )
+    return plain, tuple(kept)

@@ -15,7 +15,7 @@ wide dense 1x1 convolution is a matrix product: it takes a scale, but no sum beh
 
 from __future__ import annotations
 
-from hybridlat.engines.fusion.rewriter import Rule, eliminate, fuse, lower_by
+from hybridlat.engines.fusion.rewriter import Rule, eliminate, fuse
 from hybridlat.engines.tensorrt.convolution_predicates import (
     adds_a_grouped_branch,
     adds_a_scaled_branch,
@@ -71,7 +71,6 @@ from hybridlat.engines.tensorrt.predicates import (
     unless,
     writes_in_place,
 )
-from hybridlat.graph.network import Lowered, Network
 
 CONV = "Conv ConvTranspose"
 MEAN = "ReduceMean GlobalAveragePool"
@@ -229,12 +228,3 @@ RULES: tuple[Rule, ...] = (
     eliminate("concat", "Concat", "the parts are written in place", writes_in_place),
 )
 # fmt: on
-
-
-def lower(network: Network, version: str = "") -> Lowered:
-    """The kernels that TensorRT makes of ``network`` in the precision it is written in.
-
-    ``version`` is the engine's (``8.6``); empty is the newest. Operators that no rule names stay
-    kernels of their own, and the warnings name them.
-    """
-    return lower_by(network, RULES, version, f"rules tensorrt{'-' + version if version else ''}")

@@ -21,11 +21,9 @@ from hybridlat.board.cuda import find_driver
 from hybridlat.board.journal import board_model
 from hybridlat.board.plan import Plan
 from hybridlat.board.runner import Runner
-from hybridlat.engines import registry
+from hybridlat.engines import registry, tensorrt
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.engines.fusion.expand import unfuse
-from hybridlat.engines.fusion.precision import in_half_precision
-from hybridlat.engines.tensorrt import lowering
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.names import device_name
@@ -81,7 +79,7 @@ class TensorRtBackend(Backend):
         return self._environment
 
     def lower(self, network: Network) -> Lowered:
-        return lowering.lower(network, self.target)
+        return tensorrt.lower(network, self.target)
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         return TensorRtSession(self, unfuse(network) if lowered else network, seed, alone=lowered)
@@ -142,7 +140,7 @@ class TensorRtSession(Session):
             typed = ""
             if backend.precision == "fp16":
                 typed_path = path.with_name("typed.onnx")
-                typed_path.write_bytes(onnx_io.to_onnx(in_half_precision(network), seed))
+                typed_path.write_bytes(onnx_io.to_onnx(tensorrt.in_half_precision(network), seed))
                 typed = str(typed_path)
             self.about = backend.ask(
                 _BUILD_S, "build", key=self.key, path=str(path), typed_path=typed,

@@ -8,13 +8,11 @@ those of PyTorch's page on automatic mixed precision.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.torch.module import Module
 from hybridlat.graph.network import Network, Node, TensorType
-from hybridlat.schema.target import Target
 
 HALF, FULL = "float16", "float32"
 _HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
@@ -23,25 +21,13 @@ _FULL_OPS = frozenset({
     "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
 })  # fmt: skip
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
-_CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
 
 
-def is_cpu(target: Target) -> bool:
-    """Whether the target's device is a CPU, by its threads or its name."""
-    return target.threads is not None or _CPU.match(target.device) is not None
+def with_autocast(module: Module, groups: Groups, casts_apart: bool) -> tuple[Module, Groups]:
+    """The module with the types that it computes in under autocast, and the same kernels.
 
-
-def in_precision(
-    module: Module, groups: Groups, precision: str, casts_apart: bool
-) -> tuple[Module, Groups]:
-    """The module with the types that it computes in at ``precision``, and the same kernels.
-
-    Only ``amp`` (autocast) mixes types; at any other precision everything is of one, and the file's
-    types are left, so that a cell is the same cell. With ``casts_apart`` a cast of an activation is
-    a kernel.
+    With ``casts_apart`` a cast of an activation is a kernel.
     """
-    if precision != "amp":
-        return module, groups
     types = _types(module.network, groups)
     if casts_apart:
         return _with_casts(module, groups, types)
@@ -103,9 +89,8 @@ def _with_casts(
     module: Module, groups: Groups, types: dict[str, TensorType]
 ) -> tuple[Module, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
-    network = module.network
+    network, producers = module.network, module.network.producers()
     wanted = _wanted(network, groups)
-    made_in = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
     kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
     nodes: list[Node] = []
     origins: list[int | None] = []
@@ -115,20 +100,20 @@ def _with_casts(
         inputs = list(node.inputs)
         dtype = wanted.get(position)
         for k, name in enumerate(inputs):
-            own = kernel_of.get(made_in.get(name, -1)) == kernel_of.get(position)
-            other = (
-                name in types
-                and types[name].dtype in (HALF, FULL)
-                and not (own and name in made_in)
+            if dtype is None or name not in types or types[name].dtype not in (HALF, FULL):
+                continue
+            made_by = kernel_of.get(producers.get(name, -1))
+            is_own = name in producers and made_by == kernel_of.get(position)
+            if is_own or types[name].dtype == dtype:
+                continue
+            inputs[k] = f"{name}__{position}_{dtype}"
+            types[inputs[k]] = types[name]._replace(dtype=dtype)
+            casts.append((len(nodes),))
+            to = (("to", 10 if dtype == HALF else 1),)
+            nodes.append(
+                Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), to, version=13)
             )
-            if dtype and other and types[name].dtype != dtype:
-                inputs[k] = f"{name}__{position}_{dtype}"
-                types[inputs[k]] = types[name]._replace(dtype=dtype)
-                casts.append((len(nodes),))
-                to = 10 if dtype == HALF else 1
-                cast = Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), (("to", to),))
-                nodes.append(replace(cast, version=13))
-                origins.append(None)
+            origins.append(None)
         position_of.append(len(nodes))
         nodes.append(replace(node, inputs=tuple(inputs)))
         origins.append(module.origins[position])

@@ -8,17 +8,12 @@ additions back; :mod:`.rules` joins what was one call; :mod:`.views` says which 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import Literal
 
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 
-Norms = Literal["by name", "none", "all"]
 MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
@@ -38,16 +33,15 @@ class Module:
     origins: tuple[int | None, ...]
 
 
-def as_module(network: Network, norms: Norms = "by name", bias_apart: bool = True) -> Module:
+def as_module(network: Network, bias_apart: bool = True) -> Module:
     """Put back what the exporter folded into convolutions.
 
-    ``norms`` says behind which convolutions a ``BatchNormalization`` is put: behind those whose
-    bias was folded, as far as names show (:func:`folded_norms`), behind none, or behind all
-    that have a bias. Any other bias becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds
-    it in a call of its own (ATen's ``Convolution.cpp``), and so does the code that inductor makes
-    for a GPU. On a CPU the convolution adds it.
+    A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`). Any
+    other bias becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own
+    (ATen's ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
+    convolution adds it.
     """
-    normed = _normed(network, norms)
+    normed = folded_norms(network)
     nodes: list[Node] = []
     origins: list[int | None] = []
     types, constants = dict(network.types), dict(network.constants)
@@ -107,13 +101,6 @@ def _of_file(module: Module, positions: Sequence[int]) -> tuple[int, ...]:
     return tuple(i for i in origins if i is not None)
 
 
-def _normed(network: Network, norms: Norms) -> frozenset[int]:
-    if norms == "by name":
-        return folded_norms(network)
-    every = range(len(network.nodes)) if norms == "all" else ()
-    return frozenset(i for i in every if _bias(network, network.nodes[i]))
-
-
 def _bias(network: Network, node: Node) -> str:
     if node.op not in _CONVOLUTIONS or node.domain or len(node.inputs) < 3:
         return ""
@@ -144,10 +131,3 @@ def _is_modern(network: Network, node: Node) -> bool:
 def _pixels(network: Network, node: Node) -> int:
     shape = network.types[node.outputs[0]].shape
     return shape[-1] * (shape[-2] if len(shape) > 3 else 1)
-
-
-@cache
-def rules_hash() -> str:
-    """Of all the code in this folder: everything in it decides what the kernels are."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -72,7 +72,7 @@ COMPOSITES: tuple[Rule, ...] = (
 # fmt: on
 
 
-def views(copies: frozenset[int]) -> Rule:
+def free_views(copies: frozenset[int]) -> Rule:
     """Views cost nothing, but for those that copy."""
 
     def is_free(s: FusionState, producer: int, consumer: int) -> bool:

@@ -22,7 +22,7 @@ from hybridlat.estimate.lookup.whole_networks import (
     whole_latency,
 )
 from hybridlat.estimate.partition.partition import Partition
-from hybridlat.graph.reference_networks import null_network
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE

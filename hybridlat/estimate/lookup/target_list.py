@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hybridlat.engines import device_sheets
-from hybridlat.engines.resolution import resolve
+from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.estimate.lookup.models import (
     model_folders,
