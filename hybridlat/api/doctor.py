@@ -72,7 +72,7 @@ def check_up(
     say("looking at the store")
     with Store(store) as opened:
         held = list(_held(opened, problems))
-        places = _places(StorePlace(opened.url), problems)
+        places = _places(opened.place, problems)
     if _version("xgboost") and _version("xgboost-cpu"):
         what = "the packages xgboost and xgboost-cpu are both installed, under one module's name"
         problems.warn(what, "pip uninstall xgboost xgboost-cpu, then install one of them")

@@ -67,10 +67,10 @@ class Spec:
             why_not=session.why_not,
             options=replace(options, measure="auto", settings=None, progress=None),
             store=store.url,
-            store_exists=store.exists,
+            store_exists=store.place.exists,
             node=platform.node(),
             may_measure=session.may_measure,
-            predicts=options.measure != "always" and not store.is_in_memory,
+            predicts=options.measure != "always" and not store.place.is_in_memory,
             revision=(token, os.urandom(8) if stamp is None else stamp),
         )
 
@@ -78,9 +78,9 @@ class Spec:
         """The sessions of a worker; StoreError where it does not see the predictor's store."""
         store = Store(self.store)
         elsewhere = platform.node() != self.node
-        if not store.exists if self.store_exists else store.exists and elsewhere:
+        if not store.place.exists if self.store_exists else store.place.exists and elsewhere:
             raise StoreError(
-                f"a worker does not see the store {store.address}: give one that all workers "
+                f"a worker does not see the store {store.place.address}: give one that all workers "
                 "reach under the same name, on a shared folder or a database server"
             )
         first = Session.open(self._engine(self.target), self.requested, self.options, store)
@@ -116,7 +116,7 @@ def work(spec: Spec, query: Query, item: Item) -> Answer:
             if not spec.may_measure or (measured and result.within_tolerance):
                 return result
         partition = session.partition(opened).signed()
-        if session.store.is_in_memory:  # the calling process has not the texts
+        if session.store.place.is_in_memory:  # the calling process has not the texts
             hashes = [use.signature for use in partition.uses]
             partition = replace(partition, texts=session.data.texts(partition, hashes))
         model = opened.file.model.SerializeToString() if item.is_module else None

@@ -47,7 +47,7 @@ def stats(store: str | None, as_json: bool) -> None:
     """
     with Store(store) as opened:
         rows = opened.stats()
-        url = opened.address
+        url = opened.place.address
     if as_json:
         targets = [{**asdict(row), "target": str(row.target)} for row in rows]
         print_json({"store": url, "targets": targets})
@@ -129,7 +129,7 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
         with Store(store) as opened:
             problems = opened.check()
             records = sum(row.records for row in opened.stats()) if not problems else 0
-            checked = f"{count_text(records, 'record')} in {opened.address}"
+            checked = f"{count_text(records, 'record')} in {opened.place.address}"
     if as_json:
         print_json([asdict(problem) for problem in problems])
     else:
@@ -174,7 +174,7 @@ def forget(
             raise StoreError("the store has no such records: see hybridlat store stats")
         if not yes:
             words = _removal_text(planned)
-            click.confirm(f"Remove {words} from {opened.address} for good?", abort=True)
+            click.confirm(f"Remove {words} from {opened.place.address} for good?", abort=True)
         removed = opened.forget(chosen, since, until)
     if as_json:
         print_json({**asdict(removed), "records": removed.records})

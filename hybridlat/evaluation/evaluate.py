@@ -151,7 +151,7 @@ def evaluate_targets(
                         if on_evaluated is not None:
                             on_evaluated(new, None)
                 else:
-                    new = _logged(tracker, call, opened.address, report, config, chosen)
+                    new = _logged(tracker, call, opened.place.address, report, config, chosen)
                     reports.append(report)
                     if on_evaluated is not None:
                         on_evaluated(new, report)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
 from pathlib import Path
 
 from hybridlat.errors import StoreError
@@ -26,49 +25,32 @@ def default_url() -> str:
 class StorePlace:
     """What ``url`` names: the path of a SQLite file, ``sqlite:///PATH``, or a PostgreSQL server.
 
-    ``sqlite://`` is a store in memory. StoreError for a URL of anything else.
+    ``sqlite://`` is a store in memory, which no other process sees. ``file`` is the SQLite file,
+    absolute, or None; ``address`` is the URL without its password, and ``shown`` what errors call
+    it: the path of a file, else the address. StoreError for a URL of anything else.
     """
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
         self.url = text if "://" in text else f"sqlite:///{Path(text).expanduser()}"
+        self.address = without_password(self.url)
         scheme, _, rest = self.url.partition("://")
         self.is_server = scheme in _SERVERS
         if not self.is_server and (scheme != "sqlite" or (rest and not rest.startswith("/"))):
             raise StoreError(
-                f"{without_password(self.url)!r} is no address of a store: write a path, or a URL "
+                f"{self.address!r} is no address of a store: write a path, or a URL "
                 "like sqlite:////data/latency.db or postgresql://user@host/name"
             )
-
-    @property
-    def address(self) -> str:
-        """The URL without its password, as it may be shown."""
-        return without_password(self.url)
-
-    @property
-    def shown(self) -> str:
-        """What errors call it: the path of a file, else the address."""
-        return str(self._path or "a store in memory") if not self.is_server else self.address
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether the store lives in memory, which no other process sees."""
-        return not self.is_server and self._path is None
-
-    @property
-    def file(self) -> Path | None:
-        """The SQLite file, absolute; None for a database server, and for one in memory."""
-        return None if self._path is None else self._path.absolute()
+        path = "" if self.is_server else rest[1:]
+        self.is_in_memory = not self.is_server and path in ("", ":memory:")
+        self.file = None if self.is_server or self.is_in_memory else Path(path).absolute()
+        shown = "a store in memory" if self.is_in_memory else path
+        self.shown = self.address if self.is_server else shown
 
     @property
     def exists(self) -> bool:
         """False for a SQLite file that is not there yet."""
-        return self._path is None or self._path.exists()
-
-    @cached_property
-    def _path(self) -> Path | None:
-        path = "" if self.is_server else self.url.partition(":///")[2]
-        return None if path in ("", ":memory:") else Path(path)
+        return self.file is None or self.file.exists()
 
 
 def without_password(url: str) -> str:

@@ -11,13 +11,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hybridlat.errors import MissingExtra, StoreError
 from hybridlat.schema import wire
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 T = TypeVar("T")
 Form = Literal["jsonl", "parquet"]
@@ -60,18 +57,20 @@ def write_gzip(path: Path, _table: str, rows: Iterable[Mapping[str, Any]]) -> in
 
 def read(path: Path) -> Iterator[Any]:
     """The rows of a file; StoreError where it is damaged, MissingExtra without pyarrow."""
-    if path.suffix == ".parquet":
-        yield from _read_parquet(path)
-        return
     number = 0
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
+        if path.suffix == ".parquet":
+            for row in read_parquet(path):
+                number += 1
+                yield _nested(row)
+            return
+        opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rb") as lines:
             for line in lines:
                 number += 1
                 if line.strip():
                     yield wire.decode(line, object)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path} is damaged near line {max(number, 1)}: {error}") from error
 
 
@@ -84,36 +83,11 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _schema(pa: Any, table: str) -> pa.Schema:
-    text, number, whole = pa.string(), pa.float64(), pa.int64()
-    visit = pa.struct([("samples_us", pa.list_(number)), ("drift", number), ("process", whole)])
-    counted = pa.list_(pa.struct([("signature", text), ("count", whole)]))
-    return pa.schema(
-        {
-            "signatures": [("hash", text), ("text", text)],
-            "measurements": [
-                ("format", whole), ("target", text), ("signature", text), ("kind", text),
-                ("latency_us", number), ("spread_share", number), ("visits", pa.list_(visit)),
-                ("overhead_us", number), ("protocol", text), ("environment", text),
-                ("measured_at", text), ("failure", text), ("labels", text),
-            ],
-            "breakdowns": [
-                ("format", whole), ("target", text), ("network", text), ("signature", text),
-                ("cells", counted), ("layers", counted), ("labels", text),
-            ],
-        }[table]
-    )  # fmt: skip
-
-
-def _write_parquet(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> int:
+def _write_parquet(path: Path, _table: str, rows: Iterable[Mapping[str, Any]]) -> int:
     pa = _pyarrow()
-    schema = _schema(pa, table)
-    count = 0
-    with pa.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for part in batches(map(_flat, rows), _BATCH):
-            writer.write_table(pa.Table.from_pylist(part, schema=schema))
-            count += len(part)
-    return count
+    table = pa.Table.from_pylist(list(map(_flat, rows)))
+    pa.parquet.write_table(table, path, compression="zstd")
+    return int(table.num_rows)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,17 +99,21 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of any Parquet file."""
     pa = _pyarrow()
     try:
         with pa.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
-                for row in batch.to_pylist():
-                    for name in row.keys() & _AS_JSON:
-                        row[name] = json.loads(row[name])
-                    for name in row.keys() & _PAIRS:
-                        row[name] = [[pair["signature"], pair["count"]] for pair in row[name]]
-                    yield row
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+                yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
         first = str(error).split("\n")[0]
-        raise StoreError(f"{path} cannot be read as Parquet records: {first}") from error
+        raise StoreError(f"{path} cannot be read as Parquet: {first}") from error
+
+
+def _nested(row: dict[str, Any]) -> dict[str, Any]:
+    for name in row.keys() & _AS_JSON:
+        row[name] = json.loads(row[name])
+    for name in row.keys() & _PAIRS:
+        row[name] = [[pair["signature"], pair["count"]] for pair in row[name]]
+    return row

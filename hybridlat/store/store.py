@@ -76,9 +76,9 @@ class Store(Records, Cache):
     """
 
     def __init__(self, url: str | Path | None = None) -> None:
-        self._place = StorePlace(default_url() if url is None else url)
-        self.url = self._place.url
-        super().__init__(Database(self._place))
+        self.place = StorePlace(default_url() if url is None else url)
+        self.url = self.place.url
+        super().__init__(Database(self.place))
 
     def add_signatures(self, texts: Mapping[str, str]) -> int:
         """Keep the texts that hashes stand for; how many were new. Those there stay as they are."""
@@ -169,7 +169,7 @@ class Store(Records, Cache):
         goes too, and the breakdowns of a target that keeps no record. With ``dry_run`` nothing
         does, and the answer says what would.
         """
-        if not self.exists:
+        if not self.place.exists:
             return Removal()
         targets = self.targets() if target is None else [target]
 
@@ -231,26 +231,6 @@ class Store(Records, Cache):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def address(self) -> str:
-        """The URL without its password, as it may be shown."""
-        return self._place.address
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether the store lives in memory, which no other process sees."""
-        return self._place.is_in_memory
-
-    @property
-    def file(self) -> Path | None:
-        """The SQLite file, absolute; None for a database server, and for one in memory."""
-        return self._place.file
-
-    @property
-    def exists(self) -> bool:
-        """False for a SQLite file that is not there yet."""
-        return self._place.exists
 
     @property
     def stamp(self) -> object:

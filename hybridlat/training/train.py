@@ -116,7 +116,7 @@ def train_target(
         about = {tracking.KIND: "training", "target": str(wanted)}
         with tracker.run(f"train {wanted}", about) as run:
             run.dataset(
-                str(wanted), dataset.data_hash, opened.address, "training",
+                str(wanted), dataset.data_hash, opened.place.address, "training",
                 cells=len(dataset.cells), networks=len(dataset.complete_networks),
             )  # fmt: skip
             candidate = Candidate(dataset, config, on_message)

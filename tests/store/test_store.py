@@ -76,7 +76,7 @@ def test_a_path_may_have_a_colon(tmp_path: Path) -> None:
     path = tmp_path / "a:b" / "12:30:00.db"
     with Store(str(path)) as store:
         store.add([measured()])
-        assert store.file == path
+        assert store.place.file == path
     assert path.exists()
 
 

@@ -53,19 +53,19 @@ class ImportedRecords:
         """Add one row, or count why it cannot be; True when it was added."""
         if signature is None:
             self.skipped["shape makes no sense"] += 1
-        elif not 0 < latency_us < math.inf:
+            return False
+        if not 0 < latency_us < math.inf:
             self.skipped["latency is not a positive number"] += 1
-        else:
-            self.signatures[signature.hash] = signature.text
-            self.measurements.append(
-                Measurement(
-                    target, signature.hash, kind, latency_us,
-                    spread_share=spread_share if math.isfinite(spread_share) else 0.0,
-                    protocol=protocol, labels=labels or {},
-                )
-            )  # fmt: skip
-            return True
-        return False
+            return False
+        self.signatures[signature.hash] = signature.text
+        self.measurements.append(
+            Measurement(
+                target, signature.hash, kind, latency_us,
+                spread_share=spread_share if math.isfinite(spread_share) else 0.0,
+                protocol=protocol, labels=labels or {},
+            )
+        )  # fmt: skip
+        return True
 
     def describe(self, breakdown: Breakdown, texts: Mapping[str, str]) -> None:
         """Add how a network falls into cells, and the signature texts of those cells."""

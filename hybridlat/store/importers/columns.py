@@ -88,8 +88,7 @@ class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
 def read_column_map(path: Path) -> ColumnMap:
     """The mapping in a TOML file; InputError names what it cannot say, and the choices."""
     try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
-        read = msgspec.convert(_texts(body), ColumnMap)
+        read = msgspec.convert(_texts(tomllib.loads(path.read_text(encoding="utf-8"))), ColumnMap)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -100,10 +99,9 @@ def read_column_map(path: Path) -> ColumnMap:
             "[constants], [units], [values.FIELD] and [where], a list of texts, labels, and "
             "[[notes]], each with note and where)"
         ) from None
-    for name, fields in (("columns", read.columns), ("constants", read.constants),
-                         ("values", read.values)):  # fmt: skip
+    for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
-        for unknown in fields.keys() - known:
+        for unknown in getattr(read, name).keys() - known:
             raise InputError(
                 f"{path}: {name} knows no field {unknown!r}: choose from {', '.join(FIELDS)}"
             )
@@ -145,35 +143,20 @@ def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layou
                 + ", ".join(header)
             )
     columns = dict(column_map.columns)
-    taken = set(columns.values())
-    plain = {_plain(c): c for c in reversed(header) if c not in taken}
-    for name, known in FIELDS.items():
-        if name not in columns and name not in column_map.constants and name != "latency":
-            for alias in known:
-                if alias in plain:
-                    columns[name] = plain[alias]
-                    break
+    free = [column for column in reversed(header) if column not in columns.values()]
+    plain = {_plain(column): column for column in free}
     unit = column_map.units.get("latency", "")
-    if "latency" not in columns:
-        named = {}
-        for column in reversed(header):
-            name, its_unit = _unit_of(column)
-            if its_unit and column not in taken:
-                named[name] = (column, its_unit)
-        for alias in FIELDS["latency"]:
-            if alias in named:
-                columns["latency"], unit = named[alias][0], unit or named[alias][1]
-                break
-    elif not unit:
-        unit = _unit_of(columns["latency"])[1]
-    _complete(path, header, columns, unit, column_map)
-    return Layout(columns, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
-
-
-def _complete(
-    path: Path, header: Sequence[str], columns: Mapping[str, str], unit: str, column_map: ColumnMap
-) -> None:
-    if "latency" not in columns and "throughput" not in columns:
+    for name in FIELDS.keys() - {*columns, *column_map.constants, "latency"}:
+        known = [plain[alias] for alias in FIELDS[name] if alias in plain]
+        if known:
+            columns[name] = known[0]
+    if "latency" in columns:
+        unit = unit or _unit_of(columns["latency"])[1]
+    else:
+        named = {name: (column, its) for column in free for name, its in [_unit_of(column)] if its}
+        for column, its_unit in [named[alias] for alias in FIELDS["latency"] if alias in named][:1]:
+            columns["latency"], unit = column, unit or its_unit
+    if not {"latency", "throughput"} & columns.keys():
         bare = [c for c in header if _plain(c) in FIELDS["latency"]]
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
@@ -190,6 +173,7 @@ def _complete(
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
+    return Layout(columns, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
 
 
 def _unit_of(column: str) -> tuple[str, str]:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from hybridlat.errors import MissingExtra, StoreError, TargetError
+from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.columns import ColumnMap, Layout, as_text, layout_of
+from hybridlat.store.rows import read_parquet
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 Size = tuple[int, int]
@@ -144,14 +145,6 @@ def grouped(refused: Sequence[Refusal]) -> dict[tuple[str, str], list[Refusal]]:
     return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
 
 
-@dataclass(frozen=True)
-class Table:
-    """A file's columns and its rows, each column's name → text, from row 1 on."""
-
-    header: tuple[str, ...]
-    rows: tuple[Mapping[str, str], ...]
-
-
 def read_networks(
     paths: Iterable[Path], columns: ColumnMap | None = None, default: Target | None = None
 ) -> Rows:
@@ -164,9 +157,9 @@ def read_networks(
     rows: list[NetworkRow] = []
     refused: list[Refusal] = []
     for file in files_at(paths, ENDINGS, "tables"):
-        table = read_table(file)
-        layout = layout_of(file, table.header, columns)
-        for number, row in enumerate(table.rows, start=1):
+        header, lines = _read_table(file)
+        layout = layout_of(file, header, columns)
+        for number, row in enumerate(lines, start=1):
             where = f"{file.name}, row {number}"
             try:
                 rows.append(_row(where, row, layout, columns, default))
@@ -192,43 +185,30 @@ def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[P
     return list(dict.fromkeys(files))
 
 
-def read_table(file: Path) -> Table:
-    """A CSV (comma, semicolon or tab) or Parquet file as texts; StoreError, MissingExtra."""
+def _read_table(file: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
+    """The columns and rows of a CSV (comma, semicolon or tab) or Parquet file, as texts."""
     if file.suffix.lower() == ".parquet":
-        return _read_parquet(file)
+        rows = list(read_parquet(file))
+        return tuple(rows[0] if rows else ()), [
+            {name: as_text(value) for name, value in row.items()} for row in rows
+        ]
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StoreError(f"{file} is not text in UTF-8: save it so, or as Parquet") from None
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
+    separator = max(",;\t", key=text.partition("\n")[0].count)
     try:
         lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         header = tuple(name.strip() for name in lines.fieldnames or ())
         lines.fieldnames = header
-        rows = tuple({n: as_text(row.get(n)) for n in header} for row in lines)
+        table = [{name: as_text(row.get(name)) for name in header} for row in lines]
     except csv.Error as error:
         raise StoreError(f"{file} cannot be read as CSV: {error}") from None
     if not header:
         raise StoreError(f"{file} is empty: the first line names the columns")
-    return Table(header, rows)
-
-
-def _read_parquet(file: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "train", "reading Parquet") from None
-    try:
-        table = pyarrow.parquet.read_table(file)
-        rows = tuple({k: as_text(v) for k, v in row.items()} for row in table.to_pylist())
-    except (OSError, pyarrow.ArrowException) as error:
-        first = str(error).split("\n")[0]
-        raise StoreError(f"{file} cannot be read as Parquet: {first}") from None
-    return Table(tuple(table.column_names), rows)
+    return header, table
 
 
 def _row(
@@ -240,7 +220,9 @@ def _row(
                 f"{column} is not among the values of [where]", row[column], "change [where]"
             )
     fields = dict(_fields(row, layout, columns))
-    names = _names(fields)
+    name = PurePath(fields.get("onnx", "")).name or fields.get("network", "")
+    if not name:
+        raise RowRejected("the row names no network", "", "fill in its name")
     target = target_of(fields, default)
     batch = whole_number(fields["batch"], "batch") if fields.get("batch") else None
     size = None
@@ -255,6 +237,7 @@ def _row(
     if note := columns.note_of(row, labels.get("note", "")):
         labels["note"] = note
     latency_us = _latency_us(fields, layout, batch)
+    names = (name.removesuffix(".onnx"),)
     return NetworkRow(where, names, target, latency_us, batch, size, labels=labels)
 
 
@@ -266,14 +249,6 @@ def _fields(
         text = row[layout.columns[name]] if name in layout.columns else ""
         text = columns.values.get(name, {}).get(text, text)
         yield name, text or columns.constants.get(name, "")
-
-
-def _names(fields: Mapping[str, str]) -> tuple[str, ...]:
-    if fields.get("onnx"):
-        return (PurePath(fields["onnx"]).name.removesuffix(".onnx"),)
-    if fields.get("network"):
-        return (fields["network"].removesuffix(".onnx"),)
-    raise RowRejected("the row names no network", "", "fill in its name")
 
 
 def _latency_us(fields: Mapping[str, str], layout: Layout, batch: int | None) -> float:

@@ -46,19 +46,14 @@ def read_log(text: str) -> TrtexecLog:
     """The fields of a log; one that it does not state is left out."""
     command = next((line for line in text.splitlines() if "trtexec" in line and "--" in line), "")
     options = {name: value or "" for name, value in _OPTION.findall(command)}
-    fields = {"engine": "tensorrt"}
-    version = _VERSION.search(text)
-    tag = _VERSION_TAG.search(text)
-    if version is not None:
-        fields["version"] = version[1]
-    elif tag is not None:
-        fields["version"] = _version_of(tag[1])
-    device = _DEVICE.search(text)
-    if device is not None:
-        fields["device"] = device[1].strip()
-    precision = _precision(text, options)
-    if precision:
-        fields["precision"] = precision
+    version, tag, device = (form.search(text) for form in (_VERSION, _VERSION_TAG, _DEVICE))
+    stated = {
+        "engine": "tensorrt",
+        "version": version[1] if version else _version_of(tag[1]) if tag else "",
+        "device": device[1].strip() if device else "",
+        "precision": _precision(text, options),
+    }
+    fields = {name: value for name, value in stated.items() if value}
     shape = _shape(text, options)
     batch = shape[0] if shape else None
     if batch is None and options.get("batch", "").isdigit():
@@ -67,7 +62,7 @@ def read_log(text: str) -> TrtexecLog:
     median = _MEDIAN.search(text)
     return TrtexecLog(
         fields,
-        tuple(_stem(file) for file in files),
+        tuple(PurePath(f.strip("'\"").replace("\\", "/")).stem for f in files),
         float(median[1] or median[2]) * 1e3 if median else None,
         batch,
         (shape[2], shape[3]) if len(shape) == 4 else None,
@@ -82,43 +77,42 @@ def row_of_log(file: Path, log: TrtexecLog, default: Target | None) -> NetworkRo
             "the log states no median of GPU Compute Time", file.name,
             "give the whole log of a run of trtexec that came to its end",
         )  # fmt: skip
-    return NetworkRow(
-        file.name, (*log.names, file.stem), target_of(_fields(log, default), default),
-        log.median_us, log.batch, log.size, "trtexec log",
-    )  # fmt: skip
+    return _row(file, log, default, log.median_us)
 
 
 def row_of_times(
     file: Path, times_us: tuple[float, ...], log: TrtexecLog | None, default: Target | None
 ) -> NetworkRow:
-    """The median of exported times, as a row; ``log`` is that of their run. Raises RowRejected."""
+    """The median of exported times, as a row; ``log`` is that of their run. Raises RowRejected.
+
+    Its spread is the relative standard error of the median of a normal sample, 1.2533 s / (√n m).
+    """
     median = statistics.median(times_us)
     if median <= 0:
         raise RowRejected(
             "the median of the times is not above 0", median, "export the times again"
         )
-    row = NetworkRow(
-        file.name, (*(log.names if log else ()), file.stem),
-        target_of(_fields(log, default), default), median,
-        protocol="trtexec --exportTimes", samples_us=times_us,
-        spread_share=_spread(times_us, median),
-    )  # fmt: skip
-    return row if log is None else replace(row, batch=log.batch, size=log.size)
+    deviation = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
+    return replace(
+        _row(file, log, default, median),
+        protocol="trtexec --exportTimes",
+        samples_us=times_us,
+        spread_share=1.2533 * deviation / math.sqrt(len(times_us)) / median,
+    )
 
 
-def _fields(log: TrtexecLog | None, default: Target | None) -> Mapping[str, str]:
-    """The log's fields; the engine is that of ``default`` where the log has no version."""
-    fields = dict(log.fields) if log is not None else {}
+def _row(
+    file: Path, log: TrtexecLog | None, default: Target | None, latency_us: float
+) -> NetworkRow:
+    """The engine is that of ``default`` where the log has no version."""
+    log = log or TrtexecLog({}, (), None, None, None, "")
+    fields = dict(log.fields)
     if "version" not in fields:
         fields["engine"] = default.runtime if default is not None else "tensorrt"
-    return fields
-
-
-def _spread(times_us: tuple[float, ...], median: float) -> float:
-    """Relative standard error of the median of a normal sample: 1.2533 s / (√n median)."""
-    if len(times_us) < 2:
-        return 0.0
-    return 1.2533 * statistics.stdev(times_us) / math.sqrt(len(times_us)) / median
+    return NetworkRow(
+        file.name, (*log.names, file.stem), target_of(fields, default), latency_us, log.batch,
+        log.size, "trtexec log",
+    )  # fmt: skip
 
 
 def _version_of(tag: str) -> str:
@@ -152,7 +146,3 @@ def _shape(text: str, options: Mapping[str, str]) -> tuple[int, ...]:
         if len(sizes) == 4 and min(sizes) > 0:
             return sizes
     return ()
-
-
-def _stem(file: str) -> str:
-    return PurePath(file.strip("'\"").replace("\\", "/")).stem
