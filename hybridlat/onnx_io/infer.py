@@ -29,7 +29,7 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, kind_of
-from hybridlat.onnx_io.nodes import FileNode, domain_of
+from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import info_of, types_of
 from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Known, Value, has_schema
 
@@ -72,8 +72,9 @@ def results_of(
     outputs that count where onnx knows none.
     """
     versions = dict(opsets)
-    domain = domain_of(node.domain)
-    if node.has_graph or (domain and not has_schema(node.op, domain, versions)):
+    if node.has_graph or (
+        node.domain and not has_schema(node.op, node.domain, versions.get(node.domain, 1))
+    ):
         return tuple(stated), ""
     proto = node.proto(name)
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), versions)

@@ -1,8 +1,7 @@
 """The operators and constants of a file, each read once: networks of one search space share most.
 
 Reading an operator through its protobuf costs some twenty microseconds, finding it again by its
-bytes one. Both readers take their operators from here. Only small tensors and those of integers
-keep their values, since they may decide what is computed; weights are left behind.
+bytes one.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ def check_text(*names: str | bytes) -> None:
             name.decode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FileNode:
-    """An operator as its file has it, without weights.
+    """An operator as its file has it, without weights; the ``domain`` of ONNX's own is empty.
 
     ``links`` are the number of its inputs, their names, the number of outputs, and theirs;
     ``reads`` the tensors it reads, those that its branches take from outside with them;
@@ -81,10 +80,10 @@ class FileNode:
     data: bytes
 
     def proto(self, name: str | None = None) -> NodeProto:
-        """The operator as protobuf again, under this name and in a domain as engines write it."""
+        """The operator as protobuf again, as it was or under this name."""
         proto: NodeProto = NodeProto.FromString(self.data)
         if name is not None:
-            proto.name, proto.domain = name, domain_of(self.domain)
+            proto.name, proto.domain = name, self.domain
         return proto
 
 
@@ -104,7 +103,7 @@ def file_node(data: bytes) -> FileNode:
     check_text(*[attribute.name for attribute in proto.attribute])
     links = (len(inputs), *inputs, len(outputs), *outputs)
     return FileNode(
-        proto.name, proto.op_type, proto.domain, inputs, outputs, links,
+        proto.name, proto.op_type, domain_of(proto.domain), inputs, outputs, links,
         read, digest.digest(), has_graph, _is_narrow(proto), data,
     )  # fmt: skip
 
@@ -126,31 +125,12 @@ def _is_narrow(proto: NodeProto) -> bool:
     return proto.op_type.endswith("QuantizeLinear") or is_quantised(proto.op_type)
 
 
-def node_of(read: FileNode, name: str, opsets: Mapping[str, int]) -> Node:
-    """The operator as networks have it, in the file's operator sets. NetworkError for a branch."""
-    opset = opsets.get(domain_of(read.domain), 1)
-    if len(read.data) > MOST_BYTES:
-        return _node(read, name, opset)
-    return _cached_node(read.data, name, opset)
-
-
 @functools.lru_cache(maxsize=MOST_NODES)
-def _cached_node(data: bytes, name: str, opset: int) -> Node:
-    return _node(file_node(data), name, opset)
-
-
-def _node(read: FileNode, name: str, opset: int) -> Node:
-    domain = domain_of(read.domain)
-    opsets = {domain: opset}
-    return Node(
-        name=name,
-        op=read.op,
-        domain=domain,
-        version=since_version(read.op, domain, opsets),
-        inputs=read.inputs,
-        outputs=read.outputs,
-        attributes=attributes_of(read.proto(), domain, opsets),
-    )
+def node_of(read: FileNode, name: str, opset: int) -> Node:
+    """The operator as networks have it, in this operator set. NetworkError for a branch."""
+    version = since_version(read.op, read.domain, opset)
+    attributes = attributes_of(read.proto(), read.domain, opset)
+    return Node(name, read.op, read.inputs, read.outputs, attributes, read.domain, version)
 
 
 Named = tuple[FileNode, str]

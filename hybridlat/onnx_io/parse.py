@@ -34,7 +34,7 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _LIGHT_ELEMENTS = 4096
-_STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+_STANDARD = frozenset({"", "ai.onnx.ml"})
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def parse_model(model: ModelProto) -> Parsed:
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
     frame.graph.output.extend(graph.output)
-    known = {opset.domain for opset in model.opset_import} & _STANDARD
+    known = {domain_of(opset.domain) for opset in model.opset_import} & _STANDARD
     foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
     if foreign:
         frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
@@ -178,16 +178,16 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
         raise NetworkError("no operators in the file: it is empty, or not an ONNX model")
     if not model.graph.output:
         raise NetworkError("the network has no outputs: export it with the results it computes")
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    opset = next((o.version for o in model.opset_import if not domain_of(o.domain)), None)
     newest = onnx.defs.onnx_opset_version()
-    if opset is None and any(n.domain in ("", "ai.onnx") for n in nodes):
+    if opset is None and not all(node.domain for node in nodes):
         raise NetworkError("the file does not say which ONNX opset it uses: export it again")
     if opset is not None and not OLDEST_OPSET <= opset <= newest:
         raise NetworkError(
             f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
-    flow = [n for n in nodes if n.op in CONTROL_FLOW and n.domain in ("", "ai.onnx")]
+    flow = [node for node in nodes if node.op in CONTROL_FLOW and not node.domain]
     after = behind_data(nodes) if flow else set()
     for node in flow:
         if not after.intersection(node.reads):
@@ -201,7 +201,7 @@ def behind_data(nodes: Iterable[FileNode]) -> set[str]:
     """The tensors that depend on an operator whose result may have a size that depends on data."""
     after: set[str] = set()
     for node in nodes:
-        starts = not domain_of(node.domain) and node.op in DATA_DEPENDENT
+        starts = not node.domain and node.op in DATA_DEPENDENT
         if starts or (after and after.intersection(node.reads)):
             after.update(out for out in node.outputs if out)
     return after

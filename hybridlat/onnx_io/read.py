@@ -80,7 +80,7 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
 
 def _network(parsed: Parsed, label: str, batch: int | None, shapes: Shapes) -> Network:
     weights = tuple([name for name in parsed.inputs if name in parsed.tensors])
-    frame = _bound(parsed.frame, weights, batch, tuple(shapes.items()))
+    frame = _bound(parsed.frame, weights, batch, tuple((n, tuple(s)) for n, s in shapes.items()))
     nodes = list(zip(parsed.nodes, parsed.node_names, strict=True))
     start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
     try:
@@ -257,7 +257,7 @@ def _leave_out(
     unknown: set[str] = set()
     for item in way.kept:
         node, name = item
-        starts = not domain_of(node.domain) and node.op in DATA_DEPENDENT
+        starts = not node.domain and node.op in DATA_DEPENDENT
         starts = starts and any(out and known[out] is None for out in node.outputs)
         if starts or unknown.intersection(node.reads):
             gone[name] = node
@@ -311,7 +311,7 @@ def _assembled(
                 if type(type_) is not TensorType:
                     raise NetworkError(_no_shape(node, name, out))
                 types[out] = type_
-        made.append(node_of(node, name, opsets))
+        made.append(node_of(node, name, opsets.get(node.domain, 1)))
     ends = tuple([name for name in dict.fromkeys(outputs) if name in types])
     if not ends or not made:
         raise NetworkError("it computes nothing but constants")
@@ -327,13 +327,12 @@ def _assembled(
 
 def _no_shape(node: FileNode, name: str, tensor: str) -> str:
     """Why a result has no static shape, and what would help."""
-    domain = domain_of(node.domain)
-    if not domain and node.op in DATA_DEPENDENT:
+    if not node.domain and node.op in DATA_DEPENDENT:
         return (
             f"the shape of {tensor!r} depends on data ({node.op} {name!r}): "
             "export the network without what comes after it, its post-processing"
         )
-    where = f" of the domain {domain!r}" if domain else ""
+    where = f" of the domain {node.domain!r}" if node.domain else ""
     return (
         f"the shape of {tensor!r}, made by {node.op} {name!r}{where}, cannot be worked "
         "out, neither by onnx nor by ONNX Runtime: state it in the file's value_info, or export "

@@ -28,7 +28,6 @@ from hybridlat.onnx_io.values import data_type, has_schema, since_version
 from hybridlat.onnx_io.write import build
 
 NEWEST = 17
-_SET: Mapping[str, int] = {"": NEWEST}
 _REDUCE = (
     "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceSumSquare",
@@ -72,7 +71,7 @@ def readable(network: Network) -> Network:
 def _can(node: Node, constants: Mapping[str, Constant]) -> bool:
     if node.op == "Gelu":
         return node.attribute("approximate", "none") == "none"
-    if not has_schema(node.op, "", _SET):
+    if not has_schema(node.op, "", NEWEST):
         return False
     if node.op in _REDUCE:  # axes must be known here
         return not any(name and constants[name].values is None for name in node.inputs[1:])
@@ -97,7 +96,7 @@ def _lowered(node: Node, constants: Mapping[str, Constant]) -> Node:
         inputs = inputs[:1]
     return replace(
         node, op=op, inputs=inputs, attributes=tuple(sorted(attributes.items())),
-        version=since_version(op, "", _SET),
+        version=since_version(op, "", NEWEST),
     )  # fmt: skip
 
 
@@ -113,7 +112,7 @@ def _gelu(node: Node, types: dict[str, TensorType], constants: dict[str, Constan
     )  # fmt: skip
     types.update((out, types[y]) for _, _, out in steps)
     return [
-        Node(f"{node.name or y}/{i}", op, inputs, (out,), version=since_version(op, "", _SET))
+        Node(f"{node.name or y}/{i}", op, inputs, (out,), version=since_version(op, "", NEWEST))
         for i, (op, inputs, out) in enumerate(steps)
     ]
 

@@ -150,14 +150,14 @@ def _schema(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
         return None
 
 
-def has_schema(op: str, domain: str, opsets: Mapping[str, int]) -> bool:
+def has_schema(op: str, domain: str, opset: int) -> bool:
     """Whether onnx knows an operator."""
-    return _schema(op, domain, opsets.get(domain, 1)) is not None
+    return _schema(op, domain, opset) is not None
 
 
-def since_version(op: str, domain: str, opsets: Mapping[str, int]) -> int:
+def since_version(op: str, domain: str, opset: int) -> int:
     """Opset version in which ``op`` last changed, as its file means it; 1 for unknown domains."""
-    schema = _schema(op, domain, opsets.get(domain, 1))
+    schema = _schema(op, domain, opset)
     return schema.since_version if schema else 1
 
 
@@ -185,13 +185,13 @@ _WINDOW_DEFAULTS: Mapping[str, tuple[AttributeValue, ...]] = {
 
 
 def attributes_of(
-    node: NodeProto, domain: str, opsets: Mapping[str, int]
+    node: NodeProto, domain: str, opset: int
 ) -> tuple[tuple[str, AttributeValue], ...]:
     """Attributes sorted by name, without those that only spell out a default.
 
     Exporters differ in what they spell out; a cell must not differ by it.
     """
-    defaults = _defaults(node.op_type, domain, opsets.get(domain, 1))
+    defaults = _defaults(node.op_type, domain, opset)
     attributes: dict[str, AttributeValue] = {}
     for attribute in node.attribute:
         value = attribute_value(attribute)

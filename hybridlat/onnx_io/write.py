@@ -130,7 +130,7 @@ def _opset(operators: frozenset[tuple[str, int]]) -> int:
     least: int = max((version for _, version in operators), default=1)
     usual = range(13, max(least, 9) - 1, -1)
     for opset in (*usual, *range(max(least, 14), least + 12), *range(8, 0, -1)):
-        fits = (since_version(op, "", {"": opset}) == version for op, version in operators)
+        fits = (since_version(op, "", opset) == version for op, version in operators)
         if opset >= least and all(fits):
             return int(opset)
     return least
