@@ -1,5 +1,7 @@
 """The learned model: accuracy on a made-up accelerator, intervals, trust, files, lightness."""
 
+from __future__ import annotations
+
 import json
 import re
 import subprocess
@@ -26,7 +28,14 @@ from hybridlat.model.cell_model import (
 )
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
-from hybridlat.model.training_problem import FitConfig, choose_prior, make_folds, records_hash
+from hybridlat.model.training_problem import (
+    MODEL_SHARE,
+    FitConfig,
+    choose_prior,
+    make_folds,
+    records_hash,
+    trust_of,
+)
 from tests.model.rows import DEVICE, latencies_us, texts
 
 CONFIG = FitConfig(DEVICE)
@@ -68,19 +77,6 @@ def test_what_was_asked_before_does_not_change_an_answer(model: CellModel, tmp_p
     assert backwards.predict(TEST[::-1])[::-1] == expected
     arrays = model.predict_geometry(geometry(TEST)).latency_us
     assert np.allclose([cell.latency_us or 0.0 for cell in expected], arrays, rtol=1e-5)
-
-
-def test_the_same_records_make_the_same_model(model: CellModel) -> None:
-    again = fit_model(TRAIN, latencies_us(TRAIN), TRAIN, CONFIG)
-    assert again.predict(TEST) == model.predict(TEST)
-    assert again.trees.ubj == model.trees.ubj
-
-
-def test_order_and_repeats_change_no_answer(model: CellModel) -> None:
-    one_by_one = {text: model.predict([text])[0] for text in TEST[:20]}
-    many = model.predict([*TEST[:20][::-1], TEST[0]])
-    for text, made in zip([*TEST[:20][::-1], TEST[0]], many, strict=True):
-        assert made.latency_us == pytest.approx(one_by_one[text].latency_us, rel=1e-4)
 
 
 def test_outside_the_training_range_is_not_trusted(model: CellModel) -> None:
@@ -174,17 +170,22 @@ def test_a_cell_of_two_kernels_is_their_sum(model: CellModel) -> None:
 
 
 def test_cells_of_several_kernels_teach_their_kernels() -> None:
-    pairs = [chain(TRAIN[i], TRAIN[i + 1]) for i in range(0, 160, 2)]
-    single = latencies_us(TRAIN[:160], 0)
-    mixed = [*TRAIN[160:], *pairs]
-    truth = np.concatenate([latencies_us(TRAIN[160:]), single[::2] + single[1::2]])
+    """Not one of them is measured alone."""
+    pairs = [chain(*pair) for pair in zip(TRAIN[:100:2], TRAIN[1:100:2], strict=True)]
+    single = latencies_us(TRAIN[:100])
+    made = fit_model(pairs, single[::2] + single[1::2], pairs, CONFIG).predict_geometry(
+        geometry(TEST)
+    )
+    assert np.median(np.abs(made.latency_us / latencies_us(TEST, noise=0.0) - 1)) < 0.3
 
-    def error(cells: list[str], us: np.ndarray) -> float:
-        made = fit_model(cells, us, cells, CONFIG).predict_geometry(geometry(TEST))
-        return float(np.median(np.abs(made.latency_us / latencies_us(TEST, noise=0.0) - 1)))
 
-    assert error(mixed, truth) < 0.9 * error(TRAIN[160:], latencies_us(TRAIN[160:]))
-    assert error(pairs, truth[80:]) < 0.3  # not one of them was seen alone
+def test_the_same_records_make_the_same_model_whatever_else_cannot_be_read() -> None:
+    few = TRAIN[:60]
+    foreign = TRAIN[0].replace("float32", "float4")
+    once = fit_model(few, latencies_us(few), few, CONFIG)
+    again = fit_model([*few, foreign], [*latencies_us(few), 5.0], [*few, "x"], CONFIG)
+    assert again.predict(TEST[:20]) == once.predict(TEST[:20])
+    assert again.trees.ubj == once.trees.ubj
 
 
 def test_a_prior_helps_a_target_with_few_records(model: CellModel, tmp_path: Path) -> None:
@@ -286,8 +287,22 @@ def test_a_cell_that_cannot_be_read_says_so(model: CellModel) -> None:
     assert "cannot be read" in made[0].reason
 
 
-def test_rows_that_cannot_be_read_teach_nothing(model: CellModel) -> None:
-    foreign = TRAIN[0].replace("float32", "float4")
-    latencies = np.append(latencies_us(TRAIN), 5.0)
-    again = fit_model([*TRAIN, foreign], latencies, [*TRAIN, "x"], CONFIG)
-    assert again.predict(TEST[:20]) == model.predict(TEST[:20])
+def test_trust_falls_with_noise() -> None:
+    trust = trust_of(np.array([0.0, 0.02, MODEL_SHARE, 1.0, np.nan, np.inf]))
+    assert trust[0] == 1.0 and trust[1] > 0.95 and trust[2] == pytest.approx(0.5)
+    assert (np.diff(trust[:4]) < 0).all() and trust[4] == trust[5] == 0.0
+
+
+def test_noisy_rows_pull_less() -> None:
+    cells, unseen = texts(150), texts(60, seed=9)
+    random = np.random.default_rng(3)
+    noise = np.where(random.random(len(cells)) < 0.35, 1.0, 0.01)
+    measured = latencies_us(cells) * np.where(noise > 0.5, 2.5, 1.0)
+    truth = latencies_us(unseen, noise=0.0)
+
+    def error(noise_shares: np.ndarray | None) -> float:
+        model = fit_model(cells, measured, cells, FitConfig(DEVICE), noise_shares)
+        said = np.array([p.latency_us for p in model.predict(unseen)], float)
+        return float(np.median(np.abs(np.log(said / truth))))
+
+    assert error(noise) < 0.85 * error(None)

@@ -68,8 +68,3 @@ def test_shares_are_shares() -> None:
             assert rows[:, place].min() >= 0, feature.name
             assert rows[:, place].max() <= 1, feature.name
     assert np.isfinite(rows).all()
-
-
-def test_every_feature_has_a_name_of_its_own_and_a_unit() -> None:
-    assert len(set(features.NAMES)) == len(features.NAMES)
-    assert all(feature.unit for feature in features.FEATURES)

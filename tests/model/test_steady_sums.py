@@ -6,19 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 import scipy.linalg  # noqa: F401 - its BLAS is another one than numpy's
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from hybridlat.api import Predictor
-from hybridlat.evaluation import cross_fitting
-from hybridlat.evaluation.dataset import Dataset
 from hybridlat.model.steady_sums import steady_sums
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.target import Target
 
 RESNET = Path("data/nets/resnet18.onnx")
 OF_A_FAMILY = "t4/tensorrt/fp16"
@@ -64,20 +59,6 @@ def test_the_callers_threads_are_put_back(store: str) -> None:
     assert set(blas_threads()) == {2}
     with pytest.raises(ValueError, match="in between"), steady_sums(alone=True):
         raise ValueError("in between")
-    assert set(blas_threads()) == {2}
-
-
-def threads_of_a_fold(*_: object) -> list[int]:
-    return blas_threads()
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_folds_are_fitted_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else figures would hang on how many processes fit them."""
-    monkeypatch.setattr(cross_fitting, "fit_without", threads_of_a_fold)
-    dataset = Dataset(Target.parse("fake/fake-1.0/fp32/1t"), {}, {}, ())
-    threads, _, _ = cross_fitting._fit_fold(dataset, (), (), cast("FitConfig", None))
-    assert set(cast("list[int]", threads)) == {1}
     assert set(blas_threads()) == {2}
 
 

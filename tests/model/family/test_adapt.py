@@ -44,14 +44,6 @@ def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
     assert spreads(0) > spreads(1) > spreads(5)
 
 
-def test_none_measured_is_the_family(model: FamilyModel) -> None:
-    (one,) = observations(1, 4, THERE)
-    adapted = adapt(model, THERE, [])
-    assert adapted.log_latency(one.kernels)[0] == pytest.approx(
-        model.equation(one.kernels, THERE)[0]
-    )
-
-
 def test_what_is_less_akin_moves_a_task_less_and_leaves_it_less_sure(model: FamilyModel) -> None:
     few = _measured(observations(5, 2, THERE, slower=SLOWER))
     held_out = observations(20, 3, THERE)
@@ -101,11 +93,6 @@ def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) ->
     draw = np.random.default_rng(0)
     random = [left(draw.choice(30, 4, replace=False)) for _ in range(6)]
     assert left(chosen) < np.mean(random)
-
-
-def test_choosing_more_than_there_are_gives_all(model: FamilyModel) -> None:
-    candidates = [one.kernels for one in observations(3, 5, THERE)]
-    assert sorted(choose(model, THERE, candidates, 10)) == [0, 1, 2]
 
 
 def test_intervals_hold_as_often_as_they_say() -> None:

@@ -1,15 +1,32 @@
+"""Kernels as rows, what a data sheet says of them, and how alike they are."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import at_batch, kernel_table
 from hybridlat.engines import registry
-from hybridlat.model.family.kernels import CLASSES, KernelTable
-from hybridlat.model.geometry import COLUMN
+from hybridlat.model.family.dataset import kernel_set
+from hybridlat.model.family.kernels import (
+    CLASSES,
+    LAYOUT,
+    KernelTable,
+    describe,
+    parts_us,
+    power_slowdown,
+)
+from hybridlat.model.family.law import Embedding, Hyper
+from hybridlat.model.geometry import COLUMN, Geometry, View
 from hybridlat.onnx_io import read_network
+from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
+from tests.model.family.worlds import GPU, table
 from tests.networks import Builder
 
 NETS = shipped("data", "nets")
@@ -47,3 +64,112 @@ def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
     (row,) = table.values[table.classes == CLASSES.index("matmul")]
     assert row[COLUMN["k"]] == 25088
     assert row[COLUMN["flop"]] == 2 * 4096 * 25088
+
+
+POSITIVE = st.floats(1e-3, 1e6)
+
+
+def parts_of(
+    kernels: KernelTable, device: Device
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    count = len(kernels.values)
+    view = View(Geometry(kernels.values, np.arange(count), count, ("",)), device, "fp32")
+    return parts_us(kernels, view)
+
+
+@given(
+    compute_us=POSITIVE, memory_us=POSITIVE, other_us=st.floats(0, 1e6),
+    share=st.floats(0.05, 0.99),
+)  # fmt: skip
+def test_power_is_limited_over_the_whole_network(
+    compute_us: float, memory_us: float, other_us: float, share: float
+) -> None:
+    slowdown = power_slowdown(compute_us, memory_us, other_us, share)
+    took_us = slowdown * compute_us + memory_us + other_us
+    assert slowdown >= 1.0
+    # All its operations at the limit take that long, and no network is slowed down any further.
+    assert took_us >= compute_us / share * (1 - 1e-9)
+    free_us = compute_us + memory_us + other_us
+    assert took_us <= max(free_us, compute_us / share + memory_us) * (1 + 1e-9)
+    assert slowdown >= power_slowdown(compute_us, memory_us, other_us + 1.0, share)
+
+
+def test_a_power_limit_costs_large_batches_most() -> None:
+    one = table(np.random.default_rng(6))
+    limited = replace(GPU, sustained_flops={"fp32": 0.2 * GPU.peak("fp32")})
+    costs = []
+    for batch in (1, 4, 64):
+        kernels = at_batch(one, batch)
+        free, held = (parts_of(kernels, device) for device in (GPU, limited))
+        np.testing.assert_array_equal(free[:, 1:], held[:, 1:])
+        assert (held[:, 0] >= free[:, 0]).all()
+        costs.append(float((kernels.counts @ held).sum() / (kernels.counts @ free).sum()))
+    assert 1.0 <= costs[0] <= costs[1] <= costs[2]
+    assert costs[2] > 1.1
+
+
+def test_a_kernel_of_few_outputs_is_made_of_small_tiles() -> None:
+    """So on many units it is not as slow as one large tile would be, nor as quick as the peak."""
+    kernels = table(np.random.default_rng(7), 60)
+    wide = replace(GPU, units=160, peak_flops={"fp32": 4 * GPU.peak("fp32")})
+    count = len(kernels.values)
+    view = View(Geometry(kernels.values, np.arange(count), count, ("",)), wide, "fp32")
+    compute_us = parts_us(kernels, view)[:, 0]
+    tiled = kernels.classes < 2
+    assert (compute_us[tiled] >= view.compute_us[tiled] * (1 - 1e-9)).all()
+    assert (compute_us[tiled] <= view.wave_us((128, 128))[tiled] * (1 + 1e-9)).all()
+    assert (compute_us[tiled] > 1.5 * view.compute_us[tiled]).any()
+
+
+DEPTHWISE = CLASSES.index("conv depthwise")
+
+
+def test_a_larger_last_cache_spares_memory_time() -> None:
+    kernels = table(np.random.default_rng(1))
+    _, small = describe(kernels, replace(GPU, cache_bytes=(128 * 1024, 2**20)), "fp32")
+    _, large = describe(kernels, replace(GPU, cache_bytes=(128 * 1024, 64 * 2**20)), "fp32")
+    count = len(kernels.values)
+    assert (large[:count] <= small[:count]).all()
+    assert (large[:count] < small[:count]).any()
+    assert (large > 0).all()
+
+
+def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
+    kernels = table(np.random.default_rng(2), 40)
+    with_cores = replace(GPU, peak_flops={"fp32": 10e12, "fp16": 80e12})
+    without = replace(GPU, peak_flops={"fp32": 10e12, "fp16": 10e12})
+    _, fast = describe(kernels, with_cores, "fp16")
+    _, slow = describe(kernels, without, "fp16")
+    deep = np.append(kernels.classes == DEPTHWISE, [False, False])
+    dense = np.append(kernels.classes == CLASSES.index("conv kxk"), [False, False])
+    np.testing.assert_allclose(fast[deep], slow[deep])
+    assert (fast[dense] < slow[dense]).all()
+
+
+def test_more_units_are_no_help_to_a_kernel_of_few_tiles() -> None:
+    """Twice the units at the peak of before: a kernel that leaves them idle becomes slower."""
+    kernels = table(np.random.default_rng(4), 60)
+    _, few = describe(kernels, replace(GPU, units=10), "fp32")
+    _, many = describe(kernels, replace(GPU, units=640), "fp32")
+    assert (many >= few * 0.999).all()
+    assert (many > 1.2 * few).any()
+
+
+KERNELS = kernel_set(table(np.random.default_rng(5)), GPU, "fp32")
+LAST = KERNELS.descriptors.copy()
+LAST[:, LAYOUT] = 1.0
+
+
+def likeness(hyper: Hyper) -> float:
+    """The prior correlation of a kernel with itself in the other layout, of all kernels the
+    least."""
+    embedding = Embedding(hyper, 200)
+    first = embedding(KERNELS.descriptors, KERNELS.classes)
+    last = embedding(LAST, KERNELS.classes)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(last, axis=1)
+    return float(np.min((first * last).sum(axis=1) / lengths))
+
+
+def test_layouts_are_as_far_apart_as_the_law_says() -> None:
+    said = [likeness(replace(Hyper(), layout_distance=d)) for d in (0.0, 0.5, 2.0)]
+    assert said[0] > 0.99999 > said[1] > said[2]

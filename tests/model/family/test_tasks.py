@@ -1,4 +1,4 @@
-"""What tasks share, and what a task makes of a network's kernels."""
+"""What tasks share, what a task makes of kernels, and what a target is taken for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from hybridlat.model.family.dataset import GROUPED, Sharing, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import DESCRIPTORS
+from hybridlat.model.family.shipped import copies_of, task_of
+from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
 
 OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)
@@ -45,3 +47,39 @@ def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
     more = old > new
     assert more.any() and (grouped.classes[more] == GROUPED).all()
     assert (old[~more] == new[~more]).all()
+
+
+PADDLE = Target("v100", "paddle-tensorrt-2020", "fp16")
+
+
+def task(layout: str = "", copies: bool = False) -> Task:
+    return Task(PADDLE.device, PADDLE.runtime, PADDLE.precision, layout, copies)
+
+
+@pytest.mark.parametrize(
+    ("known", "taken"),
+    [
+        ([], task(copies=True)),  # as is usual for the engine
+        ([task(copies=True), task()], task(copies=True)),
+        ([task()], task()),  # as it was measured
+        ([task("nhwc"), task("nchw")], task("nchw", copies=True)),
+        ([task("nhwc"), task()], task()),
+    ],
+)
+def test_copies_count_as_usual_unless_it_was_measured_otherwise(
+    known: list[Task], taken: Task
+) -> None:
+    assert task_of(PADDLE, known) == taken
+
+
+@pytest.mark.parametrize(
+    ("note", "paddle", "plain"),
+    [
+        ("", True, False),
+        ("including IO", True, True),
+        ("mean of 9; not including IO", False, False),
+    ],
+)
+def test_a_note_tells_whether_copies_are_in_a_latency(note: str, paddle: bool, plain: bool) -> None:
+    assert copies_of(PADDLE, note) is paddle
+    assert copies_of(Target("v100", "tensorrt-8.6", "fp16"), note) is plain
