@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from hybridlat.evaluation import evaluate, tracking
-from hybridlat.schema.target import Target
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
 
@@ -39,11 +38,6 @@ def test_default_is_a_file_beside_the_store(
     assert remote.endswith("mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking.example:5000")
     assert tracking.tracking_uri("sqlite:///x.db") == "http://tracking.example:5000"
-
-
-def test_model_names_hold_no_reserved_characters() -> None:
-    name = tracking.model_name(Target("a", "b-1.0", "fp32", 4))
-    assert name == "hybridlat-a_b-1.0_fp32_4t"
 
 
 def test_git_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
