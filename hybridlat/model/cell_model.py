@@ -152,9 +152,8 @@ class CellModel:
     def _remembered(self, cells: Geometry) -> tuple[Array, ...]:
         """What ``_kernel_values`` gives, of kernels that were met before without computing it.
 
-        Cells of new networks are made of kernels that many networks hold. New
-        ones are computed as if each were alone: the last bit of a matrix product may hang on its
-        other rows, and a prediction should not hang on earlier ones.
+        New ones are computed as if each were alone, in blocks of one size: the last bit of a
+        product may depend on its other rows, and a prediction must not depend on earlier ones.
         """
         known = self._kernels
         keys = [row.tobytes() for row in cells.values]
@@ -231,8 +230,7 @@ class CellModel:
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:
     """Latency of every cell, and the error expected of its logarithm.
 
-    Errors of a cell's kernels are taken as half shared and half independent; the conformal factor,
-    fitted on cells, absorbs what that misses.
+    Errors of a cell's kernels are taken as half shared and half independent.
     """
     count = cells.cells
     latency = np.bincount(cells.cell, kernel_us, count)
@@ -316,7 +314,7 @@ def _read(folder: Path) -> CellModel:
     width = len(head["features"])
     card_file, prior = folder / CARD_FILE, folder / PRIOR_FOLDER
     return CellModel(
-        device=_device(head),
+        device=Device.from_mapping(head["device"]),
         precision=head["precision"],
         ops=ops,
         floor_us=head["floor_us"],
@@ -340,15 +338,9 @@ def _read(folder: Path) -> CellModel:
 
 
 def read_device(folder: Path | str) -> Device | None:
-    """The device that a model folder was trained for; None where it does not say.
-
-    Also of models that this version cannot use any more: training them anew needs it.
-    """
+    """The device that a model was trained for, whatever its format; None where it does not say."""
     try:
-        return _device(json.loads((Path(folder) / "model.json").read_text()))
+        head = json.loads((Path(folder) / "model.json").read_text())
+        return Device.from_mapping(head["device"])
     except (OSError, KeyError, TypeError, ValueError):
         return None
-
-
-def _device(head: Mapping[str, Any]) -> Device:
-    return Device.from_mapping(head["device"])

@@ -4,7 +4,7 @@ predict."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,7 +89,7 @@ def fit_model(
 
 @dataclass
 class _Fit:
-    """One fit: rows, targets, out-of-fold answers of the three candidates, and their shares."""
+    """One fit: rows, targets, and what the Gaussian process was tuned to."""
 
     problem: TrainingProblem
     start: CellModel
@@ -124,34 +124,28 @@ class _Fit:
         """Fit the parts, out of fold for their shares and the intervals, then on all rows."""
         p, n = self.problem, len(self.rows)
         fold = p.cell_folds[p.cells.cell]
-        smooth = np.zeros(n)
         smooths = self._gp_helps(fold)
-        if smooths:
-            for k in range(FOLDS):
-                inside, outside = fold != k, fold == k
-                smooth[outside] = self._gp_mean(inside).predict(self.rows[outside])
+        smooth = out_of_fold(fold, self._gp_mean, self.rows) if smooths else np.zeros(n)
         rows = self.rows.copy()
         rows[:, -1] = smooth
-        candidates = np.stack([smooth, np.zeros(n), np.zeros(n)], axis=1)
-        for k in range(FOLDS):
-            inside, outside = fold != k, fold == k
-            boosted, forest = self._trees(rows, inside)
-            candidates[outside, 1] = served(boosted).predict(rows[outside])
-            candidates[outside, 2] = (
-                candidates[outside, 1] if forest is None else forest.predict(rows[outside])
-            )
+        boosted_values = out_of_fold(fold, lambda taken: served(self._boosted(rows, taken)), rows)
+        forest_values = boosted_values
+        if n <= _FOREST_LIMIT:
+            forest_values = out_of_fold(fold, lambda taken: self._forest(rows, taken), rows)
+        candidates = np.stack([smooth, boosted_values, forest_values], axis=1)
         trust = None if p.trust is None else p.trust[p.cells.cell]
         shares = best_shares(candidates, self.values, smooths, trust)
-        boosted, forest = self._trees(rows, np.ones(n, bool))
+        every = np.ones(n, bool)
+        boosted = self._boosted(rows, every)
+        forest = self._forest(rows, every) if n <= _FOREST_LIMIT else None
         if forest is None:
             shares = (shares[0], shares[1] + shares[2], 0.0)
         missed = candidates @ np.array(shares) - self.values
         kernel_us = p.base * np.exp(self.prior + self.values + missed)
-        error = np.abs(np.log(np.bincount(p.cells.cell, kernel_us, p.cells.cells) / p.truth))
-        error_scale, quantile, expected = self._intervals(rows, kernel_us, error, fold)
         cell_us = np.bincount(p.cells.cell, kernel_us, p.cells.cells)
+        error = np.abs(np.log(cell_us / p.truth))
+        error_scale, quantile, expected = self._intervals(rows, kernel_us, error, fold)
         log_bias = best_log_bias(cell_us, expected, p.truth) if for_cells else 0.0
-        trees = Booster(weighted_ensemble(boosted, forest, shares[1:]), rows.shape[1])
         card: dict[str, object] = {
             "records_hash": records,
             "rows": p.cells.cells,
@@ -162,8 +156,10 @@ class _Fit:
         }
         return replace(
             self.start,
-            gp_mean=self._gp_mean(np.ones(n, bool)) if smooths else no_gp_mean(),
-            gp_weight=shares[0], trees=trees, error_scale=error_scale,
+            gp_mean=self._gp_mean(every) if smooths else no_gp_mean(),
+            gp_weight=shares[0],
+            trees=Booster(weighted_ensemble(boosted, forest, shares[1:]), rows.shape[1]),
+            error_scale=error_scale,
             domain=fit_domain(p.cells, p.codes, len(p.ops), p.seed),
             quantile=quantile, log_bias=log_bias, card=card,
         )  # fmt: skip
@@ -175,12 +171,10 @@ class _Fit:
         """
         if len(self.rows) < MANY_ROWS:
             return True
-        outside, inside = fold == 0, fold != 0
+        outside, inside, inner = fold == 0, fold != 0, fold == 1
         smooth = np.zeros(len(self.rows))
-        inner = fold == 1
-        smooth[inside & inner] = self._gp_mean(inside & ~inner).predict(self.rows[inside & inner])
-        smooth[inside & ~inner] = self._gp_mean(inner).predict(self.rows[inside & ~inner])
-        smooth[outside] = self._gp_mean(inside).predict(self.rows[outside])
+        for taken, rest in ((inside & ~inner, inner), (inner, inside & ~inner), (inside, outside)):
+            smooth[rest] = self._gp_mean(taken).predict(self.rows[rest])
         errors = []
         for smooth_column in (smooth, np.zeros(len(self.rows))):
             rows = self.rows.copy()
@@ -195,13 +189,11 @@ class _Fit:
             self.problem.seed,
         )  # fmt: skip
 
-    def _trees(self, rows: Floats, taken: NDArray[np.bool_]) -> tuple[Any, Any]:
-        data = (rows[taken], self.values[taken], self.weights[taken], self.problem.seed)
-        forest = fit_forest(*data) if len(rows) <= _FOREST_LIMIT else None
-        return self._boosted(rows, taken), forest
-
     def _boosted(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
         return fit_boosted(rows[taken], self.values[taken], self.weights[taken], self.problem.seed)
+
+    def _forest(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
+        return fit_forest(rows[taken], self.values[taken], self.weights[taken], self.problem.seed)
 
     def _intervals(
         self, rows: Floats, kernel_us: Array, error: Array, fold: NDArray[np.intp]
@@ -213,30 +205,37 @@ class _Fit:
         """
         p = self.problem
         per_kernel = error[p.cells.cell]
-        expected = np.zeros(len(rows))
-        for k in range(FOLDS):
-            inside, outside = fold != k, fold == k
-            made = fit_error_scale(rows[inside], per_kernel[inside], self.weights[inside], p.seed)
-            expected[outside] = served(made).predict(rows[outside])
-        expected = np.maximum(np.exp(expected) - 0.01, 0.002)
+
+        def fitted(taken: NDArray[np.bool_]) -> Booster:
+            data = (rows[taken], per_kernel[taken], self.weights[taken])
+            return served(fit_error_scale(*data, p.seed))
+
+        expected = np.maximum(np.exp(out_of_fold(fold, fitted, rows)) - 0.01, 0.002)
         of_cells = cell_sums(p.cells, kernel_us, expected)[1]
         scores = np.sort(error / of_cells)
         rank = math.ceil((len(scores) + 1) * self.start.confidence) - 1
         quantile = float(scores[min(rank, len(scores) - 1)])
-        made = fit_error_scale(rows, per_kernel, self.weights, p.seed)
-        return served(made), quantile, of_cells
+        return fitted(np.ones(len(rows), bool)), quantile, of_cells
+
+
+def out_of_fold(
+    fold: NDArray[np.intp], fitted: Callable[[NDArray[np.bool_]], Any], rows: Floats
+) -> Array:
+    """What is predicted of every row by what is ``fitted`` to the rows of the other folds."""
+    result = np.zeros(len(rows))
+    for k in range(FOLDS):
+        result[fold == k] = fitted(fold != k).predict(rows[fold == k])
+    return result
 
 
 def best_shares(
     candidates: Array, truth: Array, smooth: bool = True, trust: Array | None = None
 ) -> tuple[float, float, float]:
-    """Shares of the Gaussian process, boosted trees and forest: between equal and the best out of
-    fold.
+    """Shares of the Gaussian process, boosted trees and forest: between equal and the best ones.
 
     The error is the relative one that is reported, with single misses held at a factor of e. On
-    some hundred rows the best choice is mostly luck, and equal shares beat it (seen on V100 slices
-    that no reported figure uses); on thousands it is not. Without a ``smooth`` part its share is 0.
-    Rows of little ``trust`` (1 for exact ones) count little.
+    some hundred rows the best choice is mostly luck, and equal shares beat it; on thousands it is
+    not. Without a ``smooth`` part its share is 0. Rows count by their ``trust``.
     """
     equal = (1 / 3, 1 / 3, 1 / 3) if smooth else (0.0, 0.5, 0.5)
     best, best_error = equal, math.inf
@@ -253,15 +252,12 @@ def best_shares(
                 best, best_error = (first, second, third), error
     rows = len(truth) if trust is None else float(trust.sum())
     decided = rows / (rows + 600)
-    a, b, c = (
-        decided * share + (1 - decided) * even for share, even in zip(best, equal, strict=True)
-    )  # fmt: skip
+    a, b, c = (decided * own + (1 - decided) * even for own, even in zip(best, equal, strict=True))
     return a, b, c
 
 
 def best_log_bias(predicted: NDArray[Any], spread: Array, truth: Array) -> float:
-    """The log-bias with the least relative error out of fold, single misses held at a factor of
-    e."""
+    """The log-bias with the least relative error, single misses held at a factor of e."""
     middle = np.log(predicted / truth)
 
     def error(log_bias: float) -> float:

@@ -8,7 +8,7 @@ together; it is separate because building Networks would cost ten times as long.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.kernel_rows import (
-    Tensor,
-    attributes_of,
-    kernel_row,
-    tensor_of,
-)
+from hybridlat.model.kernel_rows import Tensor, attributes_of, kernel_row, tensor_of
 from hybridlat.schema.device import Device
 
 COLUMNS: tuple[str, ...] = (
@@ -177,14 +172,7 @@ def _row(
 
 
 Array = NDArray[np.float64]
-TILES: tuple[tuple[int, int], ...] = (
-    (32, 32),
-    (64, 32),
-    (64, 64),
-    (128, 64),
-    (128, 128),
-    (256, 128),
-)
+TILES = ((32, 32), (64, 32), (64, 64), (128, 64), (128, 128), (256, 128))
 """Output tiles (rows, columns) that GEMM and convolution kernels of GPUs are commonly built for."""
 PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
 _FLOOR_US = 1e-3
@@ -197,7 +185,7 @@ class View:
         self._values = geometry.values
         self.device = device
         self.precision = precision
-        self._by_tile: dict[tuple[str, tuple[int, int]], Array] = {}
+        self._waves: dict[tuple[int, int], Array] = {}
 
     def __getattr__(self, name: str) -> Array:
         try:
@@ -227,10 +215,7 @@ class View:
 
     @cached_property
     def peak_flops(self) -> Array:
-        """FLOP per second: at the target's precision, of kernels of bytes at that of 8 bits.
-
-        A quantised file says so itself, by the types of its tensors.
-        """
+        """FLOP per second: at the target's precision, of kernels of bytes at that of 8 bits."""
         usual, narrow = self.device.peak(self.precision), self.device.peak("int8")
         return np.where(self.item_bytes == 1.0, max(narrow, usual), usual)
 
@@ -252,24 +237,15 @@ class View:
 
     def tiles(self, tile: tuple[int, int]) -> Array:
         """Output tiles, those of all groups together."""
-
-        def count() -> Array:
-            return np.ceil(self.m / tile[0]) * np.ceil(self.n / tile[1]) * self.groups
-
-        return self._once("tiles", tile, count)
+        return np.ceil(self.m / tile[0]) * np.ceil(self.n / tile[1]) * self.groups
 
     def waves(self, tile: tuple[int, int]) -> Array:
         """How often all units of the device must work to get through the tiles."""
-        return self._once("waves", tile, lambda: np.ceil(self.tiles(tile) / self.device.units))
+        if tile not in self._waves:
+            self._waves[tile] = np.ceil(self.tiles(tile) / self.device.units)
+        return self._waves[tile]
 
     def wave_us(self, tile: tuple[int, int]) -> Array:
         """Every wave takes as long as one full tile on one unit at its share of the peak."""
         unit_peak = self.peak_flops / self.device.units
-        full = 2e6 * tile[0] * tile[1] / unit_peak
-        return self._once("wave_us", tile, lambda: self.waves(tile) * self.k * full)
-
-    def _once(self, what: str, tile: tuple[int, int], formula: Callable[[], Array]) -> Array:
-        values = self._by_tile.get((what, tile))
-        if values is None:
-            values = self._by_tile[what, tile] = formula()
-        return values
+        return self.waves(tile) * self.k * (2e6 * tile[0] * tile[1] / unit_peak)

@@ -175,9 +175,9 @@ def kernel_row(
 
 
 def _contracted(first: Tensor, second: Tensor, a: KernelAttributes) -> int:
-    """Elements that one output of a matrix product sums over.
+    """Elements that one output of a matrix product sums over, by its second operand.
 
-    The second operand tells it: the first may be read through a view (Flatten) that costs nothing.
+    The first may be read through a view (Flatten) that costs nothing.
     """
     shape = second[0]
     if len(shape) > 1:
