@@ -33,7 +33,6 @@ _PACKAGES = (
     ("pandas", "importing public data", _TRAIN),
     ("pyarrow", "Parquet", _TRAIN),
     ("mlflow", "tracking of training and judging", _TRACK),
-    ("matplotlib", "figures that are tracked", _TRACK),
     ("torch", "predicting for a torch.nn.Module", "pip install torch"),
 )
 _SYSTEM_FILES = {

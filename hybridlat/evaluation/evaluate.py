@@ -6,7 +6,7 @@ whole networks are recorded are learned together with all others of their engine
 that cannot be judged is a row with its reason, and costs the others nothing.
 
 Every row is a flat MLflow run, logged target by target, with figures that are named alike: tags say
-what a run is of. Our own run of a regime carries the target's pictures and tables.
+what a run is of. Our own run of a regime carries the target's tables.
 """
 
 from __future__ import annotations
@@ -306,8 +306,7 @@ def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
 def _log_behind(
     run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
 ) -> None:
-    """Pictures, single predictions, calibration and the target's table, for those who look."""
-    run.artifact("parity.png", leaderboard.parity(report))
+    """Single predictions, calibration and the target's table, for those who look."""
     result = report.find(row.regime)
     predictions = result.predictions[:_MOST_LINES] if result is not None else ()
     none = (None, None)
@@ -325,8 +324,6 @@ def _log_behind(
             "device_s": [p.device_s for p in predictions],
         },
     )
-    if any(report.calibration.values()):
-        run.artifact("calibration.png", leaderboard.calibration(report))
     if row.calibration:
         levels = [level.to_json() for level in row.calibration]
         run.artifact("calibration.json", {k: [level[k] for level in levels] for k in levels[0]})

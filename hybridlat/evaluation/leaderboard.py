@@ -1,19 +1,14 @@
-"""Rows of an evaluation as tables, on the terminal and as Markdown, and a report's pictures.
-
-matplotlib is loaded when a picture is drawn.
-"""
+"""Rows of an evaluation as tables: on the terminal, and as Markdown."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow, TargetReport
+from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow
 from hybridlat.report.table import GAP, Column, Table, titled
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import Console
 
 _FIGURES = (
@@ -23,7 +18,6 @@ _FIGURES = (
 _COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
 _BY_WORTH = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
 """Positions of columns: what a narrow terminal keeps longest comes first."""
-_COLOURS = ("#2b2d42", "#c8553d", "#0b6e4f", "#8d99ae", "#e0a458")
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
@@ -183,48 +177,3 @@ def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
             break
         shown.append(position)
     return sorted(shown)
-
-
-def _canvas(report: TargetReport, title: str, x: str, y: str) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.8), dpi=110, layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(f"{report.target}\n{title}", loc="left", fontsize=10)
-    axes.set(xlabel=x, ylabel=y)
-    axes.grid(color="#e5e5e5")
-    return figure, axes
-
-
-def parity(report: TargetReport) -> Figure:
-    """Predicted against measured latency, on logarithmic axes."""
-    figure, axes = _canvas(report, "predicted against measured", "measured, µs", "predicted, µs")
-    own = [j for j in report.results if j.method == OWN]
-    gated = [j.regime for j in own if j.regime.startswith("gated@")]
-    drawn = [j for j in own if j.regime in ("unseen", "measured", *gated[:1])] or own[:1]
-    for result, colour in zip(drawn, _COLOURS, strict=False):
-        points = [a for a in result.predictions if math.isfinite(a.predicted_us)]
-        axes.loglog(
-            [a.true_us for a in points], [a.predicted_us for a in points], ".", color=colour,
-            alpha=0.6, label=f"{result.regime}, RMSPE {_number(result.score.rmspe, 1)} %",
-        )  # fmt: skip
-    axes.axline((1.0, 1.0), (10.0, 10.0), color="#555555", linewidth=1)
-    axes.legend(frameon=False)
-    return figure
-
-
-def calibration(report: TargetReport) -> Figure:
-    """Share of truths inside the interval against what the interval says."""
-    title = "how often the interval holds the truth"
-    figure, axes = _canvas(report, title, "stated confidence, %", "inside the interval, %")
-    axes.plot([50, 100], [50, 100], color="#555555", linewidth=1, label="as stated")
-    drawn = [r for r in report.calibration if not r.startswith("gated_cells@")]
-    for regime, colour in zip(drawn, _COLOURS, strict=False):
-        levels = report.calibration[regime]
-        axes.plot(
-            [100 * level.confidence for level in levels],
-            [100 * level.coverage for level in levels], "o-", markersize=4, label=regime,
-            color=colour,
-        )  # fmt: skip
-    axes.legend(frameon=False, loc="lower right")
-    return figure

@@ -25,16 +25,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.builder import null_network
 from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
@@ -106,13 +103,12 @@ class TrackedRun:
             with _calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)
 
-    def artifact(self, name: str, content: str | Mapping[str, Sequence[object]] | Figure) -> None:
-        """A text, a table (columns, its name ending in ``.json``) or a picture (``.png``)."""
+    def artifact(self, name: str, content: str | Mapping[str, Sequence[object]]) -> None:
+        """A text, or a table (columns, its name ending in ``.json``)."""
         if self.client is not None:
-            table, text = isinstance(content, Mapping), isinstance(content, str)
-            log = self.client.log_text if text else self.client.log_figure
             with _calling(f"keep {name}"):
-                (self.client.log_table if table else log)(self.id, content, name)
+                text = isinstance(content, str)
+                (self.client.log_text if text else self.client.log_table)(self.id, content, name)
 
     def dataset(self, name: str, digest: str, source: str, context: str, **size: int) -> None:
         """What the run was judged on or learned from: name, hash, where it lies, what for, size."""
