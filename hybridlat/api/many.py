@@ -1,8 +1,8 @@
 """Many networks by several workers: in order, in bounded memory, with the estimates of one.
 
 Networks are read, lowered and predicted in workers of joblib: processes of this machine, or
-whatever backend is in force (Dask, Ray). Workers never measure. Where measuring is allowed, the
-calling process estimates every network that records alone do not settle, in order.
+whatever backend is in force (Dask, Ray). Workers never measure. Where measuring is allowed, they
+only read and lower, and the calling process estimates in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hybridlat.api.session import Options, Session, Sessions, estimate
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.estimate.compose.target_composition import is_calibrating
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
@@ -41,19 +40,17 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``predicts`` False: it only reads and lowers, since its estimates would not hold. By
+    ``predicts`` False: it only reads and lowers, since measuring may change its estimates. By
     ``store_exists`` and ``node`` (the machine) a worker checks that it sees the same store.
     ``revision`` is that of the predictor and its store: a worker reuses what it loaded for it.
     """
 
-    target: Target
+    engine: ResolvedEngine
     requested: Target | None
-    why_not: str
     options: Options
     store: str
     store_exists: bool
     node: str
-    may_measure: bool
     predicts: bool
     revision: tuple[bytes, object]
 
@@ -62,15 +59,13 @@ class Spec:
         """The spec of a session; ``token`` names its predictor."""
         store, options, stamp = session.store, session.options, session.store.stamp
         return cls(
-            target=session.target,
+            engine=ResolvedEngine(session.target, why_not=session.why_not),
             requested=session.requested,
-            why_not=session.why_not,
             options=replace(options, measure="auto", settings=None, progress=None),
             store=store.url,
             store_exists=store.place.exists,
             node=platform.node(),
-            may_measure=session.may_measure,
-            predicts=options.measure != "always" and not store.place.is_in_memory,
+            predicts=not (session.may_measure or store.place.is_in_memory),
             revision=(token, os.urandom(8) if stamp is None else stamp),
         )
 
@@ -83,11 +78,8 @@ class Spec:
                 f"a worker does not see the store {store.place.address}: give one that all workers "
                 "reach under the same name, on a shared folder or a database server"
             )
-        first = Session.open(self._engine(self.target), self.requested, self.options, store)
-        return Sessions(first, self._engine)
-
-    def _engine(self, target: Target) -> ResolvedEngine:
-        return ResolvedEngine(target, why_not=self.why_not)
+        first = Session.open(self.engine, self.requested, self.options, store)
+        return Sessions(first, lambda target: replace(self.engine, target=target))
 
 
 @dataclass(frozen=True)
@@ -107,14 +99,15 @@ def work(spec: Spec, query: Query, item: Item) -> Answer:
     """In a worker: the estimate where it holds, else the reading; an error as itself."""
     started = time.perf_counter()
     try:
-        sessions = _sessions_of(spec)
+        if not _opened or _opened[0][0] != spec:
+            while _opened:
+                _opened.pop()[1].close()
+            _opened.append((spec, spec.open()))
+        sessions = _opened[0][1]
         opened = item.opened(query)
         session = sessions.of(opened.file)
         if spec.predicts:
-            result = estimate(session, opened, started, query.describe)
-            measured = all(cell.source == "measured" for cell in result.cells)
-            if not spec.may_measure or (measured and result.within_tolerance):
-                return result
+            return estimate(session, opened, started, query.describe)
         partition = session.partition(opened).signed()
         if session.store.place.is_in_memory:  # the calling process has not the texts
             hashes = [use.signature for use in partition.uses]
@@ -123,14 +116,6 @@ def work(spec: Spec, query: Query, item: Item) -> Answer:
         return Reading(opened.key, partition, model)
     except HybridlatError as error:
         return error
-
-
-def _sessions_of(spec: Spec) -> Sessions:
-    if not _opened or _opened[0][0] != spec:
-        while _opened:
-            _opened.pop()[1].close()
-        _opened.append((spec, spec.open()))
-    return _opened[0][1]
 
 
 class Workers:
@@ -161,11 +146,12 @@ class Workers:
             except Exception as error:
                 if not _is_death(error):
                     raise
-                _log.warning("a worker died, and is replaced: %s", _first_line(error))
+                why = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+                _log.warning("a worker died, and is replaced: %s", why)
                 if one_by_one:
                     yield MeasurementError(
                         f"{left.popleft().label} brings down the process that reads it "
-                        f"({_first_line(error)}): export it anew, or predict it by itself to see "
+                        f"({why}): export it anew, or predict it by itself to see "
                         "why"
                     )
                 one_by_one = not one_by_one
@@ -188,11 +174,6 @@ def _is_death(error: Exception) -> bool:
     return gone or bool(names & {"KilledWorker", "WorkerCrashedError", "RayActorError"})
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
-
-
 def estimate_alone(sessions: Sessions, item: Item, query: Query) -> Estimate | HybridlatError:
     """The estimate of a network by this process, or its error."""
     started = time.perf_counter()
@@ -206,14 +187,10 @@ def estimate_alone(sessions: Sessions, item: Item, query: Query) -> Estimate | H
 def estimates_by_workers(
     sessions: Sessions, items: Iterable[Item], query: Query, workers: Workers, token: bytes
 ) -> Iterator[Estimate | HybridlatError]:
-    """The same for many networks, in order, with the help of workers.
-
-    A worker's estimate holds while nothing that it rests on has changed. After the first
-    measurement, and while the machine is calibrated, this process estimates by itself.
-    """
+    """The same for many networks, in order, with the help of workers."""
     first = sessions.first
     spec, source = Spec.of(first, token), _Source(map(Item.as_bytes, items))
-    size, has_measured = FIRST_WINDOW * workers.count, False
+    size = FIRST_WINDOW * workers.count
     window = source.take(size)
     while window:
         answers = workers.answers(spec, query, [item for item in window if item.travels])
@@ -224,30 +201,20 @@ def estimates_by_workers(
             answers = itertools.chain(list(answers))
         for item in window:
             answer = next(answers) if item.travels else None
-            changed = has_measured or (first.may_measure and is_calibrating(first.data))
-            if (isinstance(answer, Estimate) and not changed) or isinstance(answer, HybridlatError):
+            if isinstance(answer, Estimate | HybridlatError):
                 yield answer
-            else:
-                result = estimate_alone(sessions, *_as_read(first, item, query, answer))
-                if isinstance(result, Estimate):
-                    has_measured |= result.measured_now > 0 or result.network_measured_now
-                yield result
+                continue
+            read_query = query
+            if answer is not None:  # what the worker has read is not read again
+                first.partitioner.remember(answer.key, answer.partition)
+                if answer.model is not None:
+                    item = replace(item, source=answer.model, example=None)
+                    read_query = Query(describe=query.describe)
+            yield estimate_alone(sessions, item, read_query)
         next(answers, None)  # joblib warns of answers that are left before their end
         window = following
     if source.error is not None:
         raise source.error
-
-
-def _as_read(
-    session: Session, item: Item, query: Query, answer: Estimate | Reading | None
-) -> tuple[Item, Query]:
-    """The network and query for this process, which reuses what a worker has read."""
-    if not isinstance(answer, Reading):
-        return item, query
-    session.partitioner.remember(answer.key, answer.partition)
-    if answer.model is None:
-        return item, query
-    return replace(item, source=answer.model, example=None), Query(describe=query.describe)
 
 
 class _Source:
