@@ -17,7 +17,6 @@ from hybridlat.api.sources import (
     items_of,
     one_batch,
     open_source,
-    several_batches,
 )
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.registry import resolve
@@ -111,31 +110,21 @@ class Predictor:
         shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
     ) -> list[Estimate]: ...  # fmt: skip
 
-    @overload
-    def predict(
-        self, source: Source, input: Example | None = None, *,
-        batch: int | Sequence[int] | None = None, shapes: Shapes | None = None,
-        name: str | None = None, describe: bool = False,
-    ) -> Estimate | list[Estimate]: ...  # fmt: skip
-
     def predict(
         self,
         source: Source,
         input: Example | None = None,
         *,
-        batch: int | Sequence[int] | None = None,
+        batch: Any = None,
         shapes: Shapes | None = None,
         name: str | None = None,
         describe: bool = False,
     ) -> Estimate | list[Estimate]:
         """The latency of one network: a path, the bytes of a file, a ModelProto or a module.
 
-        A ``torch.nn.Module`` goes with ``input``, which it is exported for without its weights: a
-        tensor, a shape, or a tuple with one of them for each input. A list of batch sizes gives an
-        estimate for each.
-
-        ``describe`` fills in the estimate's ``structure``: what its cells are made of, where they
-        stand, and what limits them. It costs some milliseconds.
+        A ``torch.nn.Module`` is exported without its weights for ``input``: a tensor, a shape, or a
+        tuple with one of them for each input. A list of batch sizes gives an estimate for each.
+        ``describe`` fills in the estimate's ``structure``, at the cost of some milliseconds.
 
         Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
         it. An estimate that is not within the tolerance is returned all the same: see its
@@ -143,13 +132,15 @@ class Predictor:
         """
         started = time.perf_counter()
         item, recall = Item(source, name, input), partial(known_file, self.store)
-        sizes = several_batches(batch)
+        several = isinstance(batch, Sequence) and not isinstance(batch, str | bytes)
+        if several and not batch:
+            raise InputError("the list of batch sizes is empty: give at least one")
         estimates = []
-        for size in [one_batch(batch)] if sizes is None else sizes:
+        for size in [one_batch(one) for one in (batch if several else [batch])]:
             opened = item.opened(Query(size, shapes), recall)
             estimates.append(estimate(self.sessions.of(opened.file), opened, started, describe))
             started = time.perf_counter()
-        return estimates[0] if sizes is None else estimates
+        return estimates if several else estimates[0]
 
     @overload
     def predict_many(
@@ -182,12 +173,10 @@ class Predictor:
 
         Modules go with ``input``, or each in a tuple with its own. ``jobs`` workers of joblib read,
         lower and predict (-1: one a core; None: as joblib's configuration says), processes of this
-        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. The
-        answers are the same as with one; all measuring is done by this process, one at a time.
-        Workers on other machines need a store that they reach under the same name.
-
-        With ``errors="return"`` an error takes the place of its network's estimate. With
-        ``"raise"`` the first error is raised.
+        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. This
+        process measures, one network at a time. Workers on other machines need a store that they
+        reach under the same name. With ``errors="return"`` an error takes the place of its
+        network's estimate; with ``"raise"`` the first one is raised.
         """
         from hybridlat.api import many  # one network starts without it
 
@@ -228,12 +217,10 @@ class Predictor:
 
             space = predictor.space({"stem": [stem], "1.0": {"3x3": a, "5x5": b, "none": None}})
             space.latency({"stem": "stem", "1.0": "5x5"}).interval_us
-            space.table.rows
 
-        Each block is seen inside a network, so its row holds the engine's layout changes before it;
-        ``table.check`` compares sums with networks drawn at random. Where measuring is
-        allowed, the cells of blocks that are not within the tolerance are measured. Raises what
-        ``predict`` raises, and InputError for blocks that do not fit one another.
+        Each block is seen inside a network, so its row holds the engine's layout changes before it.
+        Where measuring is allowed, the cells of blocks that are not within the tolerance are
+        measured. Raises what ``predict`` raises, and InputError for blocks that do not fit.
         """
         from hybridlat.api.space import space_of  # one network starts without it
 
@@ -304,7 +291,7 @@ def predict(
 def predict(
     source: Source,
     *target_or_input: str | Target | Example | None,
-    batch: int | Sequence[int] | None = None,
+    batch: Any = None,
     target: str | Target | None = None,
     input: Example | None = None,
     shapes: Shapes | None = None,
@@ -320,15 +307,14 @@ def predict(
         predict(module, (1, 3, 224, 224), "v100/tensorrt/fp16")
 
     Behind the source stand, in any order and by keyword if you like, the target and the ``input``
-    of a ``torch.nn.Module``: a tensor, a shape, or a tuple with one of them for each input. The
-    other keywords are those of ``Predictor`` (``tolerance``, ``confidence``, ``measure``,
-    ``store``, ``threads``, ``progress``, ``settings``, ``device``) and of ``Predictor.predict``.
+    of a ``torch.nn.Module``. The other keywords are those of ``Predictor`` and its ``predict``.
     """
     target, input = _split_positional(target_or_input, target, input)
     with Predictor(target, **options) as predictor:
-        return predictor.predict(
+        answer: Estimate | list[Estimate] = predictor.predict(
             source, input, batch=batch, shapes=shapes, name=name, describe=describe
         )
+        return answer
 
 
 def _split_positional(
@@ -336,8 +322,6 @@ def _split_positional(
 ) -> tuple[str | Target | None, Example | None]:
     """The target and the example among what was given without a keyword."""
     for value in positional:
-        if value is None:
-            continue
         if isinstance(value, str | Target):
             if target is not None:
                 raise InputError(f"two targets are given, {target} and {value}: one is enough")
@@ -347,8 +331,10 @@ def _split_positional(
                 f"{value!r} is neither a target nor an example input: a batch size is given with "
                 f"batch={value!r}"
             )
-        elif example is not None:
-            raise InputError("two inputs are given: put those of a module with several in a tuple")
-        else:
+        elif value is not None:
+            if example is not None:
+                raise InputError(
+                    "two inputs are given: put those of a module with several in a tuple"
+                )
             example = value
     return target, example

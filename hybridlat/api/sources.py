@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -99,32 +99,10 @@ def checked_shapes(shapes: object) -> Shapes | None:
     checked = {}
     for name, shape in shapes.items():
         try:
-            sizes = None if isinstance(shape, str | bytes) else tuple(map(operator.index, shape))
+            checked[name] = tuple(map(operator.index, shape))
         except TypeError:
-            sizes = None
-        if sizes is None or not isinstance(name, str):
-            raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}")
-        checked[name] = sizes
+            raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}") from None
     return checked
-
-
-def several_batches(batch: object) -> list[int] | None:
-    """The sizes of a list of batches; None for a single one. InputError for an empty list."""
-    if isinstance(batch, str | bytes) or not isinstance(batch, Sequence):
-        return None
-    if not batch:
-        raise InputError("the list of batch sizes is empty: give at least one")
-    return [size for item in batch if (size := one_batch(item)) is not None]
-
-
-def name_of(source: Source, index: int) -> str | None:
-    """What to call a source without a name of its own, by its place; None for one that has one."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        return f"network {index}"
-    if torch_export.is_module(source):
-        return f"{type(source).__name__} {index}"
-    graph = getattr(source, "graph", None)
-    return f"network {index}" if graph is not None and not graph.name else None
 
 
 # ---- many of them ------------------------------------------------------------------------------
@@ -185,4 +163,9 @@ def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:
         example = None
         if isinstance(source, tuple) and len(source) == 2:
             source, example = source
-        yield Item(source, name_of(source, index), example)
+        graph, name = getattr(source, "graph", None), None
+        if torch_export.is_module(source):
+            name = f"{type(source).__name__} {index}"
+        elif isinstance(source, bytes | bytearray | memoryview) or (graph and not graph.name):
+            name = f"network {index}"
+        yield Item(source, name, example)
