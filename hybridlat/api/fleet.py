@@ -13,8 +13,7 @@ from hybridlat import onnx_io
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition.partition import Partition
-from hybridlat.estimate.partition.partitioner import Partitioner
+from hybridlat.estimate.partition.partition import Partition, Partitioner
 from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.fleet import DeviceReport, Fleet
 from hybridlat.measuring.fleet_unit import Unit, shares

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.partition.partition import PARTITION_FORMAT
-from hybridlat.estimate.partition.partitioner import is_outdated
+from hybridlat.estimate.partition.partition import PARTITION_FORMAT, is_outdated
 from hybridlat.onnx_io.facts import FACTS_FORMAT
 from hybridlat.store import Store, cache
 from tests.cli.shell import process

@@ -1,44 +1,41 @@
-"""A network as cells of one target: what each is, how often and where it stands in the file."""
+"""A network as cells of one target: what each is, how often and where it stands in the file.
+
+Asking an engine to lower a network costs tens of milliseconds; reading what it answered last time
+costs less than one. The partition is remembered, and cached in the store under a key of the file's
+structure, so networks that differ in names and weights alone share it.
+"""
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from hybridlat.engines import registry
+from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.graph.cells import cut_positions, file_rank, labels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
+from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema import wire
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+
+if TYPE_CHECKING:
+    from hybridlat.onnx_io import OnnxFile, Shapes
 
 PARTITION_FORMAT = 4
+MAX_REMEMBERED = 2048
+FILE_SCOPE = f"file/{FACTS_FORMAT}"
+_log = logging.getLogger(__name__)
 
 
-class _Place(NamedTuple):
-    """A ``CellPlace`` in a cache."""
-
-    order: int
-    reads: tuple[int, ...]
-    kernels: tuple[tuple[int, ...], ...]
-
-
-class _Document(NamedTuple):
-    """What ``Partition.to_text`` writes."""
-
-    format: int
-    uses: tuple[tuple[str, tuple[str, ...], tuple[_Place, ...]], ...]
-    removed: tuple[int, ...]
-    batch: int
-    by: str
-    warnings: tuple[str, ...]
-    whole: str
-
-
-@dataclass(frozen=True, slots=True)
-class CellPlace:
+class CellPlace(msgspec.Struct, frozen=True, array_like=True):
     """One use of a cell: the ``order``-th cell of the network's schedule, counted from 0.
 
     ``reads`` are the orders of the cells whose results it reads, -1 for the network's inputs;
@@ -50,8 +47,7 @@ class CellPlace:
     kernels: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CellUse:
+class CellUse(msgspec.Struct, frozen=True, array_like=True):
     """One distinct cell of a network: ``ops`` labels its kernels as the file lists them."""
 
     signature: str
@@ -70,6 +66,18 @@ class CellUse:
         for place in self.places:
             positions += sorted(itertools.chain.from_iterable(place.kernels))
         return tuple(positions)
+
+
+class _Document(msgspec.Struct, array_like=True):
+    """A partition in a cache."""
+
+    format: int
+    uses: tuple[CellUse, ...]
+    removed: tuple[int, ...]
+    batch: int
+    by: str
+    warnings: tuple[str, ...]
+    whole: str
 
 
 @dataclass(frozen=True)
@@ -103,20 +111,11 @@ class Partition:
 
     def to_text(self) -> str:
         """JSON for the store's cache; the store itself holds the signature texts."""
-        uses = [
-            [u.signature, u.ops, [[p.order, p.reads, p.kernels] for p in u.places]]
-            for u in self.uses
-        ]
-        body = [
-            PARTITION_FORMAT,
-            uses,
-            list(self.removed),
-            self.batch,
-            self.by,
-            list(self.warnings),
+        document = _Document(
+            PARTITION_FORMAT, self.uses, self.removed, self.batch, self.by, self.warnings,
             self.whole,
-        ]
-        return json.dumps(body, separators=(",", ":"))
+        )  # fmt: skip
+        return msgspec.json.encode(document).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
@@ -125,16 +124,8 @@ class Partition:
         if body is None or body.format != PARTITION_FORMAT:
             return None
         return cls(
-            tuple(
-                CellUse(signature, ops, tuple(CellPlace(*place) for place in places))
-                for signature, ops, places in body.uses
-            ),
-            body.removed,
-            body.batch,
-            body.by,
-            body.warnings,
-            hash=body.whole,
-        )
+            body.uses, body.removed, body.batch, body.by, body.warnings, hash=body.whole
+        )  # fmt: skip
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
@@ -174,3 +165,131 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     return Partition(
         uses, gone, batch, lowered.by, lowered.warnings, texts, network=network
     )  # fmt: skip
+
+
+class Partitioner:
+    """Splits files into cells for one target, as its engine fuses them.
+
+    ``lower`` asks the engine or applies its rules; ``identity`` names what its answers depend on,
+    so that nothing remembered outlives an engine's version or a change of its rules.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        store: Store | None,
+        lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
+        identity: Callable[[Target], str] = registry.lowering_identity,
+    ) -> None:
+        self._target, self._store = target, store
+        self._lower, self._identity = lower, identity
+        self._remembered: dict[str, Partition] = {}
+
+    def partition(
+        self,
+        file: OnnxFile,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+    ) -> Partition:
+        """The cells of ``file``; NetworkError or MeasurementError where it has none."""
+        key = file.key(batch, shapes)
+        partition = self._remembered.get(key)
+        if partition is None:
+            partition = self._recall(key, file) or self._ask(file, batch, shapes, key)
+            self._remember(key, partition)
+        return partition
+
+    def remember(self, key: str, partition: Partition) -> None:
+        """Take over what another process was answered for the structure ``key``."""
+        if key not in self._remembered:
+            self._keep(key, partition)
+            self._remember(key, partition)
+
+    def _remember(self, key: str, partition: Partition) -> None:
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[key] = partition
+
+    def _cache_key(self, key: str) -> str:
+        return f"{_scope(self._identity(self._target), self._target)}/{key}"
+
+    def _recall(self, key: str, file: OnnxFile) -> Partition | None:
+        if self._store is None:
+            return None
+        try:
+            partition = self._store.cache_read(self._cache_key(key), Partition.from_text)
+        except StoreError as error:
+            _log.warning("a cached partition is not used: %s", error)
+            return None  # a cache that cannot be read is no reason not to answer
+        if partition is not None:
+            keep_file(self._store, file)
+        return partition
+
+    def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
+        network = file.network(batch, shapes)
+        lowered = self._lower(network, self._target)
+        # What rules make of a network is found again sooner than made again, which pays for files;
+        # a search's candidates, which are none, would fill the store.
+        keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
+        partition = partition_network(network, lowered, file.node_names)
+        _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
+        if keeps:
+            partition = partition.signed()
+            self._keep(key, partition)
+            if self._store is not None:
+                keep_file(self._store, file)
+        return partition
+
+    def _keep(self, key: str, partition: Partition) -> None:
+        """For the next process, with the texts of its cells where they are at hand."""
+        if self._store is None or not partition.texts:
+            return
+        try:
+            self._store.add_signatures(partition.texts)
+            self._store.cache_put(self._cache_key(key), partition.to_text())
+        except StoreError as error:  # the next process asks the engine again
+            _log.warning("a partition is not cached: %s", error)
+
+
+def _scope(identity: str, target: Target) -> str:
+    return f"split/{PARTITION_FORMAT}/{identity}/{target}"
+
+
+def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
+    """Whether what the store caches under ``scope`` will never be asked for again.
+
+    So it is with partitions when the format, the engine or its rules have changed since, and with
+    files when their format has; where the engine cannot tell because it is not here, and for
+    everything else, the answer is no.
+    """
+    word, *parts = scope.split("/")
+    if word == FILE_SCOPE.partition("/")[0]:
+        return scope != FILE_SCOPE
+    for count in (4, 3):  # a target has three or four parts, and stands last
+        try:
+            target = Target.parse("/".join(parts[-count:]))
+            return word == "split" and scope != _scope(identity(target), target)
+        except TargetError:
+            continue
+        except HybridlatError:
+            return False
+    return word == "split"
+
+
+def known_file(store: Store, digest: str) -> FileFacts | None:
+    """What the store's cache holds of the file with these bytes; None where it holds nothing."""
+    try:
+        return store.cache_read(f"{FILE_SCOPE}/{digest}", FileFacts.from_text)
+    except StoreError as error:
+        _log.warning("what is cached of a file is not used: %s", error)
+        return None  # a cache that cannot be read is no reason not to answer
+
+
+def keep_file(store: Store, file: OnnxFile) -> None:
+    """Cache what later processes need of a file, if its bytes have a digest and it is new."""
+    if not file.digest or file.known is not None:
+        return
+    try:
+        store.cache_put(f"{FILE_SCOPE}/{file.digest}", file.facts.to_text())
+    except HybridlatError as error:  # the next process parses the file again
+        _log.info("what is known of a file is not cached: %s", error)

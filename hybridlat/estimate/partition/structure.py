@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN_DEVICE = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
 _PRECISION_OF_BYTES = {1.0: "int8", 2.0: "fp16"}
+_TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+_TELLING = (KINDS["conv"], KINDS["pool"])
 
 
 def network_structure(
@@ -49,38 +52,37 @@ def network_structure(
         _cell(text, shown(use.places[0]), images_last[number], file.op_types, device, precision)
         for number, (text, use) in enumerate(zip(texts, partition.uses, strict=True))
     )
-    names, paths = file.node_names, _within(file.module_paths)
-    in_order = sorted(
-        (place.order, number, place)
-        for number, use in enumerate(partition.uses)
-        for place in use.places
-    )
+    names, parts = file.node_names, [path.split(".") for path in file.module_paths]
+    # Without the modules that every path begins with (``gpu_0``, ``model``).
+    outer = len(_shared([path[:-1] for path in parts if path != [""]]))
+    paths = [".".join(path[outer:]) for path in parts]
+
+    def path_of(kernel: Sequence[int]) -> str:
+        """The module of a kernel: that of its first operator, what is fused to it comes after."""
+        return next((paths[n] for n in kernel if paths[n]), "")
+
     places = tuple(
         CellPosition(
             number,
             place.reads,
-            common_path([_path(paths[n] for n in kernel) for kernel in shown(place)]),
+            common_path([path_of(kernel) for kernel in shown(place)]),
             tuple(tuple(names[n] for n in kernel) for kernel in shown(place)),
         )
-        for _, number, place in in_order
+        for number, place in _in_order(partition)
     )
     return Structure(cells, places, Roofs.of(device, precision) if device else None)
 
 
-def _within(paths: Sequence[str]) -> list[str]:
-    """The paths without the modules that every one of them begins with (``gpu_0``, ``model``)."""
-    known = {path for path in paths if path}
-    shared = 0
-    for parts in zip(*(path.split(".")[:-1] for path in known), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared += 1
-    return [".".join(path.split(".")[shared:]) for path in paths]
+def _in_order(partition: Partition) -> list[tuple[int, CellPlace]]:
+    """(number of the cell, place) of every use, in the order of the network's schedule."""
+    pairs = [(number, p) for number, use in enumerate(partition.uses) for p in use.places]
+    return sorted(pairs, key=lambda pair: pair[1].order)
 
 
-def _path(paths: Iterable[str]) -> str:
-    """The module of a kernel: that of its first operator, what is fused to it comes after."""
-    return next((path for path in paths if path), "")
+def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The modules that all paths begin with, or the letters of all names."""
+    columns = zip(*paths, strict=False)
+    return [column[0] for column in itertools.takewhile(lambda c: len(set(c)) == 1, columns)]
 
 
 def common_path(paths: Sequence[str]) -> str:
@@ -92,25 +94,13 @@ def common_path(paths: Sequence[str]) -> str:
     known = [path.split(".") for path in paths if path]
     if not known:
         return ""
-    shared = []
-    for parts in zip(*known, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    if shared:
+    if shared := _shared(known):
         return ".".join(shared)
-    begin = _common_start([parts[0] for parts in known])
+    begin = "".join(_shared([parts[0] for parts in known]))
     stem = begin[: max(begin.rfind("_"), begin.rfind("-"), 0)]
     if len(stem) > 1 and not all(parts[0][len(stem) + 1 :].isdecimal() for parts in known):
         return stem
     return f"{'.'.join(known[0])}…{'.'.join(known[-1])}"
-
-
-def _common_start(texts: Sequence[str]) -> str:
-    """The letters that all of the texts begin with."""
-    first, last = min(texts), max(texts)
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
-    return first[:same] if same is not None else first
 
 
 def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None]:
@@ -122,13 +112,12 @@ def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None
         return [None] * len(texts)
     read: list[bool | None] = [None] * len(texts)
     made_by: dict[int, bool] = {}
-    in_order = sorted((p.order, n, p.reads) for n, u in enumerate(partition.uses) for p in u.places)
-    for order, number, reads in in_order:
-        last = any(made_by.get(place, False) for place in reads)
+    for number, place in _in_order(partition):
+        last = any(made_by.get(order, False) for order in place.reads)
         if read[number] is None:
             read[number] = last
         network = signature_reading.read(texts[number])
-        made_by[order] = not _channels_last(network, last).isdisjoint(network.outputs)
+        made_by[place.order] = not _channels_last(network, last).isdisjoint(network.outputs)
     return read
 
 
@@ -167,18 +156,15 @@ def _kernels(text: str, images_last: bool | None = None) -> tuple[Kernel, ...]:
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
         taps = dict(node.attributes).get("kernel_shape")
-        window = (k_h[i], k_w[i]) if kind[i] in (KINDS["conv"], KINDS["pool"]) else None
+        window = (k_h[i], k_w[i]) if kind[i] in _TELLING else None
         if isinstance(taps, tuple) and len(taps) == 2:
             window = (int(taps[0]), int(taps[1]))
-        made = next(name for name in node.outputs if name)
+        # A product is of the last size, whatever it stands for.
+        turned = channels_last if kind[i] != KINDS["matmul"] else set()
         source, result = (
-            # A product is of the last size, whatever it stands for.
-            _channels_first(
-                network.types[name].shape, name in channels_last and kind[i] != KINDS["matmul"]
-            )
-            if name else ()
-            for name in (read[0] if read else "", made)
-        )  # fmt: skip
+            _channels_first(network.types[name].shape, name in turned) if name else ()
+            for name in (read[0] if read else "", next(name for name in node.outputs if name))
+        )
         kernels.append(
             Kernel(
                 op=node.op,
@@ -193,10 +179,6 @@ def _kernels(text: str, images_last: bool | None = None) -> tuple[Kernel, ...]:
             )
         )
     return tuple(kernels)
-
-
-_TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-_TELLING = (KINDS["conv"], KINDS["pool"])
 
 
 def _channels_last(network: Network, inputs_last: bool) -> set[str]:
