@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.estimate.compose.composition import leave_one_out
+from hybridlat.estimate.compose.fitting import leave_one_out
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered

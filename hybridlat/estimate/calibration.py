@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridlat.estimate.compose.composition import (
-    CALIBRATED_AT,
-    Composition,
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, normal_quantile
+from hybridlat.estimate.compose.fitting import (
     conformal_quantile,
     fit_constants,
+    fit_correlation,
     leave_one_out,
-    normal_quantile,
     pooled_spread,
 )
-from hybridlat.estimate.compose.correlation import fit_correlation
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 from hybridlat.estimate.gate.gate import ranking
 
@@ -153,10 +151,10 @@ def _calibrated(
             if not posterior.complete:
                 continue  # no latency yet: such a network is never judged in this state
             total = posterior.sum_us
-            spread, part = alone.spread_share(posterior.variance_share, total)
+            of_cells, variance = alone.variances(posterior.variance_share, total)
             error = abs(math.log(network.latency_us / alone.latency_us(total)))
-            parts[stage].append(part)
-            scores[stage].append(error / spread)
+            parts[stage].append(of_cells / variance)
+            scores[stage].append(error / math.sqrt(variance))
     # Spread and correlation were fitted to the same networks: about three degrees of freedom.
     fitted = math.sqrt((len(networks) + 3.0) / max(len(networks) - 3.0, 1.0))
     # Sixty networks fix a 90 % quantile only to within 4 points of coverage. The stages measure

@@ -21,11 +21,10 @@ from hybridlat.estimate.calibration import (
 )
 from hybridlat.estimate.compose.composition import (
     Composition,
-    conformal_quantile,
-    fit_constants,
     normal_quantile,
     student_quantile,
 )
+from hybridlat.estimate.compose.fitting import conformal_quantile, fit_constants
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from tests.graph.made_networks import make_network
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.compose.correlation import fit_correlation
+from hybridlat.estimate.compose.fitting import fit_correlation
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
 

@@ -29,11 +29,7 @@ from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPo
 COMPOSITION_FORMAT = 2
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which the reach of intervals is calibrated on held-out networks."""
-_PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
-_PRIOR_NETWORKS = 4
-_PRIOR_SCALE_SPREAD = 0.1
-_PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
-_HUBER = 1.5
+PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
 _Real = TypeVar("_Real", float, NDArray[np.float64])
 
 
@@ -75,7 +71,7 @@ class Composition:
     overhead_us: float = 0.0
     scale: float = 1.0
     confidence: float = 0.9
-    residual_share: float = _PRIOR_RESIDUAL
+    residual_share: float = PRIOR_RESIDUAL
     networks: int = 0
     correlation: Correlation = field(default_factory=Correlation)
     quantiles: tuple[tuple[float, float], ...] = ()
@@ -91,24 +87,12 @@ class Composition:
         """The posterior about the cells of a network, with this target's correlation."""
         return ErrorPosterior.start(priors, self.correlation)
 
-    def spread_share(self, cells_variance: float, sum_of_cells_us: float) -> tuple[float, float]:
-        """Standard error of ln(latency), and the cells' part of its square."""
-        cells, total = self._squares(cells_variance, sum_of_cells_us)
-        return math.sqrt(total), (cells / total if total > 0 else 0.0)
-
-    def _squares(self, cells_variance: _Real, sum_of_cells_us: float) -> tuple[_Real, _Real]:
+    def variances(self, cells_variance: _Real, sum_of_cells_us: float) -> tuple[_Real, _Real]:
         """The cells' part of the variance of ln(latency), and the whole of it."""
         composed = self.latency_us(sum_of_cells_us)
         lever = self.scale * sum_of_cells_us / composed if composed > 0 else 1.0
         cells = cells_variance * lever**2
         return cells, cells + self.residual_share**2
-
-    def multiplier(self, cells_part: float) -> float:
-        """How many standard errors the interval reaches, where the cells are that part of σ²."""
-        if not self.quantiles:
-            return normal_quantile(self.confidence)
-        points, values = zip(*self.quantiles, strict=True)
-        return float(np.interp(cells_part, points, values))
 
     def at(self, confidence: float) -> Composition:
         """The same composition with intervals of another confidence: the surer, the wider.
@@ -148,14 +132,11 @@ class Composition:
         self, cells_variances: NDArray[np.float64], sum_of_cells_us: float
     ) -> NDArray[np.float64]:
         """The same for many variances of one sum."""
-        cells, total = self._squares(cells_variances, sum_of_cells_us)
+        cells, total = self.variances(cells_variances, sum_of_cells_us)
         parts = np.divide(cells, total, out=np.zeros_like(total), where=total > 0)
-        if self.quantiles:
-            points, values = zip(*self.quantiles, strict=True)
-            reaches = np.interp(parts, points, values)
-        else:
-            reaches = np.full_like(parts, normal_quantile(self.confidence))
-        return self._reaching(reaches * np.sqrt(total))
+        normal = normal_quantile(self.confidence)
+        points, values = zip(*self.quantiles or [(0.0, normal)], strict=True)
+        return self._reaching(np.interp(parts, points, values) * np.sqrt(total))
 
     def measured_half_width_share(self, noise: float) -> float:
         """Relative half-width of a network that was measured whole, with that relative noise."""
@@ -219,16 +200,12 @@ class Composition:
                 | {"correlation": Correlation.as_fields(body["correlation"])},
                 cls,
             )
-            _check_rising(composition.levels)
+            for a, b in itertools.pairwise(composition.levels):
+                if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
+                    raise ValueError(f"levels {composition.levels} do not rise")
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error
         return composition
-
-
-def _check_rising(levels: Sequence[tuple[float, float]]) -> None:
-    for a, b in itertools.pairwise(levels):
-        if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
-            raise ValueError(f"levels {levels} do not rise")
 
 
 @lru_cache(maxsize=256)
@@ -251,62 +228,3 @@ def student_quantile(confidence: float, degrees: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + sum(term / degrees ** (i + 1) for i, term in enumerate(terms))
-
-
-def conformal_quantile(scores: Sequence[float], confidence: float) -> float | None:
-    """The ⌈(n+1)·confidence⌉-th smallest score; None where n scores cannot promise that much.
-
-    Source: Vovk, Gammerman & Shafer, "Algorithmic Learning in a Random World", 2005.
-    """
-    rank = math.ceil((len(scores) + 1) * confidence - 1e-9)
-    return None if rank > len(scores) else sorted(scores)[max(rank, 1) - 1]
-
-
-def fit_constants(
-    sums_us: NDArray[np.float64], latencies_us: NDArray[np.float64]
-) -> tuple[float, float]:
-    """Overhead (µs, never negative) and scale that minimise the robust relative error.
-
-    Huber's loss by iterated reweighting, with normal priors around 0 and 1 whose weight depends
-    on how well the networks agree: one network moves the constants little, thirty decide them.
-    """
-    count = len(sums_us)
-    if count == 0:
-        return 0.0, 1.0
-    overhead_spread = _PRIOR_OVERHEAD_SPREAD * float(latencies_us.min())
-    overhead, scale = 0.0, 1.0
-    for _ in range(50):
-        residual = (overhead + scale * sums_us) / latencies_us - 1.0
-        sigma = pooled_spread(residual)
-        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
-        design = np.column_stack([1.0 / latencies_us, sums_us / latencies_us])
-        normal = (design * weight[:, None]).T @ design
-        right = (design * weight[:, None]).sum(axis=0)
-        pull = sigma**2 / _PRIOR_SCALE_SPREAD**2
-        normal = normal + np.diag([sigma**2 / overhead_spread**2, pull])
-        right = right + np.array([0.0, pull])
-        constants = np.linalg.solve(normal, right)
-        if constants[0] < 0:  # a network cannot take less than its cells: refit the scale alone
-            constants = np.array([0.0, right[1] / normal[1, 1]])
-        moved = abs(constants[0] - overhead) / latencies_us.min() + abs(constants[1] - scale)
-        overhead, scale = float(constants[0]), float(constants[1])
-        if moved < 1e-10:
-            break
-    return overhead, max(scale, 1e-3)
-
-
-def pooled_spread(residuals: NDArray[np.float64]) -> float:
-    """Robust standard deviation around zero, pooled with a prior of four networks at 5 %."""
-    size = np.abs(residuals)
-    cap = 3.0 * max(1.4826 * float(np.median(size)), 1e-3)
-    squares = float((np.minimum(size, cap) ** 2).sum())
-    prior = _PRIOR_NETWORKS * _PRIOR_RESIDUAL**2
-    return math.sqrt((squares + prior) / (len(residuals) + _PRIOR_NETWORKS))
-
-
-def leave_one_out(
-    sums_us: NDArray[np.float64], latencies_us: NDArray[np.float64]
-) -> list[tuple[float, float]]:
-    """The constants fitted without each network in turn, in order."""
-    every = np.arange(len(sums_us))
-    return [fit_constants(sums_us[every != i], latencies_us[every != i]) for i in every]

@@ -1,8 +1,8 @@
-"""Fit the correlation of cell errors to networks that the model had not seen.
+"""Fit the constants and the correlation of cell errors to networks that the model had not seen.
 
-Maximum likelihood of a multivariate Student distribution per network, found by coordinate descent
-over a fixed grid, so that the same residuals always give the same answer. A weak pull towards the
-defaults decides where there are few networks.
+The correlation is the one of maximum likelihood, the errors of each network taken as a multivariate
+Student distribution. It is found by coordinate descent over a fixed grid, so that the same
+residuals always give the same answer. A weak pull towards the defaults decides where there are few.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hybridlat.estimate.compose.composition import PRIOR_RESIDUAL
 from hybridlat.estimate.compose.posterior import (
     CellPrior,
     Correlation,
@@ -21,6 +23,10 @@ from hybridlat.estimate.compose.posterior import (
     squared_distances,
 )
 
+_PRIOR_NETWORKS = 4
+_PRIOR_SCALE_SPREAD = 0.1
+_PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
+_HUBER = 1.5
 _GRIDS: dict[str, tuple[float, ...]] = {
     "network": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
     "kind": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
@@ -34,12 +40,7 @@ _PULL = {
     "network": 5.0, "kind": 5.0, "near": 2.0, "length_scale": 0.5, "inflation": 0.5,
     "untrusted_factor": 0.5, "degrees": 0.01,
 }  # fmt: skip
-_SCALES = (
-    "length_scale",
-    "inflation",
-    "untrusted_factor",
-    "degrees",
-)  # pulled in ratio, not in difference
+_SCALES = ("length_scale", "inflation", "untrusted_factor", "degrees")  # pulled in ratio
 _MOST_SHARED = 0.95
 _MOST_CELLS = 80
 _CLIP = 4.0
@@ -129,3 +130,62 @@ def _sample(cells: Sequence[tuple[CellPrior, float]]) -> _Sample | None:
         return None
     errors = [math.log(t / (f.latency_us or t)) / f.spread_share for f, t in usable]
     return _Sample([f for f, _ in usable], np.clip(np.array(errors), -_CLIP, _CLIP))
+
+
+def conformal_quantile(scores: Sequence[float], confidence: float) -> float | None:
+    """The ⌈(n+1)·confidence⌉-th smallest score; None where n scores cannot promise that much.
+
+    Source: Vovk, Gammerman & Shafer, "Algorithmic Learning in a Random World", 2005.
+    """
+    rank = math.ceil((len(scores) + 1) * confidence - 1e-9)
+    return None if rank > len(scores) else sorted(scores)[max(rank, 1) - 1]
+
+
+def fit_constants(
+    sums_us: NDArray[np.float64], latencies_us: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Overhead (µs, never negative) and scale that minimise the robust relative error.
+
+    Huber's loss by iterated reweighting, with normal priors around 0 and 1 whose weight depends
+    on how well the networks agree: one network moves the constants little, thirty decide them.
+    """
+    count = len(sums_us)
+    if count == 0:
+        return 0.0, 1.0
+    overhead_spread = _PRIOR_OVERHEAD_SPREAD * float(latencies_us.min())
+    overhead, scale = 0.0, 1.0
+    for _ in range(50):
+        residual = (overhead + scale * sums_us) / latencies_us - 1.0
+        sigma = pooled_spread(residual)
+        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
+        design = np.column_stack([1.0 / latencies_us, sums_us / latencies_us])
+        normal = (design * weight[:, None]).T @ design
+        right = (design * weight[:, None]).sum(axis=0)
+        pull = sigma**2 / _PRIOR_SCALE_SPREAD**2
+        normal = normal + np.diag([sigma**2 / overhead_spread**2, pull])
+        right = right + np.array([0.0, pull])
+        constants = np.linalg.solve(normal, right)
+        if constants[0] < 0:  # a network cannot take less than its cells: refit the scale alone
+            constants = np.array([0.0, right[1] / normal[1, 1]])
+        moved = abs(constants[0] - overhead) / latencies_us.min() + abs(constants[1] - scale)
+        overhead, scale = float(constants[0]), float(constants[1])
+        if moved < 1e-10:
+            break
+    return overhead, max(scale, 1e-3)
+
+
+def pooled_spread(residuals: NDArray[np.float64]) -> float:
+    """Robust standard deviation around zero, pooled with a prior of four networks at 5 %."""
+    size = np.abs(residuals)
+    cap = 3.0 * max(1.4826 * float(np.median(size)), 1e-3)
+    squares = float((np.minimum(size, cap) ** 2).sum())
+    prior = _PRIOR_NETWORKS * PRIOR_RESIDUAL**2
+    return math.sqrt((squares + prior) / (len(residuals) + _PRIOR_NETWORKS))
+
+
+def leave_one_out(
+    sums_us: NDArray[np.float64], latencies_us: NDArray[np.float64]
+) -> list[tuple[float, float]]:
+    """The constants fitted without each network in turn, in order."""
+    every = np.arange(len(sums_us))
+    return [fit_constants(sums_us[every != i], latencies_us[every != i]) for i in every]
