@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pickle
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,14 +46,20 @@ def plain(answers: list[Any]) -> list[Any]:
     ]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two networks' cells are on record."""
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
+    path = tmp_path_factory.mktemp("filled") / "store.db"
+    with Predictor(FAKE, store=str(path), settings=QUICK) as predictor:
         predictor.measure(network(8), what="cells")
         predictor.measure(network(16), what="cells")
-    return url
+    return path
+
+
+@pytest.fixture
+def store(filled: Path, tmp_path: Path) -> str:
+    shutil.copy(filled, tmp_path / "store.db")
+    return f"sqlite:///{tmp_path / 'store.db'}"
 
 
 def end_workers() -> None:

@@ -31,6 +31,16 @@ def test_a_quantised_file_has_a_target_of_its_own(predictor: Predictor) -> None:
         plain = predictor.predict(model(PLAIN, FLOATS))
         report = predictor.measure(model(QDQ, WEIGHTS))
         stored = {str(stats.target) for stats in predictor.store.stats()}
+        made = list(predictor.store.measurements(Target.parse(quantised.target)))
+        texts = predictor.store.signature_texts([record.signature for record in made])
+        # Records that were made before files had a target of their own lie under fp32.
+        with Predictor(usual, store=f"{predictor.store.url}-old", settings=QUICK) as other:
+            other.store.add_signatures(dict(texts))
+            other.store.add([replace(record, target=Target.parse(usual)) for record in made])
+            again = other.predict(model(QDQ, WEIGHTS))
+    assert (again.measured_now, again.measured_share) == (0, 1.0)
+    assert again.target == quantised.target
+    assert any("computes in the precision of the file" in w for w in again.warnings)
     assert "/fp32/" in usual
     int8 = usual.replace("/fp32/", "/int8/")
     assert (quantised.target, plain.target, report.target) == (int8, usual, int8)
@@ -38,24 +48,6 @@ def test_a_quantised_file_has_a_target_of_its_own(predictor: Predictor) -> None:
     assert not any("int8" in warning for warning in quantised.warnings if "interval" not in warning)
     assert {int8, usual} <= stored
     assert report.known == len(quantised.cells) and report.sum_of_cells_us is not None
-
-
-def test_cells_measured_under_another_precision_are_known(predictor: Predictor) -> None:
-    """Records that were made before files had a target of their own lie under fp32."""
-    with predictor:
-        first = predictor.predict(model(QDQ, WEIGHTS))
-        usual = predictor.target
-        made = list(predictor.store.measurements(Target.parse(first.target)))
-        old = [replace(record, target=usual) for record in made]
-        with Predictor(str(usual), store=f"{predictor.store.url}-old", settings=QUICK) as other:
-            texts = predictor.store.signature_texts([record.signature for record in old])
-            other.store.add_signatures(dict(texts))
-            other.store.add(old)
-            again = other.predict(model(QDQ, WEIGHTS))
-    assert old and first.measured_now
-    assert (again.measured_now, again.measured_share) == (0, 1.0)
-    assert again.target == first.target
-    assert any("computes in the precision of the file" in w for w in again.warnings)
 
 
 def test_a_report_says_the_sizes_of_the_file_and_what_is_quantised(predictor: Predictor) -> None:

@@ -135,25 +135,6 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
         assert 2 <= len(list(other.measurements(TARGET, "network", own[0].signature))) <= 4
 
 
-def test_networks_that_a_busy_hour_slowed_alike_are_all_contradicted(tmp_path: Path) -> None:
-    url, slow = (f"sqlite:///{tmp_path / name}" for name in ("quiet.db", "slow.db"))
-    files = [to_onnx(network_of(channels), seed=1) for channels in (8, 12, 16, 20)]
-    with Predictor(FAKE, store=url, settings=QUICK) as predictor:
-        before = [predictor.predict(file) for file in files]
-    with Store(url) as opened, Store(slow) as other:
-        other.add(
-            structs.replace(r, latency_us=2 * (r.latency_us or 0.0)) if r.kind == "network" else r
-            for r in opened.measurements(TARGET)
-        )
-        other.add_breakdowns(list(opened.breakdowns(TARGET)))
-        composition = composition_of(TargetData(TARGET, other))
-    assert composition.networks == 0 and composition.scale == pytest.approx(1.0)
-    with Predictor(FAKE, store=slow, measure="never") as predictor:
-        after = [predictor.predict(file) for file in files]
-    assert all(estimate.trusted for estimate in before)
-    assert all(estimate.contradicted and not estimate.trusted for estimate in after)
-
-
 def busy_proc(folder: Path, running: int) -> str:
     """A folder in place of /proc, of a machine on which so many tasks run or wait."""
     folder.mkdir(exist_ok=True)

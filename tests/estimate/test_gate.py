@@ -144,12 +144,6 @@ def test_better_than_the_largest_shares_first() -> None:
     assert np.sqrt(np.mean(np.square(by_gate))) < 0.9 * np.sqrt(np.mean(np.square(by_share)))
 
 
-def test_ranking_names_every_unmeasured_cell_once() -> None:
-    network = make_network(5, cells=15)
-    posterior = COMPOSITION.start(network.cells).observe(network.truth([2, 7]))
-    assert sorted(gate.ranking(posterior)) == [i for i in range(15) if i not in (2, 7)]
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000), st.integers(2, 22), st.floats(0.02, 0.3), st.sampled_from([10, 20]))
 def test_a_surer_answer_never_costs_less(
@@ -162,20 +156,6 @@ def test_a_surer_answer_never_costs_less(
         for c in (0.3, 0.5, 0.8, 0.9, 0.99, 0.999)
     ]
     assert costs == sorted(costs)
-
-
-def test_the_surer_the_more_is_measured() -> None:
-    composition = _calibrated(20)
-    spent, cells = [], []
-    for confidence in (0.5, 0.8, 0.9, 0.95, 0.99):
-        done = [
-            _run(make_network(7000 + i, cells=12), 0.05, composition=composition.at(confidence))
-            for i in range(20)
-        ]
-        cells.append(sum(len(b.measured) for b in done))
-        spent.append(sum(b.priors[i].cost_s for b in done for i in b.measured))
-    assert all(less < more for less, more in itertools.pairwise(cells))
-    assert all(less < more for less, more in itertools.pairwise(spent))
 
 
 @functools.cache
@@ -207,21 +187,6 @@ def test_the_network_is_measured_whole_exactly_where_that_is_cheaper(
         assert step.network is not bool(step.positions)
     else:
         assert step.network  # no cells would do, and it comes nearer than they
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 10_000), st.integers(2, 16), st.floats(0.05, 20.0))
-def test_with_the_network_a_wider_tolerance_never_costs_more(
-    seed: int, cells: int, cost_s: float
-) -> None:
-    network = make_network(seed, cells)
-    start = COMPOSITION.start(network.cells)
-    spent = []
-    for tolerance in (0.03, 0.05, 0.08, 0.15, 0.5):
-        step = _step(network, tolerance, cost_s)
-        plan = gate.plan(start, COMPOSITION, tolerance)
-        spent.append(cost_s if step.network else plan.cost_s)
-    assert spent == sorted(spent, reverse=True)
 
 
 def test_cells_of_which_nothing_is_known_are_measured_with_the_network_or_without() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -128,10 +127,6 @@ def test_too_few_networks_leave_the_defaults() -> None:
     network = make_network(1)
     pairs = [(c, us) for c, (us, _) in zip(network.cells, network.measured, strict=True)]
     assert fit_correlation([pairs]) == Correlation()
-
-
-def test_json_round_trip() -> None:
-    assert msgspec.convert(Correlation.as_fields(TRUE.to_json()), Correlation) == TRUE
 
 
 @settings(deadline=None, max_examples=60)

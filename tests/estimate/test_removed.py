@@ -59,17 +59,3 @@ def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
     estimate = predict(model, L4, store=str(tmp_path / "s.db"), measure="never")
     assert len(estimate.removed) == 9 and estimate.constants == 0
     assert not any("Identity" in warning for warning in estimate.warnings)
-
-
-@pytest.mark.parametrize(("engine", "can"), [("tensorrt", True), ("torch-compile-2.9", False)])
-def test_how_to_measure_is_told_of_engines_that_can_be(
-    engine: str, can: bool, tmp_path: Path
-) -> None:
-    estimate = predict(
-        NETS / "squeezenet.onnx", f"l4/{engine}/fp16", store=str(tmp_path / "s.db"), measure="never"
-    )
-    assert estimate.to_measure and estimate.tolerance == 0.05
-    assert any("hybridlat plan" in warning for warning in estimate.warnings) == can
-    origins = [w for w in estimate.warnings if w.startswith(f"{len(estimate.cells)} cells are ")]
-    assert len(origins) == 1 and "predicted from" in origins[0]
-    assert all(cell.trusted and cell.reason for cell in estimate.cells)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partition import Partitioner
 from hybridlat.estimate.predict import chain, family, other_targets
-from hybridlat.estimate.predict.family import Family, MeasuredNetwork, family_of
+from hybridlat.estimate.predict.family import Family, MeasuredNetwork
 from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw, Roofline
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
@@ -23,11 +22,11 @@ from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.family import shipped
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.plugins import shipped as shipped_path
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.networks import Builder, residual_block
+from tests.networks import Builder
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 L4 = Target.parse("l4/tensorrt/fp16")
@@ -68,16 +67,6 @@ def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_pat
     assert 50 < estimate.interval_us[0] < estimate.latency_us < estimate.interval_us[1] < 50_000
 
 
-def test_the_surer_the_wider_and_a_narrow_tolerance_is_not_met(tmp_path: Path) -> None:
-    store = str(tmp_path / "none.db")
-    widths = []
-    for confidence in (0.5, 0.9, 0.99):
-        estimate = predicted(store, "l4/tensorrt/fp16", confidence=confidence, tolerance=0.01)
-        assert estimate.interval_us is not None and not estimate.within_tolerance
-        widths.append(estimate.interval_us[1] / estimate.interval_us[0])
-    assert widths == sorted(widths) and widths[0] < widths[2]
-
-
 def test_networks_that_were_measured_correct_the_family() -> None:
     plain = law()
     train, test = ("resnet34", "vgg19", "mobilenetv2_100"), cells_of("resnet18")
@@ -91,21 +80,6 @@ def test_networks_that_were_measured_correct_the_family() -> None:
     after = plain.after(slow).network(*test, 0.0, 0.9)
     assert math.fsum(after.cells_us) > 1.6 * math.fsum(before.cells_us)
     assert after.spread_share < before.spread_share
-
-
-def test_records_of_networks_in_the_store_are_what_corrects(tmp_path: Path) -> None:
-    texts, counts = cells_of("resnet34")
-    total = math.fsum(law().network(texts, counts, 0.0, 0.9).cells_us)
-    with Store(tmp_path / "s.db") as store:
-        before = family_of(L4, store, device_sheets.load("l4"))
-        hashes = {sign_hash(text): text for text in texts}
-        store.add_signatures(hashes)
-        pairs = tuple((h, texts.count(t)) for h, t in hashes.items())
-        store.add_breakdowns([Breakdown(L4, "resnet34", "0" * 32, pairs)])
-        store.add([Measurement(L4, "0" * 32, "network", 4 * total, 0.01)])
-        after = family_of(L4, store, device_sheets.load("l4"))
-    assert before is not None and not before.measured
-    assert after is not None and after.measured == {"": 1} and after.adapted is not None
 
 
 def sign_hash(text: str) -> str:
@@ -178,18 +152,6 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
         assert cell.latency_us == pytest.approx(factor * (was.latency_us or 0.0))
     assert before.interval_us is not None
     assert after.interval_us[1] / after.latency_us < before.interval_us[1] / before.latency_us / 1.5
-
-
-def test_an_own_model_speaks_first_and_the_family_for_what_it_leaves(tmp_path: Path) -> None:
-    with Predictor(
-        "v100/tensorrt/fp16", store=str(tmp_path / "n.db"), measure="never"
-    ) as predictor:
-        estimate = predictor.predict(to_onnx(residual_block(channels=64), seed=1))
-    reasons = json.dumps([cell.reason for cell in estimate.cells])
-    assert estimate.supported
-    pool = predicted(str(tmp_path / "n.db"), "v100/tensorrt/fp16")
-    by_reason = [cell for cell in pool.cells if "predicted from" in cell.reason]
-    assert 0 < len(by_reason) < len(pool.cells), reasons
 
 
 def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_back(

@@ -185,13 +185,6 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     assert composition_of(TargetData(TARGET, fake.store)).networks == 2
 
 
-def test_known_cells_and_a_known_network_are_not_measured_again(fake: Predictor) -> None:
-    data = to_onnx(network_of(), seed=1)
-    fake.predict(data)
-    again = fake.predict(data)
-    assert again.measured_now == 0 and not again.network_measured_now
-
-
 def test_measuring_always_takes_the_network_too(store: str) -> None:
     data = to_onnx(network_of(), seed=1)
     with Predictor(FAKE, store=store, settings=QUICK, measure="always") as predictor:
