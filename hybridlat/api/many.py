@@ -14,7 +14,7 @@ import platform
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -186,7 +186,7 @@ def estimate_alone(sessions: Sessions, item: Item, query: Query) -> Estimate | H
 
 def estimates_by_workers(
     sessions: Sessions, items: Iterable[Item], query: Query, workers: Workers, token: bytes
-) -> Iterator[Estimate | HybridlatError]:
+) -> Generator[Estimate | HybridlatError]:
     """The same for many networks, in order, with the help of workers."""
     first = sessions.first
     spec, source = Spec.of(first, token), _Source(map(Item.as_bytes, items))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
@@ -250,11 +251,12 @@ class Predictor:
         return session.measuring().report(opened, partition, what, remeasure, started)
 
 
-def _raising(answers: Iterable[Estimate | HybridlatError]) -> Iterator[Estimate]:
-    for answer in answers:
-        if isinstance(answer, HybridlatError):
-            raise answer
-        yield answer
+def _raising(answers: Generator[Estimate | HybridlatError]) -> Iterator[Estimate]:
+    with closing(answers):  # what is left of it would stop the workers of a later call
+        for answer in answers:
+            if isinstance(answer, HybridlatError):
+                raise answer
+            yield answer
 
 
 class PredictorOptions(TypedDict, total=False):
