@@ -68,7 +68,7 @@ class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
 
     ``wander_share`` is how the pace of the machine wandered between the processes that measured,
-    ``shown_ratio`` what is shown in units of what is recorded (see estimate/compose/pace_drift.py).
+    ``shown_ratio`` what is shown in units of what is recorded (see estimate/compose/machine.py).
     """
 
     target: Target
