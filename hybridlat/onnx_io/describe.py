@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import re
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from onnx import ModelProto, NodeProto
@@ -24,7 +24,7 @@ from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
-from hybridlat.onnx_io.values import Value, data_type, dtype_name, keeps_float_values
+from hybridlat.onnx_io.values import Value, dtype_name, keeps_float_values
 
 _FLOATS = ("float", "bfloat", "double")
 _PARAMETER = re.compile(
@@ -42,11 +42,10 @@ def structure_digest(
     frame: ModelProto, tensors: Mapping[str, Value], nodes: Sequence[FileNode]
 ) -> bytes:
     """Digest of everything but names: operators, links, attributes, types, structural values."""
-    number: dict[str, int] = {"": -1}
-    parts: list[object] = [(o.domain, o.version) for o in frame.opset_import]
-    blobs: list[bytes] = []
+    number: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+    blobs = [repr([(o.domain, o.version) for o in frame.opset_import]).encode()]
     for info in frame.graph.input:
-        number.setdefault(info.name, len(number))
+        number[info.name]
         blobs.append(info.type.SerializeToString(deterministic=True))
     floats = {name for name, value in tensors.items() if value.type.dtype.startswith(_FLOATS)}
     float_users = {
@@ -54,25 +53,14 @@ def structure_digest(
         if name in floats and node.op != "Identity"
     } if floats else {}  # fmt: skip
     for name, value in tensors.items():
-        number.setdefault(name, len(number))
-        parts.append((number[name], data_type(value.type.dtype), value.type.shape))
-        user = float_users.get(name)
-        if user is None or keeps_float_values(user.op, value.type.shape):
-            blobs.append(value.data)
-    listed = list(itertools.chain.from_iterable([node.links for node in nodes]))
-    different = dict.fromkeys(listed)  # names, and how many follow
-    for item in different:
-        if isinstance(item, str):
-            number.setdefault(item, len(number))
-    places = {item: item for item in different if isinstance(item, int)} | number
-    links = array("q", map(places.__getitem__, listed))
-    links.extend([number.get(info.name, -2) for info in frame.graph.output])
-    digest = hashlib.sha256(repr(parts).encode())
-    digest.update(links.tobytes())
-    for blob in blobs:
-        digest.update(len(blob).to_bytes(4, "little"))
-        digest.update(blob)
+        user, place = float_users.get(name), number[name]
+        is_structural = user is None or keeps_float_values(user.op, value.type.shape)
+        blobs.append(value.data if is_structural else repr((place, value.type)).encode())
+    links = [*itertools.chain.from_iterable([node.links for node in nodes])]
+    links += [info.name for info in frame.graph.output]
+    digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())
     digest.update(b"".join([node.structure for node in nodes]))
+    digest.update(b"".join([b"%d:%b" % (len(blob), blob) for blob in blobs]))
     return digest.digest()
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hybridlat.schema import wire
 
-FACTS_FORMAT = 3
+FACTS_FORMAT = 4
 """Goes up with every change of how a fact is worked out: caches of another format are not read."""
 
 

@@ -61,10 +61,10 @@ def check_text(*names: str | bytes) -> None:
 class FileNode:
     """An operator as its file has it, without weights; the ``domain`` of ONNX's own is empty.
 
-    ``links`` are the number of its inputs, their names, the number of outputs, and theirs;
-    ``reads`` the tensors it reads, those that its branches take from outside with them;
-    ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
-    ``is_narrow`` whether it makes or computes with anything narrower than FP32.
+    ``links`` are the names of its inputs and outputs; ``reads`` the tensors it reads, those that
+    its branches take from outside with them; ``structure`` is a digest of all but names;
+    ``has_graph`` says whether it has branches, ``is_narrow`` whether it makes or computes with
+    anything narrower than FP32.
     """
 
     name: str
@@ -72,7 +72,7 @@ class FileNode:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    links: tuple[int | str, ...]
+    links: tuple[str, ...]
     reads: tuple[str, ...]
     structure: bytes
     has_graph: bool
@@ -91,19 +91,20 @@ class FileNode:
 def file_node(data: bytes) -> FileNode:
     """The operator of these bytes; UnicodeDecodeError where a name in it is not text."""
     proto = NodeProto.FromString(data)
-    digest = hashlib.blake2b(repr((proto.op_type, proto.domain)).encode(), digest_size=16)
+    inputs, outputs, read = tuple(proto.input), tuple(proto.output), tuple(reads(proto))
+    kind = (proto.op_type, proto.domain, len(inputs), len(outputs))
+    digest = hashlib.blake2b(repr(kind).encode(), digest_size=16)
     has_graph = False
     for attribute in proto.attribute:
         written = attribute.SerializeToString(deterministic=True)
         digest.update(len(written).to_bytes(4, "little"))
         digest.update(written)
         has_graph |= attribute.HasField("g") or bool(attribute.graphs)
-    inputs, outputs, read = tuple(proto.input), tuple(proto.output), tuple(reads(proto))
     check_text(proto.name, proto.op_type, proto.domain, *read, *outputs)
     check_text(*[attribute.name for attribute in proto.attribute])
-    links = (len(inputs), *inputs, len(outputs), *outputs)
     return FileNode(
-        proto.name, proto.op_type, domain_of(proto.domain), inputs, outputs, links,
+        proto.name, proto.op_type, domain_of(proto.domain), inputs, outputs,
+        (*inputs, *outputs),
         read, digest.digest(), has_graph, _is_narrow(proto), data,
     )  # fmt: skip
 

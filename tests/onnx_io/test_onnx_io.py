@@ -144,6 +144,16 @@ def test_the_key_ignores_names_and_weights_only() -> None:
     assert load(first).key() != load(second).key()
 
 
+def test_the_key_tells_which_constant_stands_where() -> None:
+    body = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
+      <float one = {0.0}, float other = {6.0}> { y = Clip(x, FIRST, SECOND) }"""
+    usual, turned = (
+        load(model(body.replace("FIRST", first).replace("SECOND", second)))
+        for first, second in (("one", "other"), ("other", "one"))
+    )
+    assert usual.key() != turned.key()
+
+
 def test_random_weights_are_seeded_and_finite() -> None:
     network = read_network(conv_model())
     assert to_onnx(network, seed=3) == to_onnx(network, seed=3)
