@@ -1,32 +1,26 @@
-"""Networks measured on all devices of a fleet: planned once for each target, and shared out."""
+"""Networks measured on all devices of a fleet, each target's shared out among its own."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hybridlat import onnx_io
+from hybridlat.api.measure import MeasureService
+from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
-from hybridlat.errors import HybridlatError
+from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition.partition import Partition, Partitioner
-from hybridlat.graph.signature_reading import read
-from hybridlat.measuring.fleet import DeviceReport, Fleet
-from hybridlat.measuring.fleet_unit import Unit, shares
-from hybridlat.measuring.measurer import MeasureRequest
-from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
+from hybridlat.estimate.partition.partitioner import Partitioner
+from hybridlat.measuring.fleet import DeviceReport, Fleet, FleetMeasurer, SchedulerLost
+from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import MeasurementConfig
-from hybridlat.onnx_io import OnnxFile, Shapes
-from hybridlat.schema.measurement import Breakdown
+from hybridlat.onnx_io import Shapes, load
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-
-CELLS_A_UNIT = 16
-"""What a device measures in one go: little enough that little is lost with it."""
 
 
 @dataclass(frozen=True)
@@ -56,75 +50,43 @@ class FleetReport(NamedTuple):
     problems: list[tuple[str, int]]
 
 
-class _Task(NamedTuple):
-    """One network on one target, in units."""
-
-    target: Target
-    file: OnnxFile
-    partition: Partition
-    known: int
-    warnings: tuple[str, ...]
-    units: list[Unit]
-
-
 def measure_on_fleet(request: FleetRequest, fleet: Fleet, store: Store) -> FleetReport:
     """Measure networks on every target of the fleet; records are in ``store`` as they come.
 
-    A network or device that fails costs itself. Raises StoreError where the store cannot be used.
+    A network or device that fails costs itself. Raises StoreError where the store cannot be used,
+    SchedulerLost where no device can.
     """
-    began = time.perf_counter()
-    report = FleetReport([], fleet.reports, [])
-    tasks = [
-        task for own in fleet.file.targets
-        for task in _planned(request, fleet, own, store, report.problems)
-    ]  # fmt: skip
-    results = iter(fleet.measure([unit for task in tasks for unit in task.units], store))
-    for target, file, partition, known, warnings, units in tasks:
-        of_task = [next(results) for _ in units]
-        errors = {str(error): error.exit_code for _, error in of_task if error is not None}
-        report.problems.extend((f"{file.name} on {target}: {e}", c) for e, c in errors.items())
-        records = [r for of_unit, _ in of_task for r in of_unit if not r.labels.get("role")]
-        uses = [(use.signature, use.count) for use in partition.uses]
-        report.reports.append(report_of(
-            file.name, target, records, known=known, warnings=warnings,
-            sum_of_cells_us=sum_of_cells_us(store, target, uses),
-            elapsed_s=time.perf_counter() - began,
+    reports: list[MeasureReport] = []
+    problems: list[tuple[str, int]] = []
+
+    def measure(path: str | Path, own: Target) -> None:
+        began = time.perf_counter()
+        file = load(path)
+        devices = FleetMeasurer(fleet, registry.at_precision(own, file.precision.name))
+        target = devices.target
+        partitioner = Partitioner(
+            target, store, partial(fleet.ask, registry.lower),
+            partial(fleet.ask, registry.lowering_identity),
+        )  # fmt: skip
+        partition = partitioner.partition(file, request.batch, request.shapes)
+        service = MeasureService(
+            target, devices, store, TargetData(target, store), request.settings, None
+        )
+        opened = Opened(file, request.batch, request.shapes)
+        known = not request.remeasure and store.latencies(target, [partition.whole], "network")
+        reports.append(service.report(
+            opened, partition, request.what, request.remeasure, began, knows_whole=bool(known)
         ))  # fmt: skip
-    return report._replace(devices=fleet.reports)
+        problems.extend((f"{file.name} on {target}: {e}", e.exit_code) for e in devices.problems)
 
+    def measure_all(own: Target) -> None:
+        for path in request.networks:
+            try:
+                measure(path, own)
+            except (SchedulerLost, StoreError):
+                raise
+            except HybridlatError as error:
+                problems.append((f"{path} on {own}: {error}", error.exit_code))
 
-def _planned(
-    request: FleetRequest, fleet: Fleet, own: Target, store: Store, problems: list[tuple[str, int]]
-) -> Iterator[_Task]:
-    """The networks on one target; a cell that several hold is measured with the first."""
-    planned: set[tuple[Target, str]] = set()
-    for path in request.networks:
-        try:
-            file = onnx_io.load(path)
-            target = registry.at_precision(own, file.precision.name)
-            partitioner = Partitioner(target, store, fleet.lower, fleet.identity)
-            network = file.network(request.batch, request.shapes)
-            partition = partitioner.partition(file, request.batch, request.shapes)
-        except HybridlatError as error:
-            problems.append((f"{path} on {own}: {error}", error.exit_code))
-            continue
-        uses = tuple((use.signature, use.count) for use in partition.uses)
-        labels = {"network": file.label}
-        store.add_breakdowns([Breakdown(target, file.label, partition.whole, uses, labels=labels)])
-        data = TargetData(target, store)
-        hashes = [h for h, _ in uses] if request.what != "network" else []
-        known = {} if request.remeasure else data.known(hashes)
-        new = [h for h in hashes if h not in known and (target, h) not in planned]
-        planned.update((target, h) for h in new)
-        texts = data.texts(partition, new)
-        ops = {use.signature: " → ".join(use.ops)[:60] for use in partition.uses}
-        whole = request.what != "cells" and (
-            request.remeasure or not store.latencies(target, [partition.whole], "network")
-        )
-        cells = {h: read(texts[h], ops[h]) for h in new}
-        parts = shares(
-            [MeasureRequest(file.label, network, cells, whole)],
-            math.ceil((len(cells) + whole) / CELLS_A_UNIT),
-        )
-        units = [Unit(str(own), target, part, request.settings) for part in parts]
-        yield _Task(target, file, partition, len(known), registry.about(network), units)
+    fleet.for_each_target(measure_all)
+    return FleetReport(reports, fleet.reports, problems)

@@ -9,30 +9,31 @@ from functools import partial
 
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
-from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.estimate.belief import MeasureNow
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
-from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
+from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.onnx_io import OnnxFile
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.progress import Continued, OnProgress
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 
 @dataclass(frozen=True)
 class MeasureService:
-    """Measures on the engine's target and keeps the records in ``store``.
+    """Measures on a target by its ``measurer`` and keeps the records in ``store``.
 
     ``data`` is refreshed by them. ``settings`` None: those that suit the request.
     """
 
-    engine: ResolvedEngine
+    target: Target
+    measurer: Measurer
     store: Store
     data: TargetData
     settings: MeasurementConfig | None
@@ -58,24 +59,26 @@ class MeasureService:
         self.data.refresh()
 
     def report(
-        self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float
-    ) -> MeasureReport:
+        self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float,
+        knows_whole: bool = False,
+    ) -> MeasureReport:  # fmt: skip
         """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
         self.data.refresh()
         hashes = [use.signature for use in partition.uses] if what in ("cells", "both") else []
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
-        request = self._request(opened, partition, missing, what in ("network", "both"))
+        whole = what in ("network", "both") and not knows_whole
+        request = self._request(opened, partition, missing, whole)
         records = self._measure([request], self.settings or MeasurementConfig(), self.progress)
         self._keep_breakdown(opened.file, partition)
         self.data.refresh()
         uses = [(use.signature, use.count) for use in partition.uses]
         return report_of(
             opened.file.name,
-            self.engine.target,
+            self.target,
             records,
             known=len(known),
-            sum_of_cells_us=sum_of_cells_us(self.store, self.engine.target, uses),
+            sum_of_cells_us=sum_of_cells_us(self.store, self.target, uses),
             elapsed_s=time.perf_counter() - started,
             warnings=registry.about(request.network),
             shown_ratio=composition_of(self.data).shown_ratio,
@@ -109,8 +112,7 @@ class MeasureService:
         """The cells of a network: by them a measurement of the whole teaches about each."""
         cells = tuple((use.signature, use.count) for use in partition.uses)
         labels = {"network": file.label}
-        target = self.engine.target
-        breakdown = Breakdown(target, file.label, partition.whole, cells, labels=labels)
+        breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
 
     def _measure(
@@ -119,6 +121,4 @@ class MeasureService:
         settings: MeasurementConfig,
         progress: OnProgress | None,
     ) -> list[Measurement]:
-        assert self.engine.backend is not None
-        measurer = BackendMeasurer(self.engine.backend, self.engine.options)
-        return measurer.measure(requests, self.store, settings, progress)
+        return self.measurer.measure(requests, self.store, settings, progress)

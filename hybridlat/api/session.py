@@ -123,11 +123,13 @@ class Session:
     def measuring(self) -> MeasureService:
         """What measures on the target; BackendUnavailable when it is not this machine."""
         from hybridlat.api.measure import MeasureService  # loads onnx
+        from hybridlat.measuring.measurer import BackendMeasurer
 
         if self.backend is None:
             raise BackendUnavailable(self.engine.why_not)
         settings, progress = self.options.settings, self.options.progress
-        return MeasureService(self.engine, self.store, self.data, settings, progress)
+        measurer = BackendMeasurer(self.backend, self.engine.options)
+        return MeasureService(self.target, measurer, self.store, self.data, settings, progress)
 
     def partition(self, opened: Opened) -> Partition:
         """The cells of a network on this target."""

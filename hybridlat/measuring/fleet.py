@@ -1,20 +1,16 @@
-"""Units measured by the devices of a fleet: Dask hands them out, and starts workers again.
-
-with Fleet(read_fleet("fleet.toml")) as fleet:
-    fleet.measure(units, store)                    what `measure --fleet` does
-FleetMeasurer(fleet, target)                       what `onboard --fleet` measures by
-"""
+"""Requests measured by the devices of a fleet: Dask shares them out, and starts workers again."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,7 +27,7 @@ from hybridlat.errors import (
 from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.fleet_file import FleetFile
+from hybridlat.measuring.fleet_file import FleetDevice, FleetFile
 from hybridlat.measuring.fleet_unit import DEVICE, Outcome, Unit, measure_unit, shares, why_away
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
@@ -42,10 +38,6 @@ from hybridlat.store import Store
 
 CONNECT_S = 15.0
 _POLL_S, _CLOSE_S = 1.0, 5.0
-_LOST = (
-    "the connection to Dask's scheduler was lost: what was measured is kept, run the same again "
-    "and it goes on"
-)
 # Nothing of Dask's own runs beside a measurement: no settings of the C library, no profiler.
 _QUIET = {"distributed.nanny.pre-spawn-environ": {}, "distributed.worker.profile.enabled": False}
 
@@ -67,8 +59,17 @@ class DeviceReport:
     problem: str = ""
 
 
-UnitResult = tuple[list[Measurement], HybridlatError | None]
-"""The records of a unit, and the error where a part of it is left."""
+class SchedulerLost(BackendUnavailable):
+    """The connection to Dask's scheduler was lost: nothing more can be measured."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection to Dask's scheduler was lost: what was measured is kept, run the same "
+            "again and it goes on"
+        )
+
+
+Result = TypeVar("Result")
 
 
 class Fleet:
@@ -89,6 +90,8 @@ class Fleet:
         self._processes: dict[str, str] = {}  # the folder of each worker's process
         self._unfit: set[str] = set()
         self._began = time.monotonic()
+        self._done = self._total = 0  # cells and networks
+        self._lock = threading.Lock()  # of the reports: targets are measured in threads
         self._stack = contextlib.ExitStack()
 
     @property
@@ -164,14 +167,13 @@ class Fleet:
     def _look(self) -> dict[str, str]:
         """The addresses of the workers, by name; those that went and came are reported.
 
-        Raises BackendUnavailable when the scheduler is gone.
+        Raises SchedulerLost.
         """
         try:
             # Read anew: what the client remembers may be two seconds old.
-            identity = self.client.sync(self.client.scheduler.identity, n_workers=-1)
-            workers = identity["workers"]
+            workers = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
         except (OSError, KeyError, RuntimeError):  # the ways in which Dask's client says it
-            raise BackendUnavailable(_LOST) from None
+            raise SchedulerLost from None
         for worker in workers.values():
             self._report(str(worker["name"]), worker["resources"])
         addresses = {n: a for a, w in workers.items() if (n := str(w["name"])) in self._reports}
@@ -182,7 +184,8 @@ class Fleet:
             is_gone = was_there and processes.get(name) != self._processes[name]
             if is_gone or not (report.problem or name in processes or is_new):
                 report.lost += was_there
-                report.problem = self._why_away(name)
+                device = next((d for d in self.file.device if d.name == name), None)
+                report.problem = self._why_away(device)
                 self.on_message(f"{name} is away ({report.problem}): its work goes to others of "
                                 f"its target, or waits {self.file.patience_s:.0f} s")  # fmt: skip
             if name in processes and report.problem and name not in self._unfit:
@@ -192,45 +195,42 @@ class Fleet:
         return addresses
 
     def _report(self, name: str, resources: Mapping[str, float]) -> None:
-        targets = tuple(t for t in map(str, self.file.targets) if t in resources)
-        if targets:
+        if targets := tuple(t for t in map(str, self.file.targets) if t in resources):
             self._reports.setdefault(name, DeviceReport(name, targets))
 
-    def _why_away(self, name: str) -> str:
-        hosts = (device.host for device in self.file.device if device.name == name)
-        return (why_away(host) if (host := next(hosts, None)) else "") or "its worker is gone"
+    def _why_away(self, device: FleetDevice | None) -> str:
+        host = None if device is None else device.host
+        return (why_away(host) if host else "") or "its worker is gone"
 
     def _fit(self, resource: str) -> list[str]:
         """The addresses of the devices that are there and can measure what has a resource."""
-        return [
-            address for name, address in self._look().items()
-            if resource in self._reports[name].targets and name not in self._unfit
-        ]  # fmt: skip
+        with self._lock:
+            return [
+                address for name, address in self._look().items()
+                if resource in self._reports[name].targets and name not in self._unfit
+            ]  # fmt: skip
 
-    def count(self, resource: str) -> int:
-        """How many devices are there that measure what has a resource."""
-        return len(self._fit(resource))
+    def for_each_target(self, function: Callable[[Target], Result]) -> list[Result]:
+        """What a function gives for each target, at once: the devices do the work."""
+        import joblib
 
-    def lower(self, network: Network, target: Target) -> Lowered:
-        """The kernels that the target's engine runs, as one of its devices says.
+        threads = joblib.Parallel(n_jobs=len(self.file.targets), backend="threading")
+        results: list[Result] = threads(joblib.delayed(function)(t) for t in self.file.targets)
+        return results
 
-        Where hosts alone have it, by its rules. Raises what ``registry.lower`` does.
+    def ask(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """What ``registry.lower``, or what else ends in a target, gives on one of its devices.
+
+        Where hosts alone have the engine, it goes by its rules here. Raises what ``function`` does.
         """
-        lowered: Lowered = self._ask(registry.lower, target, network, target)
-        return lowered
-
-    def identity(self, target: Target) -> str:
-        """What the answers of :meth:`lower` depend on."""
-        return str(self._ask(registry.lowering_identity, target, target))
-
-    def _ask(self, function: Callable[..., Any], target: Target, *arguments: object) -> Any:
-        resource = self._resource(target)
+        resource = self._resource(arguments[-1])
         if all(d.host is not None for d in self.file.device if resource in d.resources):
             return function(*arguments)
         ((_, answer),) = self._answers({self._submit(function, resource, *arguments): resource})
         if isinstance(answer, HybridlatError):
             raise answer
-        return answer
+        result: Result = answer
+        return result
 
     def _resource(self, target: Target) -> str:
         """The resource of the devices that measure ``target``: theirs may be another precision."""
@@ -240,42 +240,51 @@ class Fleet:
         choices = ", ".join(map(str, self.file.targets))
         raise InputError(f"no device of the fleet is {target}: choose from {choices}")
 
-    def measure(self, units: Sequence[Unit], store: Store) -> list[UnitResult]:
-        """Measure all units, whatever devices come and go; a result of each, in order.
+    def measure(
+        self, target: Target, requests: Sequence[MeasureRequest], settings: MeasurementConfig,
+        store: Store,
+    ) -> tuple[list[Measurement], list[HybridlatError]]:  # fmt: skip
+        """Share requests out to a target's devices, whatever of them come and go.
 
-        Records are in ``store`` as soon as their unit is done. What no device was there for has its
-        reason. Raises StoreError where the store cannot be written to.
+        The records are in ``store`` as soon as they are made; beside them what went wrong. Raises
+        StoreError where the store cannot be written to.
         """
-        records: list[list[Measurement]] = [[] for _ in units]
-        problems: list[HybridlatError | None] = [None for _ in units]
-        total, done, began = sum(unit.size for unit in units), 0, time.monotonic()
-        place_of = {self._submit_unit(unit, store): place for place, unit in enumerate(units)}
-        pending = {future: units[place].resource for future, place in place_of.items()}
+        resource = self._resource(target)
+        hashes = [sign(network).hash for network in (null_network(1), reference_network())]
+        constants = tuple(r for h in hashes for r in store.measurements(target, "cell", h))
+        units = [
+            Unit(target, part, settings, constants)
+            for part in shares(requests, max(1, len(self._fit(resource))))
+        ]
+        self._total += sum(unit.size for unit in units)
+        unit_of = {self._submit(measure_unit, resource, unit): unit for unit in units}
+        pending = dict.fromkeys(unit_of, resource)
+        records: list[Measurement] = []
+        problems: list[HybridlatError] = []
         for future, outcome in self._answers(pending):
-            place = place_of[future]
-            unit = units[place]
+            unit = unit_of[future]
+            error = outcome
             if isinstance(outcome, Outcome):
                 self._keep(outcome, store)
-                records[place] += outcome.records
-                if isinstance(outcome.error, UnavailableError):  # it will be no better there
-                    self._leave_out(outcome.device, str(outcome.error))
-                    if fit := self._fit(unit.resource):
-                        again = self._submit_unit(unit, store, fit)
-                        place_of[again], pending[again] = place, unit.resource
+                records += outcome.records
+                error = outcome.error
+                if isinstance(error, UnavailableError):  # it will be no better there
+                    if outcome.device not in self._unfit:
+                        self.on_message(f"{outcome.device} is left out: {error}")
+                    self._unfit.add(outcome.device)
+                    self._reports[outcome.device].problem = str(error)
+                    if fit := self._fit(resource):
+                        again = self._submit(measure_unit, resource, unit, workers=fit)
+                        unit_of[again], pending[again] = unit, resource
                         continue
-            problems[place] = outcome.error if isinstance(outcome, Outcome) else outcome
-            done += unit.size
+            if error is not None:
+                problems.append(error)
+            self._done += unit.size
             if self._on_progress is not None:
-                left_s = (time.monotonic() - began) / max(done, 1) * (total - done)
+                left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
                 names = ", ".join(dict.fromkeys(r.name for r in unit.requests))
-                self._on_progress(Progress(done, total, names, left_s))
-        return list(zip(records, problems, strict=True))
-
-    def _leave_out(self, name: str, why: str) -> None:
-        if name not in self._unfit:
-            self.on_message(f"{name} is left out: {why}")
-        self._unfit.add(name)
-        self._reports[name].problem = why
+                self._on_progress(Progress(self._done, self._total, names, left_s))
+        return records, problems
 
     def _answers(self, pending: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
         """Each task (future → resource) with its answer as it ends; it may be an error."""
@@ -288,11 +297,12 @@ class Fleet:
                     ended = wait(list(pending), timeout=_POLL_S, return_when="FIRST_COMPLETED").done
                 for future in ended:
                     yield future, self._answer(future, pending.pop(future))
-                self._look()
+                with self._lock:
+                    self._look()
         except CancelledError:
-            raise BackendUnavailable(_LOST) from None
+            raise SchedulerLost from None
         finally:
-            with contextlib.suppress(OSError, RuntimeError):  # the scheduler may be gone
+            with contextlib.suppress(Exception):  # the scheduler may be gone
                 self.client.cancel(list(pending))
 
     def _submit(
@@ -300,27 +310,22 @@ class Fleet:
         workers: list[str] | None = None,
     ) -> Any:  # fmt: skip
         return self.client.submit(
-            _caught, function, *arguments, pure=False, resources={resource: 1}, workers=workers
+            function, *arguments, pure=False, resources={resource: 1}, workers=workers
         )
-
-    def _submit_unit(self, unit: Unit, store: Store, workers: list[str] | None = None) -> Any:
-        """With what the store knows of the target itself: overhead and pace."""
-        hashes = [sign(network).hash for network in (null_network(1), reference_network())]
-        records = [r for h in hashes for r in store.measurements(unit.target, "cell", h)]
-        unit = replace(unit, constants=tuple(records))
-        return self._submit(measure_unit, unit.resource, unit, workers=workers)
 
     def _answer(self, future: Any, resource: str) -> Any:
         """What a task returned, or an error for one that could not be run at all."""
         if future.status == "finished":
             return future.result()
         if future.status != "error":
-            raise BackendUnavailable(_LOST)
+            raise SchedulerLost
         error = future.exception()
+        if isinstance(error, HybridlatError):
+            return error
         kind = type(error).__name__
         if kind in ("NoWorkerError", "NoValidWorkerError"):
             return BackendUnavailable(
-                f"no device of {resource} is there{self._why(resource)}: what was measured is "
+                f"no device of {resource} is there ({self._why(resource)}): what was measured is "
                 "kept, run the same again and it goes on"
             )
         if kind == "KilledWorker":
@@ -329,12 +334,12 @@ class Fleet:
         return MeasurementError(f"a worker could not run it ({reason})")
 
     def _why(self, resource: str) -> str:
-        """What is known of the devices that could measure a resource, in brackets."""
-        own = [d for d in self.file.device if resource in d.resources]
-        if any(device.dask for device in own):
-            start = f'dask worker {self.file.scheduler} --nthreads 1 --resources "{resource}=1"'
-            return f" (start one by: {start})"
-        return f" ({'; '.join(f'{d.name}: {self._why_away(d.name)}' for d in own)})"
+        """What is known of the devices that could measure a resource."""
+        start = f'dask worker {self.file.scheduler} --nthreads 1 --resources "{resource}=1"'
+        return "; ".join(
+            f"start one by: {start}" if device.dask else f"{device.name}: {self._why_away(device)}"
+            for device in self.file.device if resource in device.resources
+        )  # fmt: skip
 
     def _keep(self, outcome: Outcome, store: Store) -> None:
         store.add_signatures(outcome.texts)
@@ -350,10 +355,14 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetMeasurer:
-    """A target's engine and measurer (see ``measurer.py``), both of them its devices' ones."""
+    """A target's engine and its measurer (see ``measurer.py``), both on its devices.
+
+    ``problems`` are what kept parts of the requests from being measured.
+    """
 
     fleet: Fleet
     target: Target
+    problems: list[HybridlatError] = field(default_factory=list)
 
     @property
     def needs_network(self) -> bool:
@@ -365,11 +374,11 @@ class FleetMeasurer:
 
     @property
     def devices(self) -> int:
-        return max(1, self.fleet.count(str(self.target)))
+        return sum(str(self.target) in device.resources for device in self.fleet.file.device)
 
     def lower(self, network: Network) -> Lowered:
         """See Backend."""
-        return self.fleet.lower(network, self.target)
+        return self.fleet.ask(registry.lower, network, self.target)
 
     def measure(
         self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
@@ -377,23 +386,11 @@ class FleetMeasurer:
     ) -> list[Measurement]:  # fmt: skip
         """See Measurer. Raises what stood in the way where nothing at all could be measured."""
         del on_progress  # the fleet reports on all its devices
-        parts = shares(requests, self.devices)
-        units = [Unit(str(self.target), self.target, part, settings) for part in parts]
-        results = self.fleet.measure(units, store)
-        records = [record for of_unit, _ in results for record in of_unit]
-        for problem in (problem for _, problem in results if problem is not None):
-            if not records:
-                raise problem
-            self.fleet.on_message(str(problem))
+        records, problems = self.fleet.measure(self.target, requests, settings, store)
+        if problems and not records:
+            raise problems[0]
+        self.problems.extend(problems)
         return records
-
-
-def _caught(function: Callable[..., Any], *arguments: object) -> Any:
-    """In a worker: what a function returns, or the error that a user is to read."""
-    try:
-        return function(*arguments)
-    except HybridlatError as error:
-        return error
 
 
 def _wait_for_workers(seconds: float, dask_scheduler: Any) -> None:

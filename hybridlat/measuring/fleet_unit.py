@@ -32,13 +32,8 @@ _KNOCK_EVERY_S, _ANSWER_S = 5.0, 20.0
 
 @dataclass(frozen=True)
 class Unit:
-    """Requests that one device of ``target`` measures in one go.
+    """Requests that one device measures in one go; ``constants`` are the target's own records."""
 
-    ``resource`` is what a device's worker has: another target where an engine computes in the
-    precision of a file. ``constants`` are the target's own records.
-    """
-
-    resource: str
     target: Target
     requests: tuple[MeasureRequest, ...]
     settings: MeasurementConfig
@@ -78,12 +73,9 @@ def shares(requests: Sequence[MeasureRequest], count: int) -> list[tuple[Measure
 
 
 async def dask_setup(worker: Any) -> None:
-    """Called by Dask where a worker of a fleet starts, before the scheduler knows of it.
-
-    The worker of a host joins once the host answers. Ctrl-C is the caller's to answer.
-    """
+    """Called by Dask where a worker starts, which joins once its host, if it has one, answers."""
     del worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to answer
     while (host := _device().host) and await asyncio.to_thread(why_away, host):
         await asyncio.sleep(_KNOCK_EVERY_S)
 
@@ -105,8 +97,8 @@ def _device() -> FleetDevice:
 def measure_unit(unit: Unit) -> Outcome:
     """In a worker: measure the unit; an error is part of the outcome.
 
-    Where a host goes away, so does its worker: Dask gives the unit to another worker, or to this
-    one when the host answers again, which goes on from its journal.
+    Where a host goes away, so does its worker: Dask gives the unit to another one, or to this one
+    when the host answers again, and it goes on from its journal.
     """
     from distributed import get_worker
 

@@ -132,14 +132,14 @@ def onboard_fleet(
     Training waits until nothing is measured any more: this machine may be one of the devices. What
     goes wrong with one target costs that target alone.
     """
-    import joblib
 
     def measured(target: Target) -> Onboarded:
         devices = FleetMeasurer(fleet, target)
         try:
-            return measure_target(devices, devices, options, on_message=on_message)
+            result = measure_target(devices, devices, options, on_message=on_message)
         except HybridlatError as error:
             return Onboarded(target, problem=error)
+        return replace(result, notes=(*result.notes, *map(str, devices.problems)))
 
     def trained(onboarded: Onboarded) -> Onboarded:
         if onboarded.problem is not None:
@@ -149,10 +149,7 @@ def onboard_fleet(
         except HybridlatError as error:
             return replace(onboarded, problem=error)
 
-    targets = fleet.file.targets
-    # Threads that wait: the devices do the work.
-    threads = joblib.Parallel(n_jobs=len(targets), backend="threading")
-    return [trained(one) for one in threads(joblib.delayed(measured)(t) for t in targets)]
+    return [trained(one) for one in fleet.for_each_target(measured)]
 
 
 def measure_target(

@@ -38,8 +38,8 @@ QUICK = MeasurementConfig(
 
 @pytest.fixture(scope="module")
 def nets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Five networks, of which two share nearly all cells."""
-    paths = [tmp_path_factory.mktemp("nets") / f"net{place}.onnx" for place in range(5)]
+    """Three networks, of which two share nearly all cells."""
+    paths = [tmp_path_factory.mktemp("nets") / f"net{place}.onnx" for place in range(3)]
     for place, path in enumerate(paths):
         network = classifier(8 * max(place, 1), classes=10 + place)
         path.write_bytes(to_onnx(network, seed=1))
@@ -268,4 +268,4 @@ def test_shares_are_even_and_whole() -> None:
 def test_a_target_of_none_of_the_devices_is_named(tmp_path: Path) -> None:
     fleet = Fleet(read_fleet(fleet_file(tmp_path, 1)))
     with pytest.raises(Exception, match=f"choose from {TARGET}"):
-        fleet.identity(Target.parse("other/fake-1.0/fp32"))
+        fleet.ask(repr, Target.parse("other/fake-1.0/fp32"))
