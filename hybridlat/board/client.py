@@ -21,26 +21,18 @@ class Worker(object):
     """
 
     def __init__(
-        self,
-        launcher: str,
-        engine: str,
-        options: Optional[Dict[str, str]] = None,
-        python: str = "",
-        log: str = "",
-    ) -> None:
+        self, launcher: str, engine: str, options: Optional[Dict[str, str]] = None,
+        python: str = "", log: str = "",
+    ) -> None:  # fmt: skip
         command = [python or sys.executable, launcher, "serve", "--engine", engine]
         for key, value in sorted((options or {}).items()):
             command += ["--option", "%s=%s" % (key, value)]
         self._log = open(log, "ab") if log else open("/dev/null", "wb")
         try:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
                 universal_newlines=True,
-                close_fds=True,
-            )
+            )  # fmt: skip
         except OSError as error:
             self._log.close()
             raise NoDevice("%s cannot be started: %s" % (command[0], error))
@@ -68,16 +60,13 @@ class Worker(object):
             code = self._process.wait()
             self.kill()
             raise WorkerLost("the worker process ended with status %s (%s)" % (code, what))
-        answer = json.loads(line)
+        answer = json.loads(line)  # type: Dict[str, Any]
         if not answer.pop("ok"):
-            kind = NoDevice if answer.get("kind") == "NoDevice" else EngineError
-            if kind is NoDevice:
+            kinds = {"NoDevice": NoDevice, "DeviceLost": WorkerLost}
+            kind = kinds.get(answer.get("kind", ""), EngineError)
+            if kind is not EngineError:
                 self.kill()
-            if answer.get("kind") == "DeviceLost":
-                self.kill()
-                raise WorkerLost(str(answer.get("error")))
             raise kind(str(answer.get("error")))
-        assert isinstance(answer, dict)
         return answer
 
     def ask(self, seconds: float, do: str, **request: Any) -> Dict[str, Any]:

@@ -130,12 +130,8 @@ class CtypesCuda(Cuda):
         return value
 
     def upload(self, address: int, data: bytes) -> None:
-        self._call(
-            "cuMemcpyHtoD_v2",
-            ctypes.c_void_p(address),
-            ctypes.c_char_p(data),
-            ctypes.c_size_t(len(data)),
-        )
+        source, size = ctypes.c_char_p(data), ctypes.c_size_t(len(data))
+        self._call("cuMemcpyHtoD_v2", ctypes.c_void_p(address), source, size)
         self._call("cuCtxSynchronize")
 
     def capture(self, enqueue: Work) -> Work:
@@ -154,18 +150,13 @@ class CtypesCuda(Cuda):
 
     def _instantiate(self, graph: Any) -> Any:
         executable = ctypes.c_void_p()
+        where = ctypes.byref(executable)
         if hasattr(self._lib, "cuGraphInstantiateWithFlags"):  # CUDA 11.4 and later
-            self._call(
-                "cuGraphInstantiateWithFlags",
-                ctypes.byref(executable),
-                graph,
-                ctypes.c_ulonglong(0),
-            )
-            return executable
-        name = "cuGraphInstantiate_v2"
-        if not hasattr(self._lib, name):  # CUDA 10
-            name = "cuGraphInstantiate"
-        self._call(name, ctypes.byref(executable), graph, None, None, ctypes.c_size_t(0))
+            self._call("cuGraphInstantiateWithFlags", where, graph, ctypes.c_ulonglong(0))
+        else:
+            is_10 = not hasattr(self._lib, "cuGraphInstantiate_v2")
+            name = "cuGraphInstantiate" if is_10 else "cuGraphInstantiate_v2"
+            self._call(name, where, graph, None, None, ctypes.c_size_t(0))
         return executable
 
     def _event(self, position: int) -> Any:

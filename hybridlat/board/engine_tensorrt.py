@@ -105,12 +105,8 @@ class Loaded(object):
         for _ in range(runs):
             self._cuda.elapsed_us([enqueue])
         return [
-            {
-                "name": name,
-                "median_us": sorted(layer_times)[len(layer_times) // 2],
-                "runs": len(layer_times),
-            }
-            for name, layer_times in times.items()
+            {"name": name, "median_us": sorted(taken)[len(taken) // 2], "runs": len(taken)}
+            for name, taken in times.items()
         ]
 
 
@@ -165,13 +161,9 @@ class TensorRtEngine(Engine):
             raise
         self._models[request.key] = model
         return {
-            "build_s": round(built.seconds, 3),
-            "plan_bytes": len(built.plan),
-            "typed": built.typed,
-            "launch": model.how,
-            "inferences_per_launch": model.inferences,
-            "copies": len(engines),
-        }
+            "build_s": round(built.seconds, 3), "plan_bytes": len(built.plan), "typed": built.typed,
+            "launch": model.how, "inferences_per_launch": model.inferences, "copies": len(engines),
+        }  # fmt: skip
 
     def run_us(
         self, key: str, count: int, during: Optional[Callable[[], None]] = None

@@ -7,19 +7,17 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from . import NoDevice
 from .nvml import Reading
 
-Request = NamedTuple(
-    "Request",
-    [
-        ("key", str),
-        ("path", str),
-        ("typed_path", str),
-        ("precision", str),
-        ("copies", int),
-        ("alone", bool),
-    ],
-)
-"""One model to build: ``copies`` with their own weights are run in turn; ``alone`` says that it is
-a part of a network, too short to be timed one launch at a time."""
+
+class Request(NamedTuple):
+    """One model to build: ``copies`` with their own weights are run in turn; ``alone`` says that it
+    is a part of a network, too short to be timed one launch at a time."""
+
+    key: str
+    path: str
+    typed_path: str
+    precision: str
+    copies: int
+    alone: bool
 
 
 class Engine(object):

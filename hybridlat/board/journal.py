@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from . import BoardError
 
@@ -75,16 +75,13 @@ def read_lines(path: str) -> Iterator[Dict[str, Any]]:
         try:
             line = json.loads(text)
         except ValueError:
-            if index >= len(lines) - 1 or _was_cut(lines, index):
+            # A run that was killed while writing leaves half a line; the next run ends it.
+            was_cut = text.startswith("{") and not text.rstrip().endswith("}")
+            if index >= len(lines) - 1 or was_cut:
                 continue
             raise BoardError("%s, line %d is damaged" % (path, index + 1))
         if isinstance(line, dict):
             yield line
-
-
-def _was_cut(lines: List[str], index: int) -> bool:
-    # A run that was killed while writing leaves half a line; the next run ends it and goes on.
-    return lines[index].startswith("{") and not lines[index].rstrip().endswith("}")
 
 
 def _end_line(path: str) -> None:
@@ -150,13 +147,9 @@ def _first_line(path: str) -> str:
 
 def _run(command: "list[str]") -> str:
     try:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
+        out = subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10
         )
-        out, _ = process.communicate(timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return out.decode("utf-8", "replace") if process.returncode == 0 else ""
+    return out.decode("utf-8", "replace")

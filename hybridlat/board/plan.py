@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from . import BoardError
 
@@ -35,8 +35,6 @@ class Plan(object):
         self.name = str(content["plan"])
         self.items: Dict[str, Dict[str, Any]] = content["items"]
         self.tasks: List[Dict[str, Any]] = content["tasks"]
-        self.records: List[Dict[str, Any]] = content.get("records", [])
-        self.breakdowns: List[Dict[str, Any]] = content.get("breakdowns", [])
         self.noise: Dict[str, int] = content["noise"]
         self.reference = content.get("reference") or ""
         self.settings: Dict[str, Any] = content.get("settings", {})
@@ -73,28 +71,18 @@ def check_names(content: Dict[str, Any]) -> None:
     """Raise BoardError for a manifest whose names could lead out of the plan's folder."""
     for key, spec in content["items"].items():
         check_key(key)
-        for field in ("file", "typed_file"):
-            if spec.get(field):
-                check_file(spec[field])
+        for name in filter(None, (spec.get("file"), spec.get("typed_file"))):
+            folder, _, base = name.partition("/") if isinstance(name, str) else ("", "", "")
+            if folder != "models" or not _NAME.match(base):
+                raise BoardError("%r is no name of a model in a plan" % (name,))
     for task in content["tasks"]:
         check_key(task["task"])
-        check_keys(task["items"])
-    check_keys(content["noise"])
+        for name in task["items"]:
+            check_key(name)
+    for name in content["noise"]:
+        check_key(name)
     if content.get("reference"):
         check_key(content["reference"])
-
-
-def check_file(name: Any) -> None:
-    """Raise BoardError unless the name is that of a file in ``models``."""
-    folder, _, base = name.partition("/") if isinstance(name, str) else ("", "", "")
-    if folder != "models" or not _NAME.match(base):
-        raise BoardError("%r is no name of a model in a plan" % (name,))
-
-
-def check_keys(names: Iterable[Any]) -> None:
-    """Raise BoardError unless each is a plain name."""
-    for name in names:
-        check_key(name)
 
 
 def check_key(name: Any) -> None:

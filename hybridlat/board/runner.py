@@ -1,6 +1,5 @@
 """Work through a plan's tasks: build, visit, write a line; continue an interrupted run."""
 
-import glob
 import json
 import os
 import sys
@@ -9,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from . import BoardError, EngineError, WorkerLost
 from .client import Worker
-from .journal import Journal, board_id, read_lines, system_facts
+from .journal import Journal, board_id, system_facts
 from .plan import KEPT, Plan, in_order, make_files
 
 _BUILD_S = 600.0
@@ -48,17 +47,15 @@ class Runner(object):
         facts = dict(system_facts())
         facts.update(hello["board"])
         facts.update(
-            {"runner": "worker", "engine": hello["engine"], "engine_version": hello["version"]}
-        )
-        facts.update({"settings": json.dumps(hello["settings"], sort_keys=True)})
-        self.facts = facts
+            runner="worker", engine=hello["engine"], engine_version=hello["version"],
+            settings=json.dumps(hello["settings"], sort_keys=True),
+        )  # fmt: skip
         results = results or plan.file("results.jsonl")
         try:
             self._journal = Journal(results, plan.name, board_id(facts), facts)
         except BoardError:
             self._close()
             raise
-        self._elsewhere = _done_elsewhere(results, plan.name)
         make_files(plan.file("blocks"), plan.file("models"), plan.noise)
         os.makedirs(plan.file("layers"), exist_ok=True)
 
@@ -82,8 +79,6 @@ class Runner(object):
                 counts["done before"] += 1
             else:
                 todo.append((number, task))
-        # Stable, so that worth keeps its order; what another board has measured comes last.
-        todo.sort(key=lambda pair: (pair[1]["task"], pair[0]) in self._elsewhere)
         for done, (number, task) in enumerate(todo):
             begin = time.time()
             kind = str(task.get("title", ""))
@@ -210,22 +205,6 @@ class Runner(object):
 
 def _is_memory(error: EngineError) -> bool:
     return "out of memory" in str(error).lower() or "outofmemory" in str(error).lower()
-
-
-def _done_elsewhere(results: str, plan: str) -> "set[Any]":
-    """Tasks with their round that the other results files of this plan hold."""
-    done = set()  # type: set[Any]
-    folder = os.path.dirname(os.path.abspath(results))
-    for path in glob.glob(os.path.join(glob.escape(folder), "results*.jsonl")):
-        if os.path.abspath(path) == os.path.abspath(results):
-            continue
-        lines = list(read_lines(path))
-        if any(line.get("kind") == "board" and line.get("plan") != plan for line in lines):
-            continue
-        for line in lines:
-            if line.get("kind") == "visit":
-                done.add((str(line["task"]), int(line["round"])))
-    return done
 
 
 def _say(text: str) -> None:

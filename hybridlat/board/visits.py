@@ -1,13 +1,18 @@
-"""One visit: warm up until the clock is steady, then samples of one model or of a pair in turn.
+"""The worker process, where the engine lives and dies, and a visit in it.
 
-``take_turns`` is the one loop of all protocols: those of other rooms use it too.
+Requests and answers are lines of JSON. ``take_turns`` is the one loop of all protocols: those of
+other rooms use it too.
 """
 
+import json
+import os
+import sys
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Hashable, List, Mapping, TypeVar
+from typing import IO, Any, Callable, Dict, Hashable, List, Mapping, TypeVar
 
-from .engines import Engine
+from . import BoardError, DeviceLost, NoDevice
+from .engines import Engine, Request, open_engine
 from .nvml import Reading, summary
 
 _BATCH_US = 15000.0
@@ -41,19 +46,13 @@ def take_turns(
 
 
 def visit(
-    engine: Engine,
-    keys: List[str],
-    samples: int,
-    warm_s: float,
-    limit_s: float,
+    engine: Engine, keys: List[str], samples: int, warm_s: float, limit_s: float,
     reference: str = "",
-) -> Dict[str, Any]:
-    """``samples`` inferences of each key, batches of the keys alternating.
+) -> Dict[str, Any]:  # fmt: skip
+    """``samples`` inferences of each key, in batches that take turns, so that all see one clock.
 
-    A pair is taken in turn so that clock and heat are the same for both, and their difference is
-    the model's. Warm-up goes on for up to three times ``warm_s`` while the SM clock still moves.
-    ``limit_s`` ends the visit early, with whatever has been taken. The model ``reference`` takes
-    its turns among them, so that it sees the clock that they see: ``reference_us`` is its median.
+    Warm-up goes on for up to three times ``warm_s`` while the SM clock still moves; ``limit_s``
+    ends the visit early. ``reference_us`` is the median of the model ``reference`` among them.
     """
     wanted = keys
     if reference and reference not in keys:
@@ -67,9 +66,9 @@ def visit(
         count = counts[key]
         if sum(batches[key]) >= enough[key]:  # it only takes its turn among the others
             count = min(count, _COMPANY)
-        batch = engine.run_us(key, count + 1, lambda: readings[key].append(engine.read_sensors()))[
-            1:
-        ]  # the first fills the pipeline
+        _first, *batch = engine.run_us(  # the first fills the pipeline
+            key, count + 1, lambda: readings[key].append(engine.read_sensors())
+        )
         batches[key].append(len(batch))
         return batch
 
@@ -111,3 +110,69 @@ def _warm(engine: Engine, key: str, seconds: float) -> int:
                 return count
             clock = now
         last = engine.run_us(key, count)
+
+
+def serve(engine_name: str, options: Dict[str, str]) -> int:
+    """Answer requests from standard input until it ends.
+
+    The engine may print: file descriptor 1 is turned over to standard error, and the answers go
+    to a copy of the original.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        engine = open_engine(engine_name, options)
+    except NoDevice as error:
+        _answer(answers, {"ok": False, "error": str(error), "kind": "NoDevice"})
+        return 3
+    _answer(answers, {
+        "ok": True, "engine": engine.name, "version": engine.version,
+        "settings": engine.settings(), "board": engine.board(), "python": sys.version.split()[0],
+    })  # fmt: skip
+    for line in iter(sys.stdin.readline, ""):
+        request = json.loads(line)
+        if request["do"] == "quit":
+            break
+        try:
+            answer = _do(engine, request)
+            answer["ok"] = True
+        except DeviceLost as error:  # every later request would fail because of this model
+            _answer(answers, {"ok": False, "error": str(error), "kind": "DeviceLost"})
+            return 1
+        except BoardError as error:
+            answer = {"ok": False, "error": str(error), "kind": type(error).__name__}
+        except MemoryError:
+            answer = {"ok": False, "error": "the board is out of memory", "kind": "EngineError"}
+        except Exception as error:  # noqa: BLE001 - one model must not end the run
+            text = "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
+            answer = {"ok": False, "error": text, "kind": "EngineError"}
+            if "CUDA error" in text and "out of memory" not in text:  # PyTorch's way to say it
+                _answer(answers, dict(answer, kind="DeviceLost"))
+                return 1
+        _answer(answers, answer)
+    return 0
+
+
+def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
+    what = request["do"]
+    if what == "build":
+        return engine.build(Request(
+            request["key"], request["path"], request.get("typed_path") or "",
+            request["precision"], int(request.get("copies", 1)), bool(request.get("alone", False)),
+        ))  # fmt: skip
+    if what == "visit":
+        return visit(
+            engine, request["keys"], request["samples"], request["warm_s"], request["limit_s"],
+            request.get("reference") or "",
+        )  # fmt: skip
+    if what == "layers":
+        return {"layers": engine.layers(request["key"])}
+    if what == "drop":
+        engine.drop(request["key"])
+        return {}
+    raise BoardError("the worker does not know the request %r" % what)
+
+
+def _answer(sink: "IO[str]", answer: Dict[str, Any]) -> None:
+    sink.write(json.dumps(answer) + "\n")
+    sink.flush()

@@ -3,7 +3,6 @@
 
     python3 worker.py run [--plan DIR] [--engine tensorrt] [--budget 8m] [--results FILE]
     python3 worker.py check          what this board has; measures nothing
-    python3 worker.py table          what has been measured so far
 
 It goes on where an earlier run stopped. Needs Python 3.6 or newer; TensorRT's own Python module
 must be there for ``--engine tensorrt``, else use run.sh.
@@ -58,7 +57,7 @@ def _seconds(text: str) -> float:
 
 def _arguments(arguments: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure a plan of hybridlat on this board.")
-    parser.add_argument("what", choices=("run", "check", "table", "serve"))
+    parser.add_argument("what", choices=("run", "check", "serve"))
     parser.add_argument(
         "--plan", default=_HERE, help="the plan's folder (default: beside this file)"
     )
@@ -77,7 +76,7 @@ def main(arguments: List[str]) -> int:
     errors = _package()
     try:
         if command.what == "serve":
-            return int(_load("serve").serve(command.engine, options))
+            return int(_load("visits").serve(command.engine, options))
         launcher = os.path.abspath(__file__)
         if command.what == "check":
             worker = _load("client").Worker(launcher, command.engine, options, command.python)
@@ -87,13 +86,9 @@ def main(arguments: List[str]) -> int:
             return 0
         runner = _load("runner")
         plan = _load("plan").Plan(command.plan)
-        results = command.results or plan.file("results.jsonl")
-        counts = {"left": 0}
-        if command.what == "run":
-            start = runner.starter(plan, command.engine, launcher, options, command.python)
-            counts = runner.Runner(plan, start, results, command.budget).run()
-            sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
-        sys.stdout.write(_load("table").table(plan, results) + "\n")
+        start = runner.starter(plan, command.engine, launcher, options, command.python)
+        counts = runner.Runner(plan, start, command.results, command.budget).run()
+        sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         return 4 if counts["left"] else 0
     except errors.NoDevice as error:
         sys.stderr.write("worker.py: %s\n" % error)

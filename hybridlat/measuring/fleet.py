@@ -210,6 +210,11 @@ class Fleet:
                 if resource in self._reports[name].targets and name not in self._unfit
             ]  # fmt: skip
 
+    def count(self, resource: str) -> int:
+        """How many devices measure what has a resource; they may still be on their way."""
+        named = sum(resource in device.resources for device in self.file.device)
+        return max(named, len(self._fit(resource)))
+
     def for_each_target(self, function: Callable[[Target], Result]) -> list[Result]:
         """What a function gives for each target, at once: the devices do the work."""
         import joblib
@@ -254,7 +259,7 @@ class Fleet:
         constants = tuple(r for h in hashes for r in store.measurements(target, "cell", h))
         units = [
             Unit(target, part, settings, constants)
-            for part in shares(requests, max(1, len(self._fit(resource))))
+            for part in shares(requests, self.count(resource))
         ]
         self._total += sum(unit.size for unit in units)
         unit_of = {self._submit(measure_unit, resource, unit): unit for unit in units}
@@ -374,7 +379,7 @@ class FleetMeasurer:
 
     @property
     def devices(self) -> int:
-        return sum(str(self.target) in device.resources for device in self.fleet.file.device)
+        return self.fleet.count(str(self.target))
 
     def lower(self, network: Network) -> Lowered:
         """See Backend."""

@@ -16,10 +16,10 @@ from hybridlat.cli import main as cli
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.board.sshd import WHY_NOT, Sshd
-from tests.networks import conv_relu
+from tests.networks import residual_block
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-CALLS = 4
+CALLS = 3
 """Of a board's trtexec, until its power is cut."""
 TARGET = "orin/tensorrt-8.6/fp16"
 DEVICE = '[[device]]\nname = "{name}"\ntarget = "{target}"\nhost = "{name}"\nrunner = "trtexec"\n\n'
@@ -48,11 +48,10 @@ def boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ssh
 
 
 @pytest.fixture
-def nets(tmp_path: Path) -> list[str]:
-    paths = [tmp_path / f"net{place}.onnx" for place in range(3)]
-    for place, path in enumerate(paths):
-        path.write_bytes(to_onnx(conv_relu(8 * (place + 1)), seed=1))
-    return list(map(str, paths))
+def net(tmp_path: Path) -> str:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(to_onnx(residual_block(blocks=2), seed=1))
+    return str(path)
 
 
 def fleet_of(folder: Path, boards: list[Sshd]) -> str:
@@ -61,22 +60,11 @@ def fleet_of(folder: Path, boards: list[Sshd]) -> str:
     return str(path)
 
 
-def known(url: Path) -> dict[tuple[str, str, str], float | None]:
-    """Everything recorded, which must be there once."""
-    found: dict[tuple[str, str, str], float | None] = {}
-    with Store(str(url)) as store:
-        for record in store.measurements():
-            key = (str(record.target), record.kind, record.signature)
-            assert key not in found
-            found[key] = record.latency_us
-    return found
-
-
 def once(board: Sshd, calls: int, act: Callable[[], None]) -> threading.Thread:
     """Does something when the board's trtexec has been called so often."""
 
     def wait() -> None:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 60
         while board.calls < calls and time.monotonic() < end:
             time.sleep(0.02)
         act()
@@ -87,50 +75,47 @@ def once(board: Sshd, calls: int, act: Callable[[], None]) -> threading.Thread:
 
 
 def test_a_board_without_sftp_is_measured(
-    boards: list[Sshd], nets: list[str], capsys: pytest.CaptureFixture[str]
+    boards: list[Sshd], net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.run(["measure", nets[0], "--network", "--target", TARGET, "--host", "left"])
+    code = cli.run(["measure", net, "--network", "--target", TARGET, "--host", "left"])
     said = capsys.readouterr()
     assert code == 0, said.err
     assert "left: measuring with trtexec" in said.err
-    assert "net0.onnx" in said.out.replace("\n", "")  # a long path is broken where the line ends
+    assert "net.onnx" in said.out.replace("\n", "")  # a long path is broken where the line ends
 
 
 def test_one_of_two_boards_is_killed_and_the_other_measures_all(
-    boards: list[Sshd], nets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boards: list[Sshd], net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left, right = boards
     thread = once(left, CALLS, left.kill)
-    code = cli.run(["measure", *nets, "--fleet", fleet_of(tmp_path, boards)])
+    code = cli.run(["measure", net, "--fleet", fleet_of(tmp_path, boards)])
     said = capsys.readouterr()
     thread.join()
     assert code == 0, said.err
     assert "left is away (left cannot be reached" in said.err
-    assert left.calls >= CALLS and right.calls > CALLS
-    together = known(tmp_path / "store.db")
-    assert all(together.values())
-    assert cli.run(["measure", *nets, "--fleet", fleet_of(tmp_path, [right]), "--store",
-                    str(tmp_path / "alone.db")]) == 0  # fmt: skip
-    alone = known(tmp_path / "alone.db")
-    assert together.keys() == alone.keys()
-    assert together == pytest.approx(alone, rel=0.05)
+    assert left.calls >= CALLS and right.calls
+    with Store(str(tmp_path / "store.db")) as store:
+        records = list(store.measurements())
+    assert all(record.latency_us for record in records)
+    assert len({(r.kind, r.signature) for r in records}) == len(records) == 2
     before = right.calls
-    assert cli.run(["measure", *nets, "--fleet", fleet_of(tmp_path, [right])]) == 0
+    assert cli.run(["measure", net, "--fleet", fleet_of(tmp_path, [right])]) == 0
     assert right.calls == before  # all is known
 
 
 def test_the_only_board_is_waited_for_and_goes_on(
-    boards: list[Sshd], nets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boards: list[Sshd], net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = boards[0]
 
     def power_cut() -> None:
         left.kill()
-        time.sleep(1.5)
+        time.sleep(0.5)
         left.start()
 
     thread = once(left, CALLS, power_cut)
-    code = cli.run(["measure", nets[0], "--fleet", fleet_of(tmp_path, [left]), "--json"])
+    code = cli.run(["measure", net, "--fleet", fleet_of(tmp_path, [left]), "--json"])
     said = capsys.readouterr()
     thread.join()
     assert code == 0, said.err

@@ -202,27 +202,6 @@ def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: Ma
     assert not any("reference_us" in line for line in visits)
 
 
-def test_a_second_board_begins_with_what_the_first_has_not_done(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"))
-    assert run(folder).returncode == 0
-    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
-    (folder / "results.jsonl").write_text("".join(lines[:3]))  # the board, and two tasks
-    other = folder / "results-two.jsonl"
-    assert run(folder, "--option", "board=two", "--results", str(other)).returncode == 0
-    order = [json.loads(t)["task"] for t in other.read_text().splitlines()[1:]]
-    first = [json.loads(t)["task"] for t in lines[1:3]]
-    assert order[-2:] == first
-    assert len(order) == len(lines) - 1
-
-
-def test_the_table_tells_how_cells_add_up(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"))
-    out = run(folder).stdout.splitlines()
-    row = next(line.split() for line in out if line.startswith("fp32 "))
-    assert row[:3] == ["fp32", "differential", "1"]
-    assert float(row[3]) < 5
-
-
 def test_another_board_is_refused(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
     assert run(folder).returncode == 0
