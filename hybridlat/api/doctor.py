@@ -18,7 +18,7 @@ from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation.tracking import tracking_uri
-from hybridlat.measuring.steadiness import Steadiness, steadiness
+from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage
 from hybridlat.store import Store, packs

@@ -15,9 +15,8 @@ START_S = 120.0
 class Worker(object):
     """One worker process with one engine.
 
-    ``python`` is the interpreter that has the engine. ``hello`` holds its first answer: engine,
-    version, settings, board. Raises NoDevice when the engine cannot be had, WorkerLost when the
-    process dies or does not answer in time; it is gone then and a new one must be made.
+    ``python`` is the interpreter that has the engine, ``hello`` its first answer. Raises NoDevice
+    when the engine cannot be had, WorkerLost when the process is gone: a new one must be made.
     """
 
     def __init__(
@@ -82,13 +81,11 @@ class Worker(object):
         return self._wait(seconds, do)
 
     def build(self, seconds: float, key: str, path: str, precision: str, **more: Any) -> Any:
-        """Build a model under ``key``."""
         return self.ask(seconds, "build", key=key, path=path, precision=precision, **more)
 
     def visit(
         self, keys: List[str], samples: int, warm_s: float, limit_s: float, reference: str = ""
     ) -> Dict[str, Any]:
-        """Samples of the models under ``keys``, in turn, ``reference`` among them."""
         return self.ask(
             4 * warm_s + 2 * limit_s + 60,
             "visit", keys=keys, samples=samples, warm_s=warm_s, limit_s=limit_s,
@@ -96,7 +93,7 @@ class Worker(object):
         )  # fmt: skip
 
     def close(self) -> None:
-        """Let the worker end by itself, within a few seconds."""
+        """Let the worker end by itself."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.write('{"do": "quit"}\n')

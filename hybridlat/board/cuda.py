@@ -1,7 +1,7 @@
 """CUDA in five calls: allocate, upload, capture, elapsed_us, release.
 
-``CtypesCuda`` needs the driver's libcuda.so.1 alone; ``PyCuda`` goes through pycuda. ``probe`` must
-come before any touch of TensorRT, whose runtime takes the process down where there is no driver.
+``CtypesCuda`` needs the driver's libcuda.so.1 alone; ``PyCuda`` goes through pycuda. The driver is
+loaded before TensorRT, whose runtime takes the process down where there is none.
 """
 
 import ctypes
@@ -32,8 +32,7 @@ def find_driver() -> Any:
 def load_driver() -> Any:
     """The loaded and initialised driver library; NoDevice where there is none.
 
-    Kernels are loaded when they are first used: TensorRT's builder starts faster and takes less
-    memory so (CUDA 11.7 and later; older drivers do not look at the variable).
+    Kernels are loaded when they are first used (CUDA 11.7 and later): it starts faster so.
     """
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     library = find_driver()
@@ -44,11 +43,6 @@ def load_driver() -> Any:
     if library.cuDeviceGetCount(ctypes.byref(count)) or count.value < 1:
         raise NoDevice("the NVIDIA driver sees no GPU on this machine")
     return library
-
-
-def probe() -> None:
-    """Raise NoDevice unless a driver answers and has a GPU."""
-    load_driver()
 
 
 class Cuda(object):
@@ -65,10 +59,7 @@ class Cuda(object):
         raise NotImplementedError
 
     def capture(self, enqueue: Work) -> Work:
-        """Record what ``enqueue`` puts on the stream as a graph; calling the result replays it.
-
-        Raises EngineError where the work cannot be captured.
-        """
+        """What ``enqueue`` puts on the stream as a graph, to replay. Raises EngineError."""
         raise NotImplementedError
 
     def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
@@ -223,7 +214,7 @@ class PyCuda(Cuda):
     """pycuda's driver module. It has no graphs: work that is captured is enqueued anew instead."""
 
     def __init__(self, device: int = 0) -> None:
-        probe()
+        load_driver()
         self._driver = importlib.import_module("pycuda.driver")
         self._driver.init()
         self._context = self._driver.Device(device).retain_primary_context()

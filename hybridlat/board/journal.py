@@ -128,11 +128,8 @@ def system_facts() -> Dict[str, str]:
 
 def difference(old: Dict[str, str], new: Dict[str, str]) -> str:
     """The facts that make two boards different, for a person."""
-    changed = [
-        "%s %r then, %r now" % (key, old.get(key, ""), new.get(key, ""))
-        for key in _SAME
-        if old.get(key, "") != new.get(key, "")
-    ]
+    both = [(key, old.get(key, ""), new.get(key, "")) for key in _SAME]
+    changed = ["%s %r then, %r now" % each for each in both if each[1] != each[2]]
     return "; ".join(changed) or "its identity was written by another version"
 
 

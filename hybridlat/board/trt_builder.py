@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import EngineError, NoDevice
-from .cuda import probe
+from .cuda import load_driver
 
 _MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx")
 _PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16"}
@@ -22,7 +22,7 @@ Built = NamedTuple("Built", [("plan", bytes), ("seconds", float), ("typed", bool
 
 def import_tensorrt() -> Any:
     """The TensorRT module that is installed; the driver is probed first."""
-    probe()
+    load_driver()
     for name in _MODULES:
         try:
             return importlib.import_module(name)

@@ -113,13 +113,9 @@ def _warm(engine: Engine, key: str, seconds: float) -> int:
 
 
 def serve(engine_name: str, options: Dict[str, str]) -> int:
-    """Answer requests from standard input until it ends.
-
-    The engine may print: file descriptor 1 is turned over to standard error, and the answers go
-    to a copy of the original.
-    """
+    """Answer requests from standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # what the engine prints goes to standard error
     try:
         engine = open_engine(engine_name, options)
     except NoDevice as error:

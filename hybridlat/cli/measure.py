@@ -146,7 +146,7 @@ def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
 def opened_fleet(file: Path) -> Iterator[Fleet]:
     """The devices of a fleet's file at work; progress and who comes and goes on standard error."""
     from hybridlat.measuring.fleet import Fleet
-    from hybridlat.measuring.fleet_file import read_fleet
+    from hybridlat.measuring.fleet_device import read_fleet
 
     read = read_fleet(file)
     with ProgressShown() as shown, Fleet(read, shown, aside) as fleet:

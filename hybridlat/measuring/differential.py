@@ -26,6 +26,7 @@ from hybridlat.engines.base import Backend, Session
 from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.machine import fit_dispatch_overhead_us, overhead_probes
 from hybridlat.measuring.pairs import Part, Rotation, rotations
 from hybridlat.measuring.statistics import (
     Subject,
@@ -36,7 +37,6 @@ from hybridlat.measuring.statistics import (
     record_of,
     usual_us,
 )
-from hybridlat.measuring.target_constants import fit_dispatch_overhead_us, overhead_probes
 from hybridlat.measuring.visiting import References
 from hybridlat.schema.measurement import MachineLoad, Measurement, Visit, mean_load
 

@@ -27,8 +27,16 @@ from hybridlat.errors import (
 from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.fleet_file import FleetDevice, FleetFile
-from hybridlat.measuring.fleet_unit import DEVICE, Outcome, Unit, measure_unit, shares, why_away
+from hybridlat.measuring.fleet_device import (
+    DEVICE,
+    FleetDevice,
+    FleetFile,
+    Outcome,
+    Unit,
+    measure_unit,
+    shares,
+    why_away,
+)
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Measurement
@@ -153,7 +161,7 @@ class Fleet:
                     self.client.scheduler.address, name=device.name, nthreads=1, memory_limit=0,
                     host="127.0.0.1" if self.file.scheduler is None else None,
                     security=self.client.security, resources=device.resources,
-                    preload=["hybridlat.measuring.fleet_unit"], silence_logs=logging.CRITICAL,
+                    preload=["hybridlat.measuring.fleet_device"], silence_logs=logging.CRITICAL,
                     env={**device.env, DEVICE: msgspec.json.encode(device).decode()},
                 )
                 for device in devices

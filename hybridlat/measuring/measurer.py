@@ -11,11 +11,11 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas
 from hybridlat.measuring.differential import Differential, DifferentialConfig
+from hybridlat.measuring.machine import dispatch_overhead_us, reference_latency_us
 from hybridlat.measuring.pairs import parts_of, whole
 from hybridlat.measuring.plan_runs import RunPlan, measure_networks, run_here
 from hybridlat.measuring.plans import Lower, PlanRequest
 from hybridlat.measuring.schedule import Job, MeasurementConfig
-from hybridlat.measuring.target_constants import dispatch_overhead_us, reference_latency_us
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from hybridlat.board import BoardError
 from hybridlat.board.journal import read_lines
 from hybridlat.board.plan import PLAN_FORMAT, check_names
-from hybridlat.errors import StoreError
+from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import (
     Subject,
@@ -22,7 +23,6 @@ from hybridlat.measuring.statistics import (
     record_of,
     usual_us,
 )
-from hybridlat.measuring.trtexec import layers_of, read_tolerant
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 
@@ -273,6 +273,30 @@ def _sensors(item: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _layers(folder: Path, item: str) -> dict[str, str]:
     """The engine's layers, name and type each, as compact JSON, where they were dumped."""
     path = folder / "layers" / f"{item}.json"
-    layers = layers_of(read_tolerant(path.read_text())) if path.exists() else ()
-    text = json.dumps([[layer.name, layer.kind] for layer in layers])
-    return {"engine_layers": text} if layers else {}
+    layers = layers_of(read_tolerant(path.read_text())) if path.exists() else []
+    return {"engine_layers": json.dumps(layers)} if layers else {}
+
+
+def read_tolerant(text: str) -> Any:
+    """JSON as TensorRT writes it: raw control characters in strings, commas before a bracket.
+
+    Raises InputError for text that cannot be read even so.
+    """
+    for attempt in (text, re.sub(r",(\s*[\]}])", r"\1", text)):
+        try:
+            return json.loads(attempt, strict=False)
+        except ValueError as error:
+            problem = error
+    raise InputError(f"this is not JSON as trtexec writes it: {problem}")
+
+
+def layers_of(content: Any) -> list[list[str]]:
+    """Name and type of each layer in what TensorRT 8.2 to 11 export; empty for something else."""
+    if isinstance(content, Mapping) and "engine" in content:  # a runner's own dump
+        content = content["engine"]
+    entries = content.get("Layers", []) if isinstance(content, Mapping) else []
+    return [  # names alone, where it was built without detailed verbosity
+        [entry, ""] if isinstance(entry, str)
+        else [str(entry.get("Name", "")), str(entry.get("LayerType", ""))]
+        for entry in entries if isinstance(entry, str | Mapping)
+    ]  # fmt: skip

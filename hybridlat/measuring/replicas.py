@@ -16,6 +16,13 @@ import msgspec
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.machine import (
+    PROBE_LENGTHS,
+    dispatch_overhead_us,
+    fit_dispatch_overhead_us,
+    is_overhead_known,
+    reference_latency_us,
+)
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
@@ -27,13 +34,6 @@ from hybridlat.measuring.statistics import (
     record_of,
     usual_us,
     without_outliers,
-)
-from hybridlat.measuring.target_constants import (
-    PROBE_LENGTHS,
-    dispatch_overhead_us,
-    fit_dispatch_overhead_us,
-    is_overhead_known,
-    reference_latency_us,
 )
 from hybridlat.measuring.visiting import VisitResult, VisitTask
 from hybridlat.schema.measurement import Kind, Measurement, Visit, mean_load

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybridlat.graph.network import Network
+from hybridlat.measuring.machine import overhead_probes
 from hybridlat.measuring.statistics import combine
-from hybridlat.measuring.target_constants import overhead_probes
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.measurement import Kind, Visit
 

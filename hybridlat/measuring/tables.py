@@ -26,8 +26,8 @@ from hybridlat.errors import (
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import Signature, sign
-from hybridlat.measuring import trtexec
 from hybridlat.measuring.network_files import NetworkFile, NetworkFiles, image_size, network_at
+from hybridlat.measuring.plan_results import read_tolerant
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.schema.wire import decode_or_none
@@ -100,7 +100,7 @@ def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
     for file in files:
         try:
             if file not in logs:
-                samples = tuple(trtexec.read_times(file))
+                samples = tuple(read_times(file))
                 rows.append(trtexec_log.row_of_times(file, samples, runs.get(file.name), default))
             elif logs[file].times not in times:  # else the times tell more of its run
                 rows.append(trtexec_log.row_of_log(file, logs[file], default))
@@ -110,6 +110,30 @@ def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
             reason, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
             refused.append(Refusal(file.name, str(error), reason, fix))
     return Rows(tuple(rows), tuple(refused))
+
+
+def read_times(path: Path, warm_up_ms: float = 0.0) -> list[float]:
+    """GPU compute time of every inference in trtexec's ``--exportTimes``, microseconds.
+
+    Inferences that began before ``warm_up_ms`` (the value of ``--warmUp``) are left out; some
+    versions export them. Raises InputError for another file.
+    """
+    try:
+        content = read_tolerant(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    entries = [entry for entry in content if isinstance(entry, Mapping)] if content else []
+    times_us = [
+        1e3 * float(entry.get("computeMs", entry.get("compute")))
+        for entry in entries
+        if ("computeMs" in entry or "compute" in entry)
+        and float(entry.get("startComputeMs", warm_up_ms)) >= warm_up_ms
+    ]
+    if not times_us:
+        raise InputError(f"{path} holds no times of trtexec (after {warm_up_ms:g} ms of warm-up)")
+    return times_us
 
 
 def take(

@@ -15,7 +15,7 @@ from hybridlat.cli.doctor import doctor
 from hybridlat.engines.host import PROC_VARIABLE
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.steadiness import of_levels, steadiness
+from hybridlat.measuring.machine import of_levels, steadiness
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

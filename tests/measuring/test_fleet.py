@@ -17,8 +17,7 @@ from hybridlat.api import Predictor, Progress
 from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.fleet import Fleet
-from hybridlat.measuring.fleet_file import read_fleet
-from hybridlat.measuring.fleet_unit import shares
+from hybridlat.measuring.fleet_device import read_fleet, shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import InputError
-from hybridlat.measuring.fleet_file import read_fleet
+from hybridlat.measuring.fleet_device import read_fleet
 
 ORIN = 'target = "orin/tensorrt-8.6/fp16"\n'
 FAKE = 'target = "fake/fake-1.0/fp32/1t"\n'

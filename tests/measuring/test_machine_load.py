@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.engines import host
-from hybridlat.measuring.target_constants import dispatch_overhead_us, is_overhead_known
+from hybridlat.measuring.machine import dispatch_overhead_us, is_overhead_known
 from hybridlat.schema.measurement import MachineLoad, busiest, load_of, mean_load, was_busy
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend

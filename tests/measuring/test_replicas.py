@@ -13,10 +13,10 @@ from hybridlat.graph.builder import null_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import visiting
+from hybridlat.measuring.machine import fit_dispatch_overhead_us
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig, replicas_for
 from hybridlat.measuring.statistics import combine, level_us
-from hybridlat.measuring.target_constants import fit_dispatch_overhead_us
 from hybridlat.measuring.visiting import References, VisitTask, visit
 from hybridlat.schema.measurement import Visit
 from hybridlat.schema.progress import Progress

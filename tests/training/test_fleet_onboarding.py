@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.measuring.fleet import Fleet, FleetMeasurer
-from hybridlat.measuring.fleet_file import read_fleet
+from hybridlat.measuring.fleet_device import read_fleet
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from hybridlat.training.onboarding import OnboardingOptions, measure_target, onboard_fleet

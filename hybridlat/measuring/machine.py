@@ -1,0 +1,180 @@
+"""What belongs to a machine and to no network: two latencies, and how steadily it runs.
+
+The **dispatch overhead** is the cost of one call of the engine: the latency of a chain of no
+operators, extrapolated from chains of a few tiny ones (the *overhead probes*). The **reference
+latency** is that of the reference network on a quiet machine, of which the machine's speed around a
+visit is a multiple. What was recorded while the machine was busy holds until a quiet one records it
+anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hybridlat.engines import registry
+from hybridlat.engines.base import Backend
+from hybridlat.errors import MeasurementError
+from hybridlat.graph.builder import null_network, reference_network
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.process import MeasuringProcess
+from hybridlat.measuring.statistics import Subject, level_us, record_of, usual_us
+from hybridlat.measuring.visiting import VisitTask
+from hybridlat.schema.measurement import MachineLoad, Visit, was_busy
+from hybridlat.store import Store
+
+PROTOCOL = "reference-1"
+PROBE_LENGTHS = (1, 2, 4, 8)
+PROCESSES, VISIT_MS, _LEAST_VISITS = 2, 50.0, 3  # of the steadiness
+
+
+def overhead_probes() -> dict[int, Network]:
+    """Chains of tiny operators by their length."""
+    return {length: null_network(length) for length in PROBE_LENGTHS}
+
+
+def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
+    """Latency of a chain of no operators, by least squares over the medians of each length.
+
+    0 where a probe has no visit, and never below.
+    """
+    if not levels_us or not all(levels_us.values()):
+        return 0.0
+    lengths = [float(length) for length in levels_us]
+    medians = [statistics.median(levels) for levels in levels_us.values()]
+    return max(0.0, statistics.linear_regression(lengths, medians).intercept)
+
+
+def is_overhead_known(store: Store, backend: Backend) -> bool:
+    """Whether a quiet machine recorded the dispatch overhead, so that no probe is visited."""
+    return _recorded_us(store, backend, sign(null_network(1)).hash)[0] is not None
+
+
+def dispatch_overhead_us(
+    store: Store, backend: Backend, fitted_us: float, load: MachineLoad | None = None
+) -> float:
+    """The target's, as the store knows it; else ``fitted_us``, recorded now unless it is 0.
+
+    ``load`` is how busy the machine was in this run.
+    """
+    return _constant_us(store, backend, null_network(1), fitted_us, "entry cost", load)
+
+
+def reference_latency_us(
+    store: Store, backend: Backend, usual_us: float, load: MachineLoad | None = None
+) -> float:
+    """The target's, as the store knows it; else ``usual_us`` of this run, recorded now."""
+    return _constant_us(store, backend, reference_network(), usual_us, "reference", load)
+
+
+def _constant_us(
+    store: Store,
+    backend: Backend,
+    network: Network,
+    value_us: float,
+    role: str,
+    load: MachineLoad | None,
+) -> float:
+    signature = sign(network)
+    quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
+    if quiet_us is not None:
+        return quiet_us
+    if busy_us is not None and ((load is not None and load.is_busy) or value_us <= 0):
+        return busy_us
+    if value_us > 0:
+        subject = Subject(backend.target, signature.hash, "cell", PROTOCOL,
+                          backend.environment(), {"role": role}, load=load)  # fmt: skip
+        store.add_signatures({signature.hash: signature.text})
+        store.add([record_of(subject, [Visit((value_us,))])])
+    return value_us
+
+
+def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | None, float | None]:
+    """The median of what the machine recorded while quiet, and of what it did while busy."""
+    records = [r for r in store.measurements(backend.target, "cell", hash_) if r.latency_us]
+    busy = [r.latency_us for r in records if r.latency_us and was_busy(r.environment)]
+    quiet = [r.latency_us for r in records if r.latency_us and not was_busy(r.environment)]
+    return (statistics.median(quiet) if quiet else None,
+            statistics.median(busy) if busy else None)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """How steadily the machine ran the reference network for ``seconds`` in ``processes``.
+
+    ``noise_share`` is by how much single visits differ within a process (relative standard
+    deviation), ``wander_share`` how far all visits are from ``latency_us``, which is that of a
+    quiet machine (root mean square), ``slowest_share`` the farthest.
+    """
+
+    target: str
+    seconds: float
+    processes: int
+    visits: int
+    latency_us: float
+    noise_share: float
+    wander_share: float
+    slowest_share: float
+
+
+def steadiness(
+    backend: Backend,
+    options: Mapping[str, int | str],
+    seconds: float,
+    tell: Callable[[float], None] | None = None,
+) -> Steadiness:
+    """Visit the reference network for ``seconds`` in two processes, one after the other.
+
+    ``tell`` gets the seconds that are left. Raises BackendUnavailable where the engine does not
+    start in a process of its own, MeasurementError where it cannot run the reference network.
+    """
+    began = time.monotonic()
+    place = registry.place_of(backend)
+    levels: list[list[float]] = []
+    for process in range(PROCESSES):
+        end = began + seconds * (process + 1) / PROCESSES
+        with MeasuringProcess(place, options) as worker:
+            of_process: list[float] = []
+            while len(of_process) < _LEAST_VISITS or time.monotonic() < end:
+                task = VisitTask(
+                    "steadiness", reference_network(), False, VISIT_MS, 1, 1 + len(of_process)
+                )
+                report = worker.ask(task)
+                if report is None or report.failure is not None:
+                    reason = worker.last_words() if report is None else report.failure
+                    raise MeasurementError(f"the reference network cannot be run: {reason}")
+                if report.samples_us:
+                    of_process.append(level_us(report.samples_us))
+                if tell is not None:
+                    tell(max(began + seconds - time.monotonic(), 0.0))
+            levels.append(of_process)
+    return of_levels(str(backend.target), time.monotonic() - began, levels)
+
+
+def of_levels(target: str, seconds: float, levels: Sequence[Sequence[float]]) -> Steadiness:
+    """The steadiness that the levels of each process's visits show (at least one visit in all)."""
+    every = [level for of_process in levels for level in of_process]
+    usual = usual_us(every)
+    # From one visit to the next, so that a pace that changes slowly is not taken for noise.
+    steps = [
+        math.log(after / before)
+        for of_process in levels
+        for before, after in itertools.pairwise(of_process)
+    ]
+    noise = 1.4826 * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
+    paces = [math.log(level / usual) for level in every]
+    return Steadiness(
+        target=target,
+        seconds=seconds,
+        processes=len(levels),
+        visits=len(every),
+        latency_us=usual,
+        noise_share=noise,
+        wander_share=math.sqrt(statistics.fmean(pace**2 for pace in paces)),
+        slowest_share=math.expm1(max(paces)),
+    )
