@@ -41,7 +41,8 @@ _STANDARD = frozenset({"", "ai.onnx.ml"})
 class Parsed:
     """A model without weights: ``frame`` is all but its operators and constants, as protobuf.
 
-    Names in it are text, element types are ONNX's, and at least one operator gives an output.
+    Names in it are text, element types are ONNX's, and at least one operator gives an output. See
+    ``FileFacts`` and the properties of ``OnnxFile`` of the same names.
     """
 
     frame: bytes
@@ -58,12 +59,10 @@ class Parsed:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the graph's inputs, weights that stand among them too."""
         return tuple([info.name for info in read_frame(self.frame).graph.input])
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
-        """Sizes of the inputs as written; None for one that is symbolic or not stated."""
         return {
             info.name: tuple(
                 size.dim_value if size.HasField("dim_value") else None
@@ -75,26 +74,19 @@ class Parsed:
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        """A unique name for every operator."""
         return unique_names(self.nodes)
 
     @cached_property
     def op_types(self) -> tuple[str, ...]:
-        """The kind of every operator."""
         return tuple([node.op for node in self.nodes])
 
     @cached_property
     def module_paths(self) -> tuple[str, ...]:
-        """The module that every operator comes from (``layer3.0``), empty if unknown."""
         return module_paths(self.model)
 
     @cached_property
     def constant_nodes(self) -> frozenset[int]:
-        """Positions of the operators that compute the same for every input of bound sizes.
-
-        Weights and what makes them (``ConstantOfShape``, ``DequantizeLinear`` of weights), and the
-        arithmetic of shapes.
-        """
+        """Weights, what makes them (``DequantizeLinear`` of weights), the arithmetic of shapes."""
         fixed = {"", *self.tensors}
         positions = set()
         for position, node in enumerate(self.nodes):
@@ -109,10 +101,7 @@ class Parsed:
 
     @cached_property
     def precision(self) -> FilePrecision:
-        """The precision that convolutions and products compute in.
-
-        The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance.
-        """
+        """The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance."""
         infos = read_frame(self.frame).graph.input
         types = {info.type.tensor_type.elem_type for info in infos}
         types.update(data_type(value.type.dtype) for value in self.tensors.values())
@@ -122,7 +111,6 @@ class Parsed:
 
     @cached_property
     def structure(self) -> bytes:
-        """Digest of all but names and weights."""
         return structure_digest(read_frame(self.frame), self.tensors, self.nodes)
 
 

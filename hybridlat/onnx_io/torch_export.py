@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 Example: TypeAlias = "torch.Tensor | Sequence[Any] | Mapping[str, Any]"
-"""What a module is called with: a tensor, a shape, a sequence of either, or either by keyword."""
+"""What a module is called with: a tensor, a shape such as ``(1, 3, 224, 224)``, a sequence of
+either (one for each input), or a mapping from keyword to either."""
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where PyTorch writes the modules that an operator comes from."""
@@ -46,13 +47,10 @@ def is_module(source: object) -> TypeGuard[torch.nn.Module]:
 def export(module: torch.nn.Module, example: Example, batch: int | None = None) -> onnx.ModelProto:
     """The ONNX model that ``torch.onnx.export`` makes of ``module`` for this input, less weights.
 
-    ``example`` is a tensor, a shape such as ``(1, 3, 224, 224)``, a sequence of either (one for
-    each input) or a mapping from keyword to either. A shape stands for a tensor of the module's own
-    number type. ``batch`` replaces the first size of every tensor. The module is exported as it
-    is deployed, in evaluation mode, and left in the mode it was in.
-
-    Raises MissingExtra without PyTorch or onnxscript, InputError for an example that makes no
-    sense, NetworkError where the exporter fails.
+    A shape in ``example`` stands for a tensor of the module's own number type; ``batch`` replaces
+    the first size of every tensor. The module is exported in evaluation mode, and left in the mode
+    it was in. Raises MissingExtra without PyTorch or onnxscript, InputError for an example that
+    makes no sense, NetworkError where the exporter fails.
     """
     try:
         import torch

@@ -212,26 +212,30 @@ def attributes_of(
 
 def attribute_value(attribute: AttributeProto) -> AttributeValue | None:
     """A plain value; tensors become ``tensor:<base64>`` text; None for graphs."""
-    kind = attribute.type
-    if kind == AttributeProto.INT:
-        return int(attribute.i)
-    if kind == AttributeProto.FLOAT:
-        return float(attribute.f)
-    if kind == AttributeProto.STRING:
-        return attribute.s.decode("utf-8", "backslashreplace")
-    if kind == AttributeProto.INTS:
-        return tuple(attribute.ints)
-    if kind == AttributeProto.FLOATS:
-        return tuple(float(v) for v in attribute.floats)
-    if kind == AttributeProto.STRINGS:
-        return tuple(v.decode("utf-8", "backslashreplace") for v in attribute.strings)
-    if kind == AttributeProto.TENSOR:
-        lean = TensorProto()
-        lean.CopyFrom(attribute.t)
-        lean.ClearField("name")
-        data = lean.SerializeToString(deterministic=True)
-        return "tensor:" + base64.b64encode(data).decode()
+    match attribute.type:
+        case AttributeProto.INT:
+            return int(attribute.i)
+        case AttributeProto.FLOAT:
+            return float(attribute.f)
+        case AttributeProto.STRING:
+            return _text(attribute.s)
+        case AttributeProto.INTS:
+            return tuple(attribute.ints)
+        case AttributeProto.FLOATS:
+            return tuple(attribute.floats)
+        case AttributeProto.STRINGS:
+            return tuple(map(_text, attribute.strings))
+        case AttributeProto.TENSOR:
+            lean = TensorProto()
+            lean.CopyFrom(attribute.t)
+            lean.ClearField("name")
+            data = lean.SerializeToString(deterministic=True)
+            return "tensor:" + base64.b64encode(data).decode()
     return None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
 
 
 def attribute_proto(name: str, value: AttributeValue) -> AttributeProto:

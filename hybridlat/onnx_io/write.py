@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.network import Constant, Network, TensorType
 from hybridlat.graph.operators import is_quantised
 from hybridlat.onnx_io.file import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
@@ -222,40 +222,26 @@ def _quantisation_constants(network: Network) -> dict[str, Constant]:
     """The scales and zero points of a network that have no values, with values."""
     made: dict[str, Constant] = {}
     for node in network.nodes:
-        if node.op in ("QuantizeLinear", "DequantizeLinear") or is_quantised(node.op):
-            made.update(_scales_of_weights(network, node))
-    makers = {out: node for node in network.nodes for out in node.outputs if out}
-    for node in network.nodes:
-        made.update(_scale_of_bias(network, node, makers, made))
-    return made
-
-
-def _scales_of_weights(network: Network, node: Node) -> dict[str, Constant]:
-    made = {}
-    for name in node.inputs[1:]:
-        constant = network.constants.get(name)
-        if constant is None or constant.values is not None or len(constant.type.shape) != 1:
+        if node.op not in ("QuantizeLinear", "DequantizeLinear") and not is_quantised(node.op):
             continue
-        count = constant.type.elements
-        if constant.type.dtype in _SCALES:
-            made[name] = Constant(constant.type, (WEIGHT_SCALE,) * count)
-        elif constant.type.dtype in _ZERO_POINTS:
-            made[name] = Constant(constant.type, (0,) * count)
+        for name in node.inputs[1:]:
+            constant = network.constants.get(name)
+            if constant is None or constant.values is not None or len(constant.type.shape) != 1:
+                continue
+            if constant.type.dtype in _SCALES:
+                made[name] = Constant(constant.type, (WEIGHT_SCALE,) * constant.type.elements)
+            elif constant.type.dtype in _ZERO_POINTS:
+                made[name] = Constant(constant.type, (0,) * constant.type.elements)
+    makers = {out: node for node in network.nodes for out in node.outputs if out}
+    for node in network.nodes:  # a bias in 32 bits, where input, weight and bias are dequantised
+        reads = [makers[name] for name in node.inputs[:3] if name in makers]
+        if len(reads) < 3 or any(read.op != "DequantizeLinear" for read in reads):
+            continue
+        names = [read.inputs[1] for read in reads]
+        x, weight, bias = (made.get(name, network.constants.get(name)) for name in names)
+        if x is None or weight is None or bias is None or bias.type.dtype not in _SCALES:
+            continue
+        if x.values and weight.values and names[2] in made:
+            scale = float(x.values[0]) * float(weight.values[0])
+            made[names[2]] = Constant(bias.type, (scale,) * bias.type.elements)
     return made
-
-
-def _scale_of_bias(
-    network: Network, node: Node, makers: Mapping[str, Node], known: Mapping[str, Constant]
-) -> dict[str, Constant]:
-    """The scale of a bias in 32 bits, where input, weight and bias are all dequantised."""
-    reads = [makers.get(name) for name in node.inputs[:3]]
-    if len(reads) < 3 or any(r is None or r.op != "DequantizeLinear" for r in reads):
-        return {}
-    names = [read.inputs[1] for read in reads if read is not None]
-    x, weight, bias = (known.get(name, network.constants.get(name)) for name in names)
-    if x is None or weight is None or bias is None or bias.type.dtype not in _SCALES:
-        return {}
-    if not x.values or not weight.values or names[2] not in known:
-        return {}
-    scale = float(x.values[0]) * float(weight.values[0])
-    return {names[2]: Constant(bias.type, (scale,) * bias.type.elements)}
