@@ -47,7 +47,7 @@ style:
 	$(BIN)/lint-imports
 
 tests:
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.onnx_io.fuzz $(SEED) $(COUNT)

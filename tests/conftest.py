@@ -22,5 +22,5 @@ os.environ["HYBRIDLAT_PROC"] = str(ROOT / "tests" / "fakes" / "proc")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Pages first: each takes up to half a minute, and at the end one worker would be alone."""
+    """Pages first: they take the longest, and workers that are done steal what follows them."""
     items.sort(key=lambda item: item.path.name != "test_pages.py")

@@ -9,7 +9,7 @@ that it is. So what a block writes is there for the next one. Around the folder 
 - ``pip install …``, which checks that the extras exist, and ``make …``, which is asked what it
   would do (``make -n``);
 - a board: ``ssh user@board`` leads to a folder of its own, in which a stand-in for ``trtexec``
-  answers as TensorRT 8.6 does;
+  answers as TensorRT 8.6 does, in one round;
 - a home without a store, models or data sheets.
 
 What may end otherwise than with 0 says so at the end of its line: ``# ends with 1: why`` or
@@ -136,6 +136,7 @@ class Place:
             "NO_COLOR": "1",
             "FAKE_TRTEXEC": "8.6",
             "FAKE_BOARD": "Orin",
+            "ROUNDS": "1",
             "OMP_NUM_THREADS": "1",
         }
         environment = {**kept, **settings}
