@@ -66,16 +66,13 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
     import joblib
 
     jobs = (joblib.delayed(function)(*arguments) for arguments in calls)
-    # joblib warns of answers that are left before their end: whoever asks takes them all.
+    # joblib warns of answers that are not taken to their end.
     return iter(joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(jobs))
 
 
 def device_of(target: Target, store: Store) -> Device:
-    """What features are computed from, the same each time a target is trained or judged.
-
-    The data sheet of its device; else what its model in use was trained with; else, for this
-    machine's CPU, a micro-benchmark whose result the store keeps. TargetError where there is none.
-    """
+    """The device that features are computed from: its data sheet, else what the model in use was
+    trained with, else a micro-benchmark of this CPU that the store keeps; else TargetError."""
     device = known_device(target, store)
     if device is None:
         keep_device(target, store, device_sheets.of_target(target))
@@ -294,11 +291,10 @@ def of_trials(
     trials: Sequence[Sequence[Prediction]],
     predict_ms: float | None = None,
     per_cell: bool = False,
-    asked: int | None = None,
 ) -> MethodResult:
     """The result of repeated trials: figures are their mean, the predictions those of the last."""
     summary = mean_score([score(one) for one in trials]) if len(trials) > 1 else None
-    return MethodResult(regime, method, tuple(trials[-1]), predict_ms, per_cell, summary, asked)
+    return MethodResult(regime, method, tuple(trials[-1]), predict_ms, per_cell, summary)
 
 
 @steady_fits()

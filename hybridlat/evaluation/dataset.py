@@ -57,7 +57,6 @@ class WholeNetwork:
 
     name: str
     latency_us: float
-    spread_share: float
     repeats_us: tuple[float, ...]
     cells: tuple[tuple[str, int], ...]
     layers: tuple[tuple[str, int], ...]
@@ -225,12 +224,12 @@ def _measured_cell(text: str, records: Sequence[Measurement]) -> MeasuredCell | 
 
 
 def _network(item: Breakdown, records: Sequence[Measurement]) -> WholeNetwork | None:
-    latency_us, spread_share = latency_of(records)
+    latency_us, _ = latency_of(records)
     if latency_us is None:
         return None
     ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at))
     repeats = tuple(r.latency_us for r in ordered if r.latency_us is not None)
-    return WholeNetwork(item.network, latency_us, spread_share, repeats, item.cells, item.layers)
+    return WholeNetwork(item.network, latency_us, repeats, item.cells, item.layers)
 
 
 def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:

@@ -55,10 +55,9 @@ OnEvaluated = Callable[[Sequence[ResultRow], TargetReport | None], None]
 class EvaluationOptions:
     """What is judged, and how.
 
-    ``regimes`` keeps only rows of those regimes; ``baselines`` None means all there are;
-    ``networks`` restricts the judged networks to these names; ``where`` restricts cells (see
-    dataset.load); ``device`` overrides the data sheet; ``trials`` is how many random draws figures
-    per cell are the mean of; ``track`` keeps everything in MLflow.
+    ``regimes`` (none: all) are the rows wanted; ``baselines`` None means all there are;
+    ``networks`` are the names of those judged; ``where`` restricts cells (see dataset.load);
+    ``device`` overrides the data sheet; figures per cell are the mean of ``trials`` random draws.
     """
 
     packs_folder: Path | None = None

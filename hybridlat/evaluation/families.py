@@ -59,7 +59,6 @@ class NetworkRecord:
     signature: str
     batch: int
     latency_us: float
-    spread_share: float
     repeats_us: tuple[float, ...]
     cells: tuple[tuple[str, int], ...]
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -138,7 +137,7 @@ def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, di
 def _record(
     partition: Breakdown, records: Sequence[Measurement], texts: Mapping[str, str]
 ) -> NetworkRecord | None:
-    latency_us, spread_share = latency_of(records)
+    latency_us, _ = latency_of(records)
     if latency_us is None or any(h not in texts for h, _ in partition.cells):
         return None
     cells = tuple((texts[h], count) for h, count in partition.cells)
@@ -149,7 +148,6 @@ def _record(
         partition.signature,
         _batch(partition, cells),
         latency_us,
-        spread_share,
         tuple(r.latency_us for r in ordered if r.latency_us is not None),
         cells,
         records[0].labels,

@@ -228,11 +228,7 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Every answer of one method in one regime.
-
-    ``asked`` is how many answers were wanted where that differs by method; else as many as any
-    method of the regime gave. ``summary`` is given where it is a mean over trials.
-    """
+    """Every answer of one method in one regime; ``summary`` is given for a mean over trials."""
 
     regime: str
     method: str
@@ -240,7 +236,6 @@ class MethodResult:
     predict_ms: float | None = None
     per_cell: bool = False
     summary: Score | None = None
-    asked: int | None = None
 
     @property
     def score(self) -> Score:
@@ -281,7 +276,7 @@ class TargetReport:
                 networks=0 if j.per_cell else j.score.answered,
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
-                asked=asked[j.regime] if j.asked is None else j.asked,
+                asked=asked[j.regime],
             )
             for j in self.results
         ]

@@ -150,7 +150,7 @@ def test_figures_of_several_tables_are_one_row(url: str) -> None:
 
 def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
     def record(name: str, **labels: str) -> NetworkRecord:
-        return NetworkRecord(name, hash_of(name), 1, 10.0, 0.0, (10.0,), (("", 1),), labels)
+        return NetworkRecord(name, hash_of(name), 1, 10.0, (10.0,), (("", 1),), labels)
 
     one = rows_of(HERE, [record("a", layout="nchw"), record("b", layout="nchw")])
     assert [row.task.layout for row in one] == ["", ""]
@@ -159,7 +159,7 @@ def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
 
 
 def test_moving_inputs_counts_where_the_source_says_so() -> None:
-    plain = NetworkRecord("a", hash_of("a"), 1, 10.0, 0.0, (10.0,), (("", 1),), {})
+    plain = NetworkRecord("a", hash_of("a"), 1, 10.0, (10.0,), (("", 1),), {})
     moved, kept = (
         dataclasses.replace(plain, labels={"note": note})
         for note in ("including IO", "mean of 9; not including IO")
