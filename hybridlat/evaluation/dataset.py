@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+from msgspec import structs
+
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.machine import Paces, pace_drift_of
 from hybridlat.estimate.predict.priors import measuring_cost_s
@@ -146,20 +148,24 @@ def load(
     left to work on, OnlyNetworks where that is because no cell was measured.
     """
     grouped: dict[tuple[Kind, str], dict[str, Measurement]] = {}
+    spent_s: dict[str, float] = {}
     paces = Paces()
     for source in sources:
         for record in source.measurements(target):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
             paces.add(record)
-            grouped.setdefault((record.kind, record.signature), {})[record.id] = record
+            spent_s[record.id] = 1e-6 * sum(s for v in record.visits for s in v.samples_us)
+            # The samples of all records together would take hundreds of megabytes.
+            same = grouped.setdefault((record.kind, record.signature), {})
+            same[record.id] = structs.replace(record, visits=())
     texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
     cells: dict[str, MeasuredCell] = {}
     layers: dict[str, MeasuredCell] = {}
     for (kind, signature), records in sorted(grouped.items()):
         if kind == "network" or signature not in texts:
             continue
-        cell = _measured_cell(texts[signature], list(records.values()))
+        cell = _measured_cell(texts[signature], records, spent_s)
         if cell is not None and _chosen(cell, where or {}):
             (cells if kind == "cell" else layers)[signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
@@ -209,17 +215,15 @@ def latency_of(records: Iterable[Measurement]) -> tuple[float | None, float]:
     return known.latency_us, known.spread_share
 
 
-def _measured_cell(text: str, records: Sequence[Measurement]) -> MeasuredCell | None:
-    latency_us, spread_share = latency_of(records)
+def _measured_cell(
+    text: str, records: Mapping[str, Measurement], spent_s: Mapping[str, float]
+) -> MeasuredCell | None:
+    latency_us, spread_share = latency_of(records.values())
     if latency_us is None:
         return None
-    spent_s = [
-        sum(s for visit in r.visits for s in visit.samples_us) * 1e-6
-        for r in records
-        if r.latency_us is not None
-    ]
-    cost_s = max(statistics.median(spent_s), measuring_cost_s(latency_us))
-    labels = min((r.labels for r in records), key=lambda item: sorted(item.items()))
+    spent = statistics.median([spent_s[i] for i, r in records.items() if r.latency_us is not None])
+    cost_s = max(spent, measuring_cost_s(latency_us))
+    labels = min((r.labels for r in records.values()), key=lambda item: sorted(item.items()))
     return MeasuredCell(text, latency_us, spread_share, cost_s, labels)
 
 

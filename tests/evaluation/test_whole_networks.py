@@ -97,15 +97,6 @@ def test_a_law_that_holds_is_learned_and_what_is_suspect_does_not_count(
     assert all("1 of 25 networks are noted as suspect" in r.notes[-1] for r in judged.reports)
 
 
-def test_intervals_at_each_confidence(judged: evaluate.Evaluation) -> None:
-    row = next(r for r in judged.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
-    widths = [level.width for level in row.calibration]
-    assert [level.confidence for level in row.calibration] == [0.5, 0.8, 0.9, 0.95, 0.99]
-    assert widths == sorted(widths)
-    (asked,) = [level for level in row.calibration if level.confidence == 0.9]
-    assert asked.coverage == pytest.approx(row.score.coverage)
-
-
 @pytest.mark.usefixtures("judged")
 def test_what_is_judged_was_not_learned_from(url: str) -> None:
     """The rows that a law is asked for are none of those that it learned, nor of their group."""
@@ -156,19 +147,6 @@ def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
     assert [row.task.layout for row in one] == ["", ""]
     two = rows_of(HERE, [record("a", layout="nchw"), record("a", layout="nhwc")])
     assert [row.name for row in two] == ["a batch 1 nchw", "a batch 1 nhwc"]
-
-
-def test_moving_inputs_counts_where_the_source_says_so() -> None:
-    plain = NetworkRecord("a", hash_of("a"), 1, 10.0, (10.0,), (("", 1),), {})
-    moved, kept = (
-        dataclasses.replace(plain, labels={"note": note})
-        for note in ("including IO", "mean of 9; not including IO")
-    )
-    paddle = Target("v100", "paddle-tensorrt-8.0", "fp32")
-    for target, usual in ((HERE, False), (paddle, True)):
-        for record, copies in ((plain, usual), (moved, True), (kept, False)):
-            assert [row.task.copies for row in rows_of(target, [record])] == [copies]
-    assert [row.task.copies for row in rows_of(HERE, [plain, moved])] == [False, True]
 
 
 @pytest.mark.parametrize(

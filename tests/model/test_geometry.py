@@ -183,18 +183,6 @@ def test_a_foreign_text_is_read_or_is_a_value_error(change: tuple[str, str]) -> 
             geometry.geometry([text, foreign])
 
 
-@given(st.data())
-def test_whatever_a_text_holds_it_is_read_or_is_a_value_error(data: st.DataObject) -> None:
-    text = sign(data.draw(networks())).text
-    words = ["0", "-", "x", ":", "{", "}", "\n", "node ", "context ", "int4", "99999", " ", ""]
-    for _ in range(data.draw(st.integers(1, 4))):
-        start = data.draw(st.integers(20, len(text)))
-        stop = data.draw(st.integers(start, min(len(text), start + 9)))
-        text = text[:start] + data.draw(st.sampled_from(words)) + text[stop:]
-    problem = geometry.problem_of(text)
-    assert problem or np.isfinite(geometry.geometry([text]).values).all()
-
-
 def test_geometry_says_itself_what_its_operators_are() -> None:
     """Another process numbers them otherwise: what it is sent must mean the same."""
     cells = geometry.geometry([conv_text(), conv_text(add=True)])

@@ -26,9 +26,8 @@ ELSEWHERE = ""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
 _PRIOR_SCORES = 20.0
-_MOST_VARIANCE = 0.3
+_MOST_VARIANCE = 0.3  # beyond it the normal law of log-errors says nothing any more
 _COMMON = 20.0
-"""Beyond this the normal law of log-errors says nothing any more."""
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,6 @@ def test_a_larger_batch_is_the_same_as_lowering_at_it(name: str) -> None:
     assert at_batch(once, 4).copied_bytes == at_four.copied_bytes
 
 
-def test_counts_add_up_to_the_kernels() -> None:
-    lowered = registry.lower(read_network(NETS / "resnet18.onnx"), TENSORRT)
-    table = kernel_table(lowered)
-    assert table.counts.sum() == len(lowered.network.nodes)
-    assert len(table.values) < len(lowered.network.nodes)
-
-
 def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
     net = Builder()
     x = net.input((1, 512, 7, 7))
@@ -144,15 +137,6 @@ def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
     dense = np.append(kernels.classes == CLASSES.index("conv kxk"), [False, False])
     np.testing.assert_allclose(fast[deep], slow[deep])
     assert (fast[dense] < slow[dense]).all()
-
-
-def test_more_units_are_no_help_to_a_kernel_of_few_tiles() -> None:
-    """Twice the units at the peak of before: a kernel that leaves them idle becomes slower."""
-    kernels = table(np.random.default_rng(4), 60)
-    _, few = describe(kernels, replace(GPU, units=10), "fp32")
-    _, many = describe(kernels, replace(GPU, units=640), "fp32")
-    assert (many >= few * 0.999).all()
-    assert (many > 1.2 * few).any()
 
 
 KERNELS = kernel_set(table(np.random.default_rng(5)), GPU, "fp32")
