@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
@@ -42,7 +41,19 @@ class MeasureService:
     def for_gate(self, opened: Opened) -> MeasureNow:
         """Measures cells of the network for the gate; progress goes on from call to call."""
         progress = None if self.progress is None else Continued(self.progress)
-        return partial(self._for_gate, progress, opened)
+
+        def measure(
+            file: OnnxFile, partition: Partition, hashes: Sequence[str], whole: bool
+        ) -> None:
+            if progress is not None:
+                progress.begin()
+            request = self._request(opened, partition, hashes, whole)
+            self._measure([request], self.settings or ON_DEMAND, progress)
+            if whole:
+                self._keep_breakdown(file, partition)
+            self.data.refresh()
+
+        return measure
 
     def measure_cells(
         self, networks: Iterable[tuple[Opened, Partition]], hashes: Sequence[str]
@@ -89,18 +100,6 @@ class MeasureService:
         texts = self.data.texts(partition, hashes)
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
         return {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
-
-    def _for_gate(
-        self, progress: Continued | None, opened: Opened,
-        file: OnnxFile, partition: Partition, hashes: Sequence[str], whole: bool,
-    ) -> None:  # fmt: skip
-        if progress is not None:
-            progress.begin()
-        request = self._request(opened, partition, hashes, whole)
-        self._measure([request], self.settings or ON_DEMAND, progress)
-        if whole:
-            self._keep_breakdown(file, partition)
-        self.data.refresh()
 
     def _request(
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False

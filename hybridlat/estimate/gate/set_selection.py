@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from hybridlat.estimate.compose.posterior import ErrorPosterior, Matrix
 EXPECTED_NOISE_SHARE = 0.01
 """Relative noise that a cell is expected to have once measured."""
 _EXACT_CELLS = 9  # up to here every set is tried: 512 of them take about 10 ms
-_PICKS_AT_ONCE = 8  # steps of a greedy order that are judged together
 
 
 class Projection:
@@ -131,21 +130,6 @@ def _variances(state: Projection, candidates: list[int]) -> Matrix:
     return variances
 
 
-@dataclass(frozen=True, slots=True)
-class _Pick:
-    """One step of a greedy order; every array has a place for each candidate.
-
-    ``left`` says which are still to be taken, ``variances`` are what would be left of the variance
-    if the step took each of them; it takes the one at ``index``, which is the most worthwhile of
-    them if ``is_most``.
-    """
-
-    left: NDArray[np.bool_]
-    variances: Matrix
-    index: int
-    is_most: bool
-
-
 def _greedy(state: Projection, candidates: list[int], aim: float) -> tuple[int, ...]:
     """The better of two greedy orders, per cost and not, the most worthwhile cells first."""
     # Every set looked at (a prefix of an order and one cell more) is independent of the aim: that
@@ -157,7 +141,8 @@ def _greedy(state: Projection, candidates: list[int], aim: float) -> tuple[int, 
     for weights in (costs, None):
         taken: tuple[int, ...] = ()
         spent, alike = 0.0, True
-        for pick, enough in _judged(state, _picks(state, candidates, weights), aim):
+        for pick in _picks(state, candidates, weights):
+            enough = pick.left & (state.widths_of(pick.variances) <= aim)
             enough_alone = by_cost[enough[by_cost]]
             if enough_alone.size:
                 cost = spent + float(costs[enough_alone[0]])
@@ -165,13 +150,27 @@ def _greedy(state: Projection, candidates: list[int], aim: float) -> tuple[int, 
                     cheapest, by_worth = (cost, (*taken, candidates[enough_alone[0]])), alike
             if cheapest is not None and spent >= cheapest[0]:
                 break
-            taken = (*taken, candidates[pick.index])
-            spent += float(costs[pick.index])
+            taken = (*taken, candidates[pick.position])
+            spent += float(costs[pick.position])
             alike &= pick.is_most
         if alike:  # the other order is the same
             break
     chosen = tuple(candidates) if cheapest is None else cheapest[1]
     return chosen if cheapest is not None and by_worth else _by_worth(state, chosen)
+
+
+class _Pick(NamedTuple):
+    """One step of a greedy order; every array has a place for each candidate.
+
+    ``left`` says which are still to be taken, ``variances`` are what would be left of the variance
+    if the step took each of them; it takes the one at ``position``, which is the most worthwhile of
+    them if ``is_most``.
+    """
+
+    left: NDArray[np.bool_]
+    variances: Matrix
+    position: int
+    is_most: bool
 
 
 def _picks(state: Projection, candidates: Sequence[int], costs: Matrix | None) -> Iterator[_Pick]:
@@ -185,8 +184,7 @@ def _picks(state: Projection, candidates: Sequence[int], costs: Matrix | None) -
     left = np.ones(len(seen), np.bool_)
     for _ in seen:
         own = covariance.diagonal() + EXPECTED_NOISE_SHARE**2
-        worth = reach * reach / own
-        worth[~left] = -1.0
+        worth = np.where(left, reach * reach / own, -1.0)
         most = int(worth.argmax())
         index = most if costs is None else int((worth / costs).argmax())
         yield _Pick(left.copy(), variance - worth, index, index == most)
@@ -198,17 +196,7 @@ def _picks(state: Projection, candidates: Sequence[int], costs: Matrix | None) -
         left[index] = False
 
 
-def _judged(
-    state: Projection, picks: Iterator[_Pick], aim: float
-) -> Iterator[tuple[_Pick, NDArray[np.bool_]]]:
-    """Each step with which of its cells would bring the interval within ``aim``."""
-    while some := list(itertools.islice(picks, _PICKS_AT_ONCE)):
-        widths = state.widths_of(np.concatenate([pick.variances for pick in some]))
-        for pick, enough in zip(some, (widths <= aim).reshape(len(some), -1), strict=True):
-            yield pick, enough & pick.left
-
-
 def _by_worth(state: Projection, chosen: tuple[int, ...]) -> tuple[int, ...]:
     if len(chosen) < 2:
         return chosen
-    return tuple(chosen[pick.index] for pick in _picks(state, chosen, None))
+    return tuple(chosen[pick.position] for pick in _picks(state, chosen, None))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
@@ -15,7 +17,6 @@ from hybridlat.estimate.lookup.models import (
     user_models_folder,
 )
 from hybridlat.model.family import shipped
-from hybridlat.model.family.dataset import Task
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
@@ -69,11 +70,7 @@ class FamilyInfo:
 
 def list_families() -> list[FamilyInfo]:
     """The families of engines that have a model, and the GPUs that have a data sheet."""
-    heads = [
-        head
-        for folder in shipped.folders(user_models_folder())
-        if (head := readable(shipped.head_of, folder)) is not None
-    ]
+    heads = _heads()
     if not heads:
         return []
     sheets = [_readable_sheet(name) for name in device_sheets.names()]
@@ -105,21 +102,15 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
     """
     by_name: dict[str, TargetInfo] = {}
 
-    def add(
-        target: Target, source: str, cells: int = 0, networks: int = 0,
-        noise: float | None = None, half_width: float | None = None,
-    ) -> None:  # fmt: skip
+    def add(target: Target, source: str, cells: int = 0, networks: int = 0, **more: Any) -> None:
         name = str(target)
-        old = by_name.get(name)
-        if old is None:
-            old = TargetInfo(name, "", 0, 0, bool(model_folders(target)))
+        old = by_name.get(name) or TargetInfo(name, "", 0, 0, bool(model_folders(target)))
         by_name[name] = replace(
             old,
             source=f"{old.source}, {source}".removeprefix(", "),
             cells=max(cells, old.cells),
             networks=max(networks, old.networks),
-            noise_floor=old.noise_floor if noise is None else noise,
-            half_width_share=old.half_width_share if half_width is None else half_width,
+            **{key: value for key, value in more.items() if value is not None},
         )
 
     with Store(store) as opened:
@@ -132,22 +123,21 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
         target = readable(read_target, folder)
         if target is not None:
             noise = read_card(folder).get("noise_floor")
-            add(target, "model", noise=noise if isinstance(noise, int | float) else None)
-    for folder in shipped.folders(user_models_folder()):
-        head = readable(shipped.head_of, folder)
-        if head is None:
-            continue
-        for target in sorted({_target_of(task) for task in head.tasks}):
-            add(target, FAMILY, 0, head.networks(target),
-                half_width=head.half_width_share(target))  # fmt: skip
-    try:
+            add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None)
+    for head in _heads():
+        for target in sorted(
+            {Target(task.device, task.engine, task.precision) for task in head.tasks}
+        ):
+            width = head.half_width_share(target)
+            add(target, FAMILY, 0, head.networks(target), half_width_share=width)
+    with contextlib.suppress(BackendUnavailable):
         engine = resolve(None)
         if engine.backend is not None:
             add(engine.target, "this machine")
-    except BackendUnavailable:
-        pass
     return sorted(by_name.values(), key=lambda info: info.target)
 
 
-def _target_of(task: Task) -> Target:
-    return Target(task.device, task.engine, task.precision)
+def _heads() -> list[shipped.FamilyHead]:
+    """What the families that can be read say of themselves."""
+    heads = (readable(shipped.head_of, f) for f in shipped.folders(user_models_folder()))
+    return [head for head in heads if head is not None]
