@@ -116,7 +116,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         Counter(block for example in examples for block in example.blocks.items()),
         [(e.blocks, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
         {together.signatures[i]: reason for i, reason in priors.failures.items()},
-        tuple(dict.fromkeys((*data.models.warnings, *warnings))),
+        tuple(dict.fromkeys((*data.model_warnings, *warnings))),
     )
 
 

@@ -47,7 +47,7 @@ def warnings_of(
     request: Request, data: TargetData, belief: Belief, findings: Findings
 ) -> tuple[str, ...]:
     """All warnings of an estimate, the models' and the partition's first."""
-    warnings = [*data.models.warnings, *request.partition.warnings]
+    warnings = [*data.model_warnings, *request.partition.warnings]
     if findings.load is not None:
         warnings.append(findings.load.sentence)
     if belief.exact is None:

@@ -55,10 +55,10 @@ def test_a_damaged_file_of_ones_own_gives_way_to_the_shipped_model(
     path = _damaged(models, TARGET, file, how)
     with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
         known = TargetData(TARGET, store)
-        assert known.models.model is not None
+        assert known.model is not None
         assert composition_of(known).networks > 0
         assert lent_composition(known) is None
-    [warning] = known.models.warnings
+    [warning] = known.model_warnings
     assert str(path.parent) in warning and "train its target again" in warning
     assert warning in caplog.messages
 
@@ -69,13 +69,13 @@ def test_what_was_changed_after_its_installation_is_not_loaded(
     """Damage in the middle of a file, over which XGBoost would end the process."""
     folder = install(shipped("models") / TARGET.folder, models / TARGET.folder)
     with Store(str(tmp_path / "store.db")) as store:
-        assert TargetData(TARGET, store).models.model is not None
+        assert TargetData(TARGET, store).model is not None
         data = bytearray((folder / "trees.ubj").read_bytes())
         data[len(data) // 2 : len(data) // 2 + 999] = bytes(999)
         (folder / "trees.ubj").write_bytes(bytes(data))
         known = TargetData(TARGET, store)
-        assert known.models.model is not None
-    [warning] = known.models.warnings
+        assert known.model is not None
+    [warning] = known.model_warnings
     assert str(folder) in warning and "not those that were installed" in warning
 
 
@@ -89,7 +89,7 @@ def test_a_damaged_file_of_a_sibling_is_passed_over(
     with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
         known = TargetData(other, store)
         borrowed = lent_composition(known)
-        assert known.models.model is None and known.models.warnings == []
+        assert known.model is None and known.model_warnings == []
     assert borrowed is not None and borrowed[0] == str(TARGET)
     assert any(str(path) in message for message in caplog.messages)
 

@@ -66,7 +66,7 @@ def _lent_composition(data: TargetData) -> tuple[str, Composition] | None:
     if own_composition(data) is not None:
         return None
     for target in data.related:
-        related = first_readable(read_composition, model_folders(target), data.models.warnings)
+        related = first_readable(read_composition, model_folders(target), data.model_warnings)
         if related is not None and related.networks:
             return str(target), related
     for folder in model_folders(None):
@@ -139,10 +139,9 @@ def read_composition(folder: Path) -> Composition | None:
 
 def _trained_composition(data: TargetData) -> Composition | None:
     """What training fitted to whole networks of this very target, however few."""
-    models = data.models
     return data.at_this_state(
         "trained composition",
-        lambda: first_readable(read_composition, models.folders, models.warnings),
+        lambda: first_readable(read_composition, data.model_folders, data.model_warnings),
     )
 
 

@@ -19,7 +19,7 @@ import logging
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -159,34 +159,6 @@ def damaged(path: Path, error: object) -> StoreError:
         f"{path} is passed over, it cannot be used ({error}): "
         "train its target again with `hybridlat train`, or delete the model's folder"
     )
-
-
-class InstalledModels:
-    """The models that are installed for one target; ``warnings`` say what cannot be used.
-
-    ``related`` are targets that share its cells; without ``folders``, those installed are read.
-    """
-
-    def __init__(
-        self, target: Target, related: Sequence[Target], folders: Sequence[Path] | None = None
-    ) -> None:
-        self.target, self.related, self._given = target, related, folders
-        self.warnings: list[str] = []
-
-    @property
-    def folders(self) -> Sequence[Path]:
-        """The folders of the target's own models."""
-        return model_folders(self.target) if self._given is None else self._given
-
-    @cached_property
-    def model(self) -> CellModel | None:
-        """The target's model of unseen cells, the user's own before the one shipped.
-
-        Where it has none, that of a related target: it knows the cells that both have, and takes
-        the operators of the others for unknown.
-        """
-        related = [folder for target in self.related for folder in model_folders(target)]
-        return first_readable(read_model, [*self.folders, *related], self.warnings)
 
 
 def known_device(target: Target, store: Store) -> Device | None:

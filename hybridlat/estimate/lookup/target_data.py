@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
-from hybridlat.estimate.lookup.models import InstalledModels
+from hybridlat.estimate.lookup.models import first_readable, model_folders, read_model
 from hybridlat.estimate.lookup.whole_networks import (
     Outline,
     WholeLatency,
@@ -24,6 +24,7 @@ from hybridlat.estimate.lookup.whole_networks import (
 from hybridlat.estimate.partition.partition import Partition
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
+from hybridlat.model.cell_model import CellModel
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE
 from hybridlat.schema.target import Target
@@ -50,7 +51,10 @@ class TargetData:
         self.related = registry.same_cell_targets(target)
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
-        self.models = InstalledModels(target, self.related, models)
+        self.model_folders = model_folders(target) if models is None else models
+        """The folders of the target's own models, the user's before those shipped."""
+        self.model_warnings: list[str] = []
+        """What of the models cannot be used."""
         self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}
         self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
@@ -71,6 +75,16 @@ class TargetData:
             self._stamp, self._state = stamp, state
             for neighbour in self._neighbours.values():
                 neighbour.refresh()
+
+    @cached_property
+    def model(self) -> CellModel | None:
+        """The target's model of unseen cells.
+
+        Where it has none, that of a related target: it knows the cells that both have, and takes
+        the operators of the others for unknown.
+        """
+        related = [folder for target in self.related for folder in model_folders(target)]
+        return first_readable(read_model, [*self.model_folders, *related], self.model_warnings)
 
     @cached_property
     def _packs(self) -> list[PackLookup]:

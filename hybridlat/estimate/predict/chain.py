@@ -112,7 +112,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     yield Records(data)
     from hybridlat.estimate.predict import family  # a known network starts without it
 
-    target, store, model = data.target, data.store, data.models.model
+    target, store, model = data.target, data.store, data.model
     device = _device(data)
     is_in_family = family.has_family(target, device)
     if model is not None:
@@ -128,7 +128,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
         other = data.at_this_state("other CPU", lambda: paced_cpu(target, store))
         if other is not None and (device is None or device.kind == "cpu"):
             device, shared = device or other.model.device, other
-    models_there = (version.data.models.model for version in versions)
+    models_there = (version.data.model for version in versions)
     device = device or next((there.device for there in models_there if there is not None), None)
     yield from [replace(version, device=device, rival=shared) for version in versions]
     if shared is not None:
@@ -212,6 +212,6 @@ def _left_over(
 
 def _device(data: TargetData) -> Device | None:
     """The device as its data sheet, its model or a micro-benchmark describes it."""
-    model = data.models.model
+    model = data.model
     known = data.at_this_state("device", lambda: known_device(data.target, data.store))
     return known or (model.device if model is not None else None)

@@ -134,7 +134,7 @@ class OtherVersion(CellSource):
                 reason = f"measured as {where}"
                 latencies[i] = CellLatency(stats.latency_us, stats.spread_share, reason)
         rest = [i for i in positions if i not in latencies]
-        model = self.data.models.model if rest else None
+        model = self.data.model if rest else None
         if model is not None:
             for i, guess in zip(rest, model.predict(cells.texts_at(rest)), strict=True):
                 if guess.latency_us is not None and (guess.trusted or self.untrusted):
