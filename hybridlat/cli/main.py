@@ -110,15 +110,8 @@ class Diagnostics:
         _LOGGER.setLevel(self._level_before)
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        click.echo(f"hybridlat {__version__}")
-        ctx.exit()
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
-              help="Show the version and exit.")  # fmt: skip
+@click.version_option(__version__, prog_name="hybridlat", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Log to standard error what is being done.")
 @click.option("--debug", is_flag=True,
               help="Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1).")  # fmt: skip

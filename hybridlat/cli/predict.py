@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,12 +12,12 @@ import click
 
 from hybridlat import api
 from hybridlat.cli import options
-from hybridlat.cli.options import Documents, Sizes
+from hybridlat.cli.options import Documents
 from hybridlat.cli.output import ProgressShown, aside, console, print_json
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report import prediction_table
-from hybridlat.report.prediction_table import PredictionTable
+from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import latency_text, percent_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
@@ -51,59 +52,32 @@ class PredictorChoice:
 
 @dataclass
 class _Run:
-    """Networks × batches × targets: the estimates by their positions, and the exit codes."""
+    """The estimates of networks × batches × targets, and the exit codes."""
 
-    networks: Sequence[str]
-    batches: Sequence[int | None]
-    targets: Sequence[str | None]
+    table: PredictionTable
     limit_us: float | None
     tolerance: float
-    estimates: dict[tuple[int, int, int], Estimate] = field(default_factory=dict)
-    errors: dict[tuple[int, int, int], str] = field(default_factory=dict)
     codes: set[int] = field(default_factory=lambda: {0})
 
-    @property
-    def is_single(self) -> bool:
-        """One network, one batch, one target: its error is the command's."""
-        return len(self.networks) * len(self.batches) * len(self.targets) == 1
-
-    @property
-    def shows_cells(self) -> bool:
-        """Whether networks are shown one after another, as they are estimated."""
-        return len(self.batches) * len(self.targets) == 1
-
-    def add(self, key: tuple[int, int, int], result: Estimate | HybridlatError) -> None:
+    def add(self, place: Place, result: Estimate | HybridlatError) -> None:
         """One more estimate or error; an error of one of several is printed once."""
+        table = self.table
         if isinstance(result, HybridlatError):
-            if self.is_single:
+            if table.size == 1:  # it is the command's
                 raise result
-            if str(result) not in self.errors.values():
+            if str(result) not in table.reasons.values():
                 aside(str(result))
-            self.errors[key] = str(result)
+            table.reasons[place] = str(result)
             self.codes.add(result.exit_code)
             return
-        self.estimates[key] = result
+        table.answers[place] = result
+        table.targets[place[2]] = result.target
         label = result.network
-        if len(self.batches) > 1:
+        if len(table.batches) > 1:
             label += f" at batch {result.batch}"
-        if len(self.targets) > 1:
+        if len(table.targets) > 1:
             label += f" on {result.target}"
         self.codes.add(_verdict(result, label, self.limit_us, self.tolerance))
-
-    def fail(self, target: int, error: HybridlatError) -> None:
-        """The error of a whole target."""
-        for i in range(len(self.networks)):
-            for j in range(len(self.batches)):
-                self.add((i, j, target), error)
-
-    def table(self) -> PredictionTable:
-        """All of it, the targets by their full names."""
-        named = {key[2]: estimate.target for key, estimate in self.estimates.items()}
-        targets = [
-            target if target is not None else named.get(k, "this machine")
-            for k, target in enumerate(self.targets)
-        ]
-        return PredictionTable(self.networks, self.batches, targets, self.estimates, self.errors)
 
 
 @click.command()
@@ -145,29 +119,37 @@ def predict(
 
     Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
     """
-    quiet, wanted = documents.fill_standard_output, tuple(dict.fromkeys(targets)) or (None,)
-    run = _Run(networks, batches or (None,), wanted, max_latency, choice.tolerance)
+    wanted = tuple(dict.fromkeys(targets)) or (None,)
+    names = [target or "this machine" for target in wanted]
+    table = PredictionTable(networks, batches or (None,), names)
+    run = _Run(table, max_latency, choice.tolerance)
+    shows_cells = len(table.batches) * len(wanted) == 1
+    quiet = documents.fill_standard_output
     for k, target in enumerate(wanted):
         try:
             with choice.opened(target) as (predictor, shown):
-                for j, batch in enumerate(run.batches):
-                    results = _results(predictor, networks, Sizes(batch, shapes), jobs)
+                for j, batch in enumerate(table.batches):
+                    results = _results(predictor, networks, batch, shapes, jobs)
                     for i, result in enumerate(results):
                         shown.close()
                         run.add((i, j, k), result)
-                        if isinstance(result, Estimate) and run.shows_cells and not quiet:
-                            _show(result, run, every_cell)
+                        if isinstance(result, Estimate) and shows_cells and not quiet:
+                            if len(table.answers) > 1:
+                                click.echo()
+                            print_estimate(
+                                console(), result, every_cell=every_cell, tolerance=run.tolerance
+                            )
         except HybridlatError as error:
             if len(wanted) == 1:
                 raise
-            run.fail(k, error)
-    table = run.table()
-    if not quiet and not run.shows_cells:
+            for i, j in itertools.product(range(len(networks)), range(len(table.batches))):
+                run.add((i, j, k), error)
+    if not quiet and not shows_cells:
         _show_table(table)
     estimates = table.estimates()
-    if documents.as_json and (estimates or not run.is_single):
+    if documents.as_json and (estimates or table.size > 1):
         objects = [estimate.to_json() for estimate in estimates]
-        print_json(objects[0] if run.is_single else objects)
+        print_json(objects[0] if table.size == 1 else objects)
     if documents.html is not None and estimates:
         from hybridlat.report.html import page  # few ask for a page
 
@@ -178,17 +160,14 @@ def predict(
     ctx.exit(worst(run.codes))
 
 
-def _show(estimate: Estimate, run: _Run, every_cell: bool) -> None:
-    if len(run.estimates) > 1:
-        click.echo()
-    print_estimate(console(), estimate, every_cell=every_cell, tolerance=run.tolerance)
-
-
 def _results(
-    predictor: api.Predictor, networks: Sequence[str], sizes: Sizes, jobs: int
+    predictor: api.Predictor,
+    networks: Sequence[str],
+    batch: int | None,
+    shapes: options.Shapes,
+    jobs: int,
 ) -> Iterator[Estimate | HybridlatError]:
-    """One for each network, in order."""
-    batch, shapes = sizes.batch, sizes.shapes
+    """One for each network, in order; a single process loads nothing of what several need."""
     if jobs != 1:
         yield from predictor.predict_many(
             networks, batch=batch, shapes=shapes, describe=True, jobs=jobs, errors="return"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Console
@@ -29,18 +29,26 @@ NOTHING = "–"
 _DOUBTFUL = f"{DOUBT} not to be trusted: wider than the tolerance, or cells are missing."
 
 
+Place = tuple[int, int, int]
+"""The positions of network, batch and target."""
+
+
 @dataclass(frozen=True)
 class PredictionTable:
-    """What was asked, and the answers by the positions of network, batch and target.
+    """What was asked, and the answers so far; ``reasons`` says why there is none.
 
-    A batch of None is the one that the file states. ``reasons`` says why there is no answer.
+    A batch of None is the one that the file states.
     """
 
     networks: Sequence[str]
     batches: Sequence[int | None]
-    targets: Sequence[str]
-    answers: Mapping[tuple[int, int, int], Estimate]
-    reasons: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+    targets: list[str]
+    answers: dict[Place, Estimate] = field(default_factory=dict)
+    reasons: dict[Place, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.networks) * len(self.batches) * len(self.targets)
 
     def estimates(self) -> list[Estimate]:
         """All of them, by network, batch and target."""
