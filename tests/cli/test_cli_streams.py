@@ -63,18 +63,6 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     assert err.splitlines()[-1] == "100/100, 0 s left: Conv+Relu"
 
 
-def test_the_end_is_told_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    with ProgressShown() as shown:
-        clock[0] = 20.0
-        for left_s in (0.4, 0.3, 0.1, 0.0):
-            shown(Progress(20, 20, "timing", left_s))
-    assert capsys.readouterr().err.splitlines() == ["20/20, 0 s left: timing"]
-
-
 def test_what_is_quick_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressShown() as shown:
         shown(Progress(1, 2, "Conv", 0.1))

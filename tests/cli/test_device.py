@@ -87,17 +87,6 @@ def test_what_is_wrong_is_one_sentence(
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    "command", ["predict", "compare", "measure", "plan", "evaluate", "onboard", "train", "targets"]
-)
-def test_every_command_with_a_target_takes_a_sheet(command: str) -> None:
-    import click
-
-    result = cli.app.get_command(click.Context(cli.app), command)
-    assert result is not None
-    assert [p.name for p in result.params].count("device_sheet") == 1
-
-
 def test_one_sheet_is_one_device(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.run(["evaluate", "--target", TARGET, "--target", "v100/tensorrt/fp16",
                     "--device", "quick.toml"])  # fmt: skip

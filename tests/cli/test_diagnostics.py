@@ -49,12 +49,6 @@ def test_messages_are_shown_beside_the_answer(nets: Path, flag: str) -> None:
     assert done.stderr.startswith("hybridlat.")
 
 
-def test_debug_by_the_environment_shows_messages_too(nets: Path) -> None:
-    done = process("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE,
-                   "--store", "known.db", cwd=nets, HYBRIDLAT_DEBUG="1")  # fmt: skip
-    assert f"a.onnx on {FAKE}" in done.stderr
-
-
 def test_a_run_leaves_no_trace_in_the_program_that_made_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

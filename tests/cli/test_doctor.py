@@ -15,7 +15,7 @@ from hybridlat.cli.doctor import doctor
 from hybridlat.engines.host import PROC_VARIABLE
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.machine import of_levels, steadiness
+from hybridlat.measuring.machine import of_levels
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -126,8 +126,3 @@ def test_noise_is_from_visit_to_visit_and_pace_is_over_all() -> None:
     assert apart.slowest_share == pytest.approx(0.1)
     noisy = of_levels("t", 1.0, [[100.0, 104.0] * 10])
     assert noisy.noise_share == pytest.approx(0.04, rel=0.1)
-
-
-def test_the_fake_engine_is_steady() -> None:
-    found = steadiness(FakeBackend(), {}, 0.1)
-    assert found.processes == 2 and found.noise_share < 0.02 and found.target == str(FAKE)

@@ -104,17 +104,6 @@ def test_a_click_opens_a_cell_to_its_kernels_and_node_names(opened: Open) -> Non
     assert not every(driver, "g.kernel")
 
 
-def test_open_all_opens_and_closes_every_cell(opened: Open) -> None:
-    driver = opened(described())
-    one(driver, "[data-do=all]").click()
-    structure = described().structure
-    assert structure is not None
-    kernels = [len(structure.cells[place.cell].kernels) for place in structure.places]
-    assert len(every(driver, "g.kernel")) == sum(kernels)
-    one(driver, "[data-do=all]").click()
-    assert not every(driver, "g.kernel")
-
-
 def test_no_two_boxes_cover_each_other(opened: Open) -> None:
     for width in (1280, 500):
         driver = opened(described(), width=width)
@@ -177,57 +166,6 @@ def test_keys_walk_open_zoom_and_search(opened: Open) -> None:
     assert driver.switch_to.active_element.get_attribute("type") == "search"
     # One stop for the tabulator, however many cells there are.
     assert len(every(driver, "g.place[tabindex='0']")) == 1
-
-
-def test_zoom_and_back(opened: Open) -> None:
-    driver = opened(described())
-    box = one(driver, "[data-place='3'] .box")
-    before = box.rect["width"]
-    one(driver, "[data-do=closer]").click()
-    assert within(3, lambda: box.rect["width"] > 1.5 * before)
-    one(driver, "[data-do=whole]").click()
-    assert within(3, lambda: abs(box.rect["width"] - before) < 1)
-
-
-def test_colours_follow_what_is_asked_for(opened: Open) -> None:
-    driver = opened(described())
-    seen = {}
-    for mode in ("time", "limit", "reach", "doubt", "source"):
-        one(driver, f"[data-do=colour] option[value={mode}]").click()
-        fills = [box.value_of_css_property("fill") for box in every(driver, ".place > .box")]
-        assert fills[2] == fills[3], mode  # uses of one cell
-        seen[mode] = tuple(fills)
-        assert one(driver, ".legend").text.strip()
-    assert len(set(seen.values())) == len(seen)
-    assert len(set(seen["limit"])) == 3  # compute, memory, not known
-    assert len(set(seen["source"])) == 2
-
-
-CONTRAST = """
-const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-const light = (colour) => {
-  pen.fillStyle = colour;
-  pen.fillRect(0, 0, 1, 1);
-  const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((v) => v / 255)
-    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-return [...document.querySelectorAll("g.place")].map((place) => {
-  const [a, b] = [place.querySelector(".box"), place.querySelector(".where")]
-    .map((node) => light(getComputedStyle(node).fill)).sort((x, y) => y - x);
-  return (a + 0.05) / (b + 0.05);
-});
-"""
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_words_stand_out_from_every_heat(opened: Open, dark: bool) -> None:
-    driver = opened(described(), dark=dark)
-    paper = one(driver, "body").value_of_css_property("background-color")
-    assert ("255, 255, 255" in paper) != dark
-    for mode in ("time", "limit", "reach", "doubt", "source"):
-        one(driver, f"[data-do=colour] option[value={mode}]").click()
-        assert min(driver.execute_script(CONTRAST)) >= 4.5, mode
 
 
 def test_the_table_and_the_roofline_lead_to_the_graph(opened: Open) -> None:

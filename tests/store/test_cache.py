@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridlat.cli.store import store as command
 from hybridlat.estimate.partition.partition import PARTITION_FORMAT, is_outdated
 from hybridlat.onnx_io.facts import FACTS_FORMAT
-from hybridlat.store import Store, cache
-from tests.cli.shell import process
+from hybridlat.store import Store, cache, connection
 from tests.store.records import filled
 
 DAY_S = 86400
@@ -40,33 +41,6 @@ def cached(path: Path) -> int:
     return int(count)
 
 
-def test_what_is_old_goes_and_records_stay(path: Path, clock: list[float]) -> None:
-    with filled(Store(path)) as store:
-        store.cache_put("a/1", "1" * 300)
-        clock[0] += 10 * DAY_S
-        store.cache_put("a/2", "222")
-        before = store.stats()
-        assert store.cache_sweep(older_than_s=11 * DAY_S).dropped == 0
-        planned = store.cache_sweep(older_than_s=5 * DAY_S, dry_run=True)
-        assert (planned.dropped, planned.dropped_bytes, planned.kept) == (1, 300, 1)
-        assert store.cache_get("a/1") is not None
-        swept = store.cache_sweep(older_than_s=5 * DAY_S)
-        assert (swept.dropped, swept.dropped_bytes, swept.kept, swept.kept_bytes) == (1, 300, 1, 3)
-        assert (store.cache_get("a/1"), store.cache_get("a/2")) == (None, "222")
-        assert store.stats() == before
-        assert store.check() == []
-
-
-def test_the_oldest_beyond_a_size_go(path: Path, clock: list[float]) -> None:
-    with Store(path) as store:
-        for number in range(10):
-            clock[0] += 1
-            store.cache_put(f"a/{number}", "1" * 1000)
-        swept = store.cache_sweep(max_bytes=3500)
-        assert (swept.dropped, swept.kept_bytes) == (7, 3000)
-        assert [n for n in range(10) if store.cache_get(f"a/{n}")] == [7, 8, 9]
-
-
 def test_the_file_shrinks(path: Path) -> None:
     with filled(Store(path)) as store:
         for number in range(50):
@@ -77,7 +51,8 @@ def test_the_file_shrinks(path: Path) -> None:
         assert store.check() == []
 
 
-def test_a_file_that_others_use_shrinks_later(path: Path) -> None:
+def test_a_file_that_others_use_shrinks_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_SHRINKING_WAITS_MS", 50)
     with filled(Store(path)) as store:
         store.cache_put("a/1", "1")
         other = sqlite3.connect(path)
@@ -184,15 +159,15 @@ def test_the_command(path: Path) -> None:
     with filled(Store(path)) as store:
         store.cache_put("split/0/engine/gone/h100/tensorrt-8.6/fp16/key", "1" * 5000)
         store.cache_put("visit/1/key", "1")
-    arguments = ["store", "gc", "--store", str(path)]
-    planned = process(*arguments, "--dry-run", "--json")
-    assert json.loads(planned.stdout) == {
+
+    def gc(*words: str) -> Result:
+        return CliRunner().invoke(command, ["gc", "--store", str(path), *words])
+
+    assert json.loads(gc("--dry-run", "--json").stdout) == {
         "dropped": 1, "dropped_bytes": 5000, "kept": 1, "kept_bytes": 1, "file_bytes": None,
         "dry_run": True,
     }  # fmt: skip
     assert cached(path) == 2
-    done = process(*arguments)
-    assert done.returncode == 0
-    assert "1 cached texts (0.0 MB) dropped, 1 (0.0 MB) kept" in done.stdout
+    assert "1 cached texts (0.0 MB) dropped, 1 (0.0 MB) kept" in gc().stdout
     assert cached(path) == 1
-    assert "not a duration" in process(*arguments, "--older-than", "x").stderr
+    assert "not a duration" in gc("--older-than", "x").stderr

@@ -6,8 +6,10 @@ import datetime
 import json
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
+from hybridlat.cli.store import store as command
 from hybridlat.store import Store
-from tests.cli.shell import process
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, filled, measured
 
@@ -45,31 +47,26 @@ def test_a_time_is_forgotten_of_all_targets(store: Store) -> None:
     assert store.forget(OTHER).records == 0
 
 
-def test_a_store_that_was_open_elsewhere_goes_on(url: str) -> None:
-    with filled(Store(url)) as store, Store(url) as other:
-        other.add([measured(HASHES[2], 7.0)])
-        store.forget(TARGET)
-        other.add([measured(HASHES[2], 8.0)])
-        assert [r.latency_us for r in store.measurements(TARGET)] == [8.0]
-
-
 def test_the_command_says_how_many_and_asks(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with filled(Store(path)):
         pass
-    arguments = ["store", "forget", "--store", str(path)]
-    assert "say which records" in process(*arguments).stderr
-    assert "not a time" in process(*arguments, "--since", "noon").stderr
-    assert "no such records" in process(*arguments, "--since", "2030-01-01").stderr
-    assert process(*arguments, "--target", str(TARGET), "--json").returncode == 2
-    asked = process(*arguments, "--target", str(TARGET))
+
+    def forget(*words: str) -> Result:
+        return CliRunner().invoke(command, ["forget", "--store", str(path), *words])
+
+    assert "say which records" in forget().stderr
+    assert "not a time" in forget("--since", "noon").stderr
+    assert "no such records" in str(forget("--since", "2030-01-01").exception)
+    assert forget("--target", str(TARGET), "--json").exit_code == 2
+    asked = forget("--target", str(TARGET))
     assert "6 records (1 of networks, 4 of cells, 1 of layers)" in asked.stdout
-    assert asked.returncode != 0  # without an answer nothing is removed
-    done = process(*arguments, "--target", str(TARGET), "--since", "2026-02-01", "--yes", "--json")
+    assert asked.exit_code != 0  # without an answer nothing is removed
+    done = forget("--target", str(TARGET), "--since", "2026-02-01", "--yes", "--json")
     assert json.loads(done.stdout) == {
         "cells": 1, "networks": 0, "layers": 0, "cached": 0, "records": 1,
     }  # fmt: skip
-    done = process(*arguments, "--target", str(TARGET), "--yes")
-    assert done.returncode == 0 and "5 records" in done.stdout
+    done = forget("--target", str(TARGET), "--yes")
+    assert done.exit_code == 0 and "5 records" in done.stdout
     with Store(path) as store:
         assert store.targets() == [OTHER]

@@ -22,15 +22,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_meanwhile_is_read(path: Path) -> None:
-    with Store(path) as store, Store(path) as other:
-        before = store.count(TARGET, "cell")
-        other.add([measured(latency_us=77.0)])
-        assert store.count(TARGET, "cell") == before + 1
-        store.add([measured(latency_us=78.0)])
-        assert other.count(TARGET, "cell") == before + 2
-
-
 @pytest.mark.parametrize("clock_s", [0.0, 4e9])
 def test_the_stamp_changes_with_every_write_and_with_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock_s: float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -184,23 +183,6 @@ def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert default_url() == Store().url == "postgresql+psycopg://h/db"
 
 
-def test_importing_and_asking_an_absent_store_loads_no_database(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom hybridlat.store import Store\n"
-        "from hybridlat.schema.target import Target\n"
-        f"Store({str(tmp_path / 'no.db')!r}).latencies(Target.parse('a/b/fp32'), ['0' * 32])\n"
-        "print([m for m in ('psycopg', 'pyarrow', 'numpy', 'onnx') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=dict(os.environ),
-    )
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
@@ -271,13 +253,6 @@ def test_an_error_that_does_not_pass_is_told_at_once(
     monkeypatch.setattr(time, "sleep", pytest.fail)
     with Store(path) as store, pytest.raises(StoreError, match="cannot be used: full"):
         store.add([measured(latency_us=77.0)])
-
-
-def test_a_damaged_record_is_a_store_error(url: str, execute: Execute) -> None:
-    filled(Store(url)).close()
-    execute("UPDATE payload SET body = :zeros", zeros=bytes(16))
-    with Store(url) as store, pytest.raises(StoreError, match="damaged"):
-        list(store.measurements())
 
 
 @given(st.data())
