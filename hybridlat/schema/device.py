@@ -13,17 +13,15 @@ import msgspec
 class Device:
     """The few numbers of a data sheet (or of a micro-benchmark) that features are made from.
 
-    ``peak_flops`` is FLOP per second by precision (a multiply-add counts two), dense: never the
-    doubled figure of structured sparsity; ``bandwidth_bytes_per_s`` that of the main memory;
-    ``units`` the streaming multiprocessors of a GPU or the cores of a CPU that one inference may
-    use; ``clock_hz`` the highest clock; ``cache_bytes`` from the nearest cache to the last (per
-    unit, shared last). ``launch_us`` is what one small kernel of many enqueued ones takes, a
-    typical figure and None where nothing is known of it (a CPU launches nothing).
-    ``sustained_flops`` is what large matrix products were seen to reach, by precision, where
-    it was measured: less than the peak where the power limit lowers the clock.
-
-    ``source`` says in one line where the numbers come from, ``sources`` of each number by the key
-    that it has in a data sheet (``units``, ``peak_tflops.fp16``).
+    ``peak_flops`` is FLOP per second by precision (a multiply-add counts two), dense, without
+    structured sparsity; ``bandwidth_bytes_per_s`` that of the main memory; ``units`` the streaming
+    multiprocessors of a GPU or the cores of a CPU that one inference may use; ``clock_hz`` the
+    highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
+    ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a
+    CPU launches nothing). ``sustained_flops`` is what large matrix products reach by precision,
+    where it was measured: less than the peak where the power limit lowers the clock. ``source``
+    says where the numbers come from, ``sources`` of each by its key in a data sheet
+    (``peak_tflops.fp16``).
     """
 
     name: str
@@ -59,13 +57,11 @@ class Device:
         return self.peak_flops[self._unit(precision)]
 
     def sustained_share(self, precision: str) -> float:
-        """What is left of :meth:`peak` in long large matrix products (0..1); 1 where it is
-        unknown."""
+        """What is left of ``peak`` in large matrix products (0..1); 1 where it is unknown."""
         unit = self._unit(precision)
         peak = self.peak_flops[unit]
         return min(1.0, self.sustained_flops.get(unit, peak) / peak)
 
     def _unit(self, precision: str) -> str:
-        """The key among the peaks that a precision computes at."""
         unit = "fp16" if precision == "amp" else precision
         return unit if unit in self.peak_flops else "fp32"

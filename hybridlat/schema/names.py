@@ -173,7 +173,8 @@ def engine_name(raw: str, version: str = "") -> str:
     if _WRITTEN.fullmatch(text) and not version.strip() and _known(text) in (None, _bare(text)):
         return "torch" + text.removeprefix("pytorch") if text.startswith("pytorch") else text
     stated = _NUMBER.search(version.lower()) or _NUMBER.search(text.split(",")[0])
-    name = _known(text) or _slug(re.sub(_NUMBER, " ", text.split(",")[0]))
+    words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
+    name = _known(text) or "-".join(words)
     if not name:
         raise TargetError(f"{raw!r} names no engine: write it as tensorrt-8.6 or torch-2.4")
     if stated is None:
@@ -209,7 +210,3 @@ def _known(text: str) -> str | None:
 def _bare(text: str) -> str:
     bare = re.sub(r"-([0-9][0-9.]*|ngc)$", "", text)
     return "torch" if bare == "pytorch" else bare
-
-
-def _slug(text: str) -> str:
-    return "-".join(re.findall(r"[a-z][a-z0-9]*", text))

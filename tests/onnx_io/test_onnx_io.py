@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Network, TensorType
+from hybridlat.graph.network import TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network, to_onnx
-
-HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
-
-
-def model(body: str) -> onnx.ModelProto:
-    return parser.parse_model(HEAD + body)
-
-
-def text_network(body: str, **options: Any) -> Network:
-    return read_network(model(body), **options)
-
-
-CONV = """g (float[1,3,8,8] x) => (float[1,4,8,8] y)
-<float[4,3,3,3] w = {0}> { c = Conv<pads=[1,1,1,1]>(x, w)  y = Relu(c) }"""
+from tests.onnx_io.test_reading_shapes import model
 
 
 def conv_model(batch: str = "1") -> onnx.ModelProto:
