@@ -120,29 +120,33 @@ def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() ->
     assert predicted is not None and agree(predicted, answer)
 
 
-def test_one_network_in_fifty_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "CHECK_EVERY", 3)
-    network, lowered = nas(1)[0].network(), new()
-    answers = [lowered.lower(network) for _ in range(7)]
-    assert (lowered.covered, lowered.checked) == (7, 3)
+def test_the_first_network_is_checked_and_then_fewer_and_fewer() -> None:
+    network = nas(1)[0].network()
+    asked: list[int] = []
+
+    def counted(network: Network) -> Lowered:
+        asked.append(lowered.covered)
+        return ask(network)
+
+    lowered = RuleLowering(counted, is_trusted=True)
+    assert lowered.interval == 50
+    lowered.interval = 2
+    answers = [lowered.lower(network) for _ in range(16)]
+    assert asked == [1, 3, 7, 15]
     assert all(agree(one, answers[0]) for one in answers)
     # Only the first is worth storing: the rules find the others sooner.
-    assert [one.is_quick for one in answers] == [False] + 6 * [True]
+    assert [one.is_quick for one in answers] == [False] + 15 * [True]
 
 
-def test_a_difference_turns_the_rules_off_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(lowering, "CHECK_EVERY", 2)
-    network, lowered = nas(1)[0].network(), new()
+def test_a_difference_turns_the_rules_off_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    network, lowered = nas(1)[0].network(), replace(new(), interval=2)
     lowered.lower(network)
     lowered.ask = ask_another_version
     assert lowered.lower(network).is_quick and not caplog.text
-    assert lowered.lower(network) == ask_another_version(network)
-    assert "otherwise than the rules" in caplog.text
     for _ in range(3):
         assert lowered.lower(network) == ask_another_version(network)
-    assert not lowered.is_trusted and lowered.checked == 2
+    assert "otherwise than the rules" in caplog.text
+    assert not lowered.is_trusted and lowered.covered == 3
 
 
 def test_blocks_of_another_size_are_found_out_with_the_first_network() -> None:
@@ -150,7 +154,7 @@ def test_blocks_of_another_size_are_found_out_with_the_first_network() -> None:
     right = lowering.usual_block()
     lowered = replace(new(), block=next(b for b in lowering.BLOCKS if b != right))
     assert agree(lowered.lower(network), ask(network))
-    assert lowered.is_trusted and lowered.block == right
+    assert lowered.is_trusted and lowered.block == right and lowered.next_check == 51
     assert agree(lowered.lower(network), ask(network))
 
 

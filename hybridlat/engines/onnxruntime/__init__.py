@@ -8,8 +8,8 @@ tensor as an output: so the shapes too are the engine's own.
 That takes tens of milliseconds, most of what a candidate of a search costs; ``rules`` take less
 than one. They are used under the versions that ``rules_checked.json`` lists: those for which
 ``experiments/24_quick_lowering.py`` held them to the engine, network by network. The first network
-of a process and every fiftieth are checked all the same. A difference ends the use of rules in the
-process.
+of a process is checked all the same, then one after 50, 100, 200 … more. A difference ends the use
+of rules in the process.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 CONTEXTS: Mapping[str, float] = {"small": 4_000_000, "medium": 13_000_000, "": math.inf}
 """Contexts of cells, and the bytes of weights that a network of each holds less than."""
 CHECKED_VERSIONS = Path(__file__).with_name("rules_checked.json")
-CHECK_EVERY = 50
-"""Of so many networks that the rules cover, one is checked against the engine."""
+FIRST_INTERVAL = 50
+"""Networks that the rules cover between the first and the second check against the engine."""
 BLOCKS = (16, 8)
 """Channels of a block of the engine's layout: with AVX-512 (or NEON), and without."""
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
@@ -142,14 +142,16 @@ class RuleLowering:
     """Lowers networks by rules, and by the engine that ``ask`` reaches where they do not hold.
 
     ``is_trusted`` says whether rules are used, ``block`` how many channels the engine's blocks
-    have. The counts are of networks that the rules covered, and of those the checked ones.
+    have. ``covered`` counts the networks that the rules cover; ``next_check`` is the number of the
+    one that is checked next, and each check that agrees doubles the ``interval`` to the next.
     """
 
     ask: Callable[[Network], Lowered]
     is_trusted: bool
     block: int = field(default_factory=usual_block)
+    interval: int = FIRST_INTERVAL
     covered: int = 0
-    checked: int = 0
+    next_check: int = 1
 
     def lower(self, network: Network) -> Lowered:
         """What the engine makes of a network; MeasurementError where it refuses it."""
@@ -157,17 +159,19 @@ class RuleLowering:
         if predicted is None:
             return self.ask(network)
         self.covered += 1
-        if self.covered % CHECK_EVERY != 1:
+        if self.covered < self.next_check:
             return predicted
         answer = self.ask(network)
-        self.checked += 1
         if agree(predicted, answer):
+            self.next_check += self.interval
+            self.interval *= 2
             # Later samples need not be stored: the rules find them again.
-            return replace(answer, is_quick=self.checked > 1)
+            return replace(answer, is_quick=self.covered > 1)
         for block in BLOCKS:
             other = predict(network, block)
             if other is not None and agree(other, answer):
-                self.block = block
+                self.block, self.interval = block, FIRST_INTERVAL
+                self.next_check = self.covered + self.interval
                 return answer
         self.is_trusted = False
         _log.warning(
