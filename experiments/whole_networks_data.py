@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from public_data.kernel_tables import at_batch, kernel_table, unfused
 
-from hybridlat.engines import device_sheets, registry
-from hybridlat.engines.torch import lower_with
+from hybridlat.engines import device_sheets, registry, torch
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
 from hybridlat.model.family.kernels import KernelTable
@@ -139,10 +138,7 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     """A name for the rules that a row's kernels come from, and the rules."""
     target, precision = row.target, row.target.precision
     if target.engine == "torch" and row.layout == "nhwc":
-        return (
-            f"torch-nhwc-{precision}",
-            lambda n: lower_with(n, target.version, precision, channels_last=True),
-        )
+        return f"torch-nhwc-{precision}", lambda n: torch.lower(n, target, channels_last=True)
     if "tensorrt" in target.engine:
         key = f"tensorrt-{'fp16' if precision == 'fp16' else 'fp32'}"
         if row.plain_relu:

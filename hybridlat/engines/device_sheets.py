@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import time
@@ -13,28 +12,49 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
 
 from hybridlat import onnx_io
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
-_NUMBERS = {  # key -> its unit in words
-    "bandwidth_gb_per_s": "GB per second", "units": "a whole number", "clock_mhz": "MHz",
-    "tensor_clock_mhz": "MHz", "memory_gb": "GB", "launch_us": "microseconds",
-    "bus_bits": "bits", "data_rate_gbit_per_s": "Gbit per second", "cores_per_unit": "a count",
-}  # fmt: skip
-_TEXTS = ("title", "kind", "architecture", "compute_capability", "source")
 _RATES = ("peak_tflops", "sustained_tflops")  # tables by precision
-_TABLES = (*_RATES, "cache_kib", "sources")
-_SOURCED = ("architecture", "compute_capability", "cache_kib")  # beside the numbers and peaks
-_KEYS = (*_TEXTS, *_NUMBERS, *_TABLES)
-_WHOLE = ("units", "bus_bits", "cores_per_unit")
-_OWN = "not stated"
+_UNSOURCED = ("title", "kind", "source", "sources", *_RATES)
+_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e30)]
+_Whole = Annotated[int, msgspec.Meta(ge=1)]
+_Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+
+
+class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a sheet, each with its unit in its name; ``cache_kib`` nearest first.
+
+    The last four are there for whoever reads a sheet: the peaks and the bandwidth follow from them.
+    """
+
+    title: str = ""
+    kind: Literal["gpu", "cpu"]
+    architecture: str = ""
+    compute_capability: str = ""
+    units: _Whole
+    clock_mhz: Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
+    bandwidth_gb_per_s: _Positive
+    peak_tflops: dict[str, _Positive]
+    sustained_tflops: dict[str, _Positive] = {}
+    cache_kib: tuple[_Positive, ...] = ()
+    memory_gb: _Positive | None = None
+    launch_us: _Positive | None = None
+    source: str = "not stated"
+    sources: dict[str, _Text | dict[str, _Text]] = {}
+    tensor_clock_mhz: _Positive | None = None
+    bus_bits: _Whole | None = None
+    data_rate_gbit_per_s: _Positive | None = None
+    cores_per_unit: _Whole | None = None
 
 
 _given: ContextVar[tuple[Device, ...]] = ContextVar("_given", default=())
@@ -102,35 +122,70 @@ def read(file: Path | str, name: str | None = None) -> Device:
     """
     path = Path(file)
     try:
-        sheet: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+        sheet = msgspec.convert(stated, _Sheet)
     except OSError as error:
         _refuse(path, f"it cannot be read ({error.strerror or error})")
+    except msgspec.ValidationError as error:
+        keys = (
+            f"; its keys are {', '.join(_Sheet.__struct_fields__)}" if "field" in str(error) else ""
+        )
+        _refuse(path, str(error).replace("$.", "").replace("Object", "it") + keys)
     except ValueError as error:
         _refuse(path, f"it is not TOML ({error})")
-    _check_keys(path, sheet)
-    kind = sheet.get("kind")
-    if kind not in ("gpu", "cpu"):
-        _refuse(path, f'kind is {kind!r}, but must be "gpu" or "cpu"')
-    memory = _optional(path, sheet, "memory_gb")
-    source = str(sheet.get("source", _OWN))
+    if "fp32" not in sheet.peak_tflops:
+        _refuse(path, "it needs a table [peak_tflops] with at least fp32")
+    if sheet.kind == "gpu" and not sheet.clock_mhz:
+        _refuse(path, "clock_mhz is 0, but must be positive for a GPU")
+    for table in _RATES:
+        for precision in getattr(sheet, table):
+            if precision not in PRECISIONS:
+                _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
     device = name or path.stem
     return Device(
         name=device,
-        kind=kind,
-        peak_flops=_peaks(path, sheet),
-        sustained_flops=_rates(path, sheet, "sustained_tflops"),
-        bandwidth_bytes_per_s=_number(path, sheet, "bandwidth_gb_per_s") * 1e9,
-        units=int(_number(path, sheet, "units")),
-        clock_hz=_number(path, sheet, "clock_mhz", zero=kind == "cpu") * 1e6,
-        cache_bytes=_caches(path, sheet),
-        source=source,
-        title=str(sheet.get("title") or device),
-        architecture=str(sheet.get("architecture", "")),
-        compute_capability=str(sheet.get("compute_capability", "")),
-        memory_bytes=None if memory is None else int(memory * 2**30),
-        launch_us=_optional(path, sheet, "launch_us"),
-        sources=_sources(path, sheet, source),
+        kind=sheet.kind,
+        peak_flops={p: tflops * 1e12 for p, tflops in sheet.peak_tflops.items()},
+        sustained_flops={p: tflops * 1e12 for p, tflops in sheet.sustained_tflops.items()},
+        bandwidth_bytes_per_s=sheet.bandwidth_gb_per_s * 1e9,
+        units=sheet.units,
+        clock_hz=sheet.clock_mhz * 1e6,
+        cache_bytes=tuple(int(kib * 1024) for kib in sheet.cache_kib),
+        source=sheet.source,
+        title=sheet.title or device,
+        architecture=sheet.architecture,
+        compute_capability=sheet.compute_capability,
+        memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
+        launch_us=sheet.launch_us,
+        sources=_sources(path, sheet, stated),
     )
+
+
+def _sources(path: Path, sheet: _Sheet, stated: Mapping[str, Any]) -> dict[str, str]:
+    """Where each number comes from: what [sources] says of it, else ``source``.
+
+    One text for ``peak_tflops`` or ``sustained_tflops`` stands for all precisions.
+    """
+    rates = [f"{table}.{precision}" for table in _RATES for precision in stated.get(table, ())]
+    sources = dict.fromkeys(
+        [*(key for key in stated if key not in _UNSOURCED), *rates], sheet.source
+    )
+    for key, text in sheet.sources.items():
+        if isinstance(text, dict):
+            named = {f"{key}.{precision}": one for precision, one in text.items()}
+        elif key in _RATES:
+            named = {rate: text for rate in rates if rate.startswith(f"{key}.")}
+        else:
+            named = {key: text}
+        for place, one in named.items():
+            if place not in sources:
+                _refuse(path, f"sources names {place}, which the sheet does not have")
+            sources[place] = one
+    return sources
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise TargetError(f"{path} is not a data sheet of a device: {why}") from None
 
 
 @contextmanager
@@ -184,19 +239,16 @@ def probe_cpu(threads: int = 1) -> Device:
 def _matmul_flops(threads: int, size: int = 768, repeats: int = 12) -> float:
     import numpy as np
 
-    square = TensorType("float32", (size, size))
-    node = Node("product", "MatMul", ("x", "w"), ("y",), version=13)
-    network = Network(
-        "product", (node,), ("x",), ("y",), {"x": square, "y": square}, {"w": Constant(square)}
-    )
+    builder, square = NetworkBuilder("product"), (size, size)
+    builder.op("MatMul", [builder.input(square), builder.constant(square)], square, 13)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(
-        onnx_io.to_onnx(network, 0), options, providers=["CPUExecutionProvider"]
+        onnx_io.to_onnx(builder.network(), 0), options, providers=["CPUExecutionProvider"]
     )
-    feed = {session.get_inputs()[0].name: np.random.default_rng(0).random((size, size), "float32")}
+    feed = {session.get_inputs()[0].name: np.random.default_rng(0).random(square, "float32")}
     best = min(_seconds(lambda: session.run(None, feed)) for _ in range(repeats))
     return 2.0 * size**3 / best
 
@@ -231,91 +283,3 @@ def _cache_sizes() -> tuple[int, ...]:
     if os.name == "posix" and sizes:
         return tuple(sizes[level] for level in sorted(sizes))
     return (32 * 1024, 1024 * 1024, 16 * 2**20)
-
-
-def _refuse(path: Path, why: str) -> NoReturn:
-    raise TargetError(f"{path} is not a data sheet of a device: {why}") from None
-
-
-def _check_keys(path: Path, sheet: Mapping[str, Any]) -> None:
-    for key, value in sheet.items():
-        if key not in _KEYS:
-            _refuse(path, f"{key} is no key of it; choose from {', '.join(_KEYS)}")
-        if key in _NUMBERS:
-            _number(path, sheet, key, zero=key == "clock_mhz")
-        if key in _TEXTS and not isinstance(value, str):
-            _refuse(path, f"{key} is {value!r}, but must be a text in quotes")
-
-
-def _number(path: Path, sheet: Mapping[str, Any], key: str, *, zero: bool = False) -> float:
-    if key not in sheet:
-        _refuse(path, f"it lacks {key} ({_NUMBERS[key]})")
-    value = sheet[key]
-    if not _is_number(value) or value < 0 or (value == 0 and not zero):
-        _refuse(path, f"{key} is {value!r}, but must be a positive number ({_NUMBERS[key]})")
-    if key in _WHOLE and value != int(value):
-        _refuse(path, f"{key} is {value!r}, but must be a whole number")
-    return float(value)
-
-
-def _optional(path: Path, sheet: Mapping[str, Any], key: str) -> float | None:
-    return _number(path, sheet, key) if key in sheet else None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _peaks(path: Path, sheet: Mapping[str, Any]) -> dict[str, float]:
-    peaks = sheet.get("peak_tflops")
-    if not isinstance(peaks, dict) or "fp32" not in peaks:
-        _refuse(path, "it needs a table [peak_tflops] with at least fp32")
-    return _rates(path, sheet, "peak_tflops")
-
-
-def _rates(path: Path, sheet: Mapping[str, Any], table: str) -> dict[str, float]:
-    """FLOP per second by precision, of a table that may be missing."""
-    rates = sheet.get(table, {})
-    if not isinstance(rates, dict):
-        _refuse(path, f"{table} must be a table: [{table}] with one number for each precision")
-    for precision, value in rates.items():
-        if precision not in PRECISIONS:
-            _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
-        if not _is_number(value) or value <= 0:
-            _refuse(path, f"{table}.{precision} is {value!r}, but must be a positive number")
-    return {precision: float(value) * 1e12 for precision, value in rates.items()}
-
-
-def _caches(path: Path, sheet: Mapping[str, Any]) -> tuple[int, ...]:
-    caches = sheet.get("cache_kib", [])
-    if not isinstance(caches, list) or not all(_is_number(c) and c > 0 for c in caches):
-        _refuse(path, f"cache_kib is {caches!r}, but must be a list of sizes in KiB, nearest first")
-    return tuple(int(c * 1024) for c in caches)
-
-
-def _sources(path: Path, sheet: Mapping[str, Any], source: str) -> dict[str, str]:
-    """Where each number comes from: what [sources] says of it, else ``source``.
-
-    One text for ``peak_tflops`` or ``sustained_tflops`` stands for all precisions.
-    """
-    stated = sheet.get("sources", {})
-    if not isinstance(stated, dict):
-        _refuse(path, "sources must be a table: [sources] with one text for each key")
-    places = {k: source for k in sheet if k in (*_NUMBERS, *_SOURCED)}
-    rates = {f"{table}.{p}": source for table in _RATES for p in sheet.get(table, ())}
-    named: dict[str, object] = {}
-    for key, text in stated.items():
-        if key in _RATES and isinstance(text, dict):
-            named.update({f"{key}.{precision}": one for precision, one in text.items()})
-        elif key in _RATES:
-            named.update({k: text for k in rates if k.startswith(f"{key}.")})
-        else:
-            named[key] = text
-    sources = places | rates
-    for toml_key, one in named.items():
-        if toml_key not in sources:
-            _refuse(path, f"sources names {toml_key}, which the sheet does not have")
-        if not isinstance(one, str) or not one.strip():
-            _refuse(path, f"the source of {toml_key} is {one!r}, but must be a text")
-        sources[toml_key] = one
-    return sources

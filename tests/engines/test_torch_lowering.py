@@ -1,5 +1,6 @@
 """What PyTorch runs: modules put back together, views, composites, inductor's fusion, autocast."""
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -10,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
-from hybridlat.engines import registry
-from hybridlat.engines.torch import lower_with
+from hybridlat.engines import registry, torch
 from hybridlat.engines.torch.module import as_module, folded_norms
 from hybridlat.engines.torch.views import dense, reshaped
 from hybridlat.graph.cells import cut_positions
@@ -51,13 +51,19 @@ def network(
 
 def named(net: Network, **names: str) -> Network:
     """The network with the tensors of other names: the parser takes no dots and colons."""
-    from dataclasses import replace
-
     nodes = tuple(
         replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)) for node in net.nodes
     )
     constants = {names.get(name, name): c for name, c in net.constants.items()}
     return replace(net, nodes=nodes, constants=constants)
+
+
+def lower(
+    net: Network, *, compiled: bool = False, precision: str = "fp32", channels_last: bool = False
+) -> Lowered:
+    """On a GPU, by the newest rules."""
+    target = Target.parse(f"v100/torch{'-compile' if compiled else ''}/{precision}")
+    return torch.lower(net, target, channels_last=channels_last)
 
 
 def ops(lowered: Lowered) -> list[str]:
@@ -72,8 +78,8 @@ def conv_relu(bias: str) -> Network:
 @pytest.mark.parametrize("bias", ["onnx::Conv_17", "layer1.0.conv1.weight_bias"])
 def test_a_folded_normalisation_is_a_kernel_again(bias: str) -> None:
     net = conv_relu(bias)
-    assert ops(lower_with(net)) == ["Conv", "BatchNormalization", "Relu"]
-    assert ops(lower_with(net, compiled=True)) == ["Conv", "BatchNormalization+Relu"]
+    assert ops(lower(net)) == ["Conv", "BatchNormalization", "Relu"]
+    assert ops(lower(net, compiled=True)) == ["Conv", "BatchNormalization+Relu"]
 
 
 def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
@@ -102,9 +108,9 @@ def test_what_is_put_back_keeps_the_types_of_the_file() -> None:
 
 def test_composites_are_one_call() -> None:
     net = network("s = Sigmoid(x) y = Mul(x, s)")
-    assert ops(lower_with(net)) == ["Sigmoid+Mul"]
+    assert ops(lower(net)) == ["Sigmoid+Mul"]
     gate = network("s = Sigmoid(x) y = Mul(z, s)", "float[2,64,28,28] x, float[2,64,28,28] z")
-    assert ops(lower_with(gate)) == ["Sigmoid", "Mul"]
+    assert ops(lower(gate)) == ["Sigmoid", "Mul"]
 
 
 def test_a_gain_behind_gelu_is_a_call_of_its_own() -> None:
@@ -113,7 +119,7 @@ def test_a_gain_behind_gelu_is_a_call_of_its_own() -> None:
         "h = Constant<value = float {0.5}>() k = Constant<value = float {1.7}>() "
         "d = Div(x, r) e = Erf(d) a = Add(e, o) m = Mul(x, a) g = Mul(m, h) y = Mul(g, k)"
     )
-    assert ops(lower_with(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
+    assert ops(lower(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
 
 
 def test_views_are_free_and_a_channel_shuffle_copies() -> None:
@@ -122,9 +128,9 @@ def test_views_are_free_and_a_channel_shuffle_copies() -> None:
         "{2,64,28,28}>() s = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(s) u = Reshape(t, b) "
     )
     shuffle = network(body + "y = Relu(u)")
-    assert ops(lower_with(shuffle)) == ["Transpose", "Relu"]
+    assert ops(lower(shuffle)) == ["Transpose", "Relu"]
     flat = network("p = GlobalAveragePool(x) f = Flatten(p) y = Gemm(f, w)", w=(64, 10))
-    assert ops(lower_with(flat)) == ["GlobalAveragePool", "Gemm"]
+    assert ops(lower(flat)) == ["GlobalAveragePool", "Gemm"]
 
 
 @given(
@@ -171,14 +177,14 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
     )
     kernel = (64, 64, 3, 3)
     net = network(body, first=kernel, gain=(64,), second=kernel, third=(64, 64, 1, 1))
-    assert in_channels_last(lower_with(net)) == ["second"]
+    assert in_channels_last(lower(net)) == ["second"]
     # Of one pixel nobody can tell how it lies.
-    assert in_channels_last(lower_with(net, channels_last=True)) == ["first", "second"]
+    assert in_channels_last(lower(net, channels_last=True)) == ["first", "second"]
 
 
 def test_the_shapes_of_what_runs_with_channels_last_are_those_of_the_file() -> None:
     net = network(f"y = {CONV}(x, w)", w=(128, 64, 3, 3))
-    rows = [kernel_table(lower_with(net, channels_last=last)).values for last in (False, True)]
+    rows = [kernel_table(lower(net, channels_last=last)).values for last in (False, True)]
     changed = np.flatnonzero((rows[0] != rows[1]).any(axis=0))
     assert changed.tolist() == [COLUMN["variant"]]
 
@@ -188,20 +194,15 @@ def test_channels_last_has_channels_innermost() -> None:
 
 
 def test_autocast_casts_where_an_operator_asks_for_it() -> None:
-    net = named(
-        network(
-            f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, v)",
-            w=(64, 64, 3, 3),
-            v=(64, 64, 3, 3),
-        )
-    )
-    amp = lower_with(net, precision="amp")
+    body = f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, v)"
+    net = network(body, w=(64, 64, 3, 3), v=(64, 64, 3, 3))
+    amp = lower(net, precision="amp")
     assert ops(amp) == ["Cast", "Conv", "Cast", "Softmax", "Cast", "Conv"]
     made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
     assert made == ["float16", "float16", "float32", "float32", "float16", "float16"]
     weights = [c.type.dtype for c in amp.network.constants.values()]
     assert weights == ["float32", "float32"]
-    compiled_amp = lower_with(net, precision="amp", compiled=True)
+    compiled_amp = lower(net, precision="amp", compiled=True)
     assert ops(compiled_amp) == ["Conv", "Softmax", "Conv"]
     made = [compiled_amp.network.types[n.outputs[0]].dtype for n in compiled_amp.network.nodes]
     assert made == ["float16", "float16", "float16"]
@@ -210,37 +211,15 @@ def test_autocast_casts_where_an_operator_asks_for_it() -> None:
 def test_inductor_adds_a_residual_where_it_normalises() -> None:
     body = f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)"
     net = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
-    assert ops(lower_with(net, compiled=True)) == ["Conv", "BatchNormalization+Add+Relu"]
+    assert ops(lower(net, compiled=True)) == ["Conv", "BatchNormalization+Add+Relu"]
 
 
 def test_a_reduction_takes_what_nobody_else_reads() -> None:
     alone = network("r = Relu(x) y = GlobalAveragePool(r)")
-    assert ops(lower_with(alone, compiled=True)) == ["Relu+GlobalAveragePool"]
+    assert ops(lower(alone, compiled=True)) == ["Relu+GlobalAveragePool"]
     gated = network("r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, w) y = Mul(r, g)",
                     w=(64, 64, 1, 1))  # fmt: skip
-    assert ops(lower_with(gated, compiled=True)) == ["Relu", "GlobalAveragePool", "Conv", "Mul"]
-
-
-@pytest.mark.parametrize(
-    ("runtime", "engine", "version"),
-    [
-        ("torch-compile-2.9", "torch-compile", "2.9"),
-        ("torch-compile", "torch-compile", ""),
-        ("torch-1.12", "torch", "1.12"),
-        ("torch-ngc", "torch", "ngc"),
-        ("torch", "torch", ""),
-        ("paddle-tensorrt-8.0", "paddle-tensorrt", "8.0"),
-        ("paddle-tensorrt-2020", "paddle-tensorrt", "2020"),
-        ("paddle-tensorrt-ngc", "paddle-tensorrt", "ngc"),
-        ("tensorrt-rtx", "tensorrt-rtx", ""),
-        ("tensorrt-8.6.1", "tensorrt", "8.6.1"),
-    ],
-)
-def test_a_runtime_comes_apart_into_engine_and_version(
-    runtime: str, engine: str, version: str
-) -> None:
-    target = Target.parse(f"t4/{runtime}/amp")
-    assert (target.engine, target.version) == (engine, version)
+    assert ops(lower(gated, compiled=True)) == ["Relu", "GlobalAveragePool", "Conv", "Mul"]
 
 
 def assert_partition(net: Network, target: str) -> None:

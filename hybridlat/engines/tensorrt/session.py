@@ -138,63 +138,45 @@ class TensorRtSession(Session):
             except (HybridlatError, KeyError, ValueError) as error:
                 raise MeasurementError(f"{network.name} cannot be built: {error}") from error
             typed = ""
-            if backend.precision == "fp16":
-                typed_path = path.with_name("typed.onnx")
-                typed_path.write_bytes(onnx_io.to_onnx(tensorrt.in_half_precision(network), seed))
-                typed = str(typed_path)
-            self.about = backend.ask(
+            if backend.precision == "fp16":  # for versions that want the types in the file
+                typed = str(path.with_name("typed.onnx"))
+                half = tensorrt.in_half_precision(network)
+                Path(typed).write_bytes(onnx_io.to_onnx(half, seed))
+            backend.ask(
                 _BUILD_S, "build", key=self.key, path=str(path), typed_path=typed,
                 precision=backend.precision, copies=1, alone=alone,
             )  # fmt: skip
-        self.sensors: Mapping[str, float] = {}
 
     def run_us(self, count: int) -> list[float]:
-        self._check()
+        if self._backend._worker is not self._process:
+            raise MeasurementError("the worker process that held this engine was lost: build again")
         answer = self._backend.ask(
             _RUN_S, "visit", keys=[self.key], samples=count, warm_s=self._warm_s,
             limit_s=_RUN_S / 4,
         )  # fmt: skip
         self._warm_s = _WARM_S / 10  # warm by now
-        self.sensors = answer["sensors"][self.key]
         samples: list[float] = answer["samples_us"][self.key]
         return samples[:count]
-
-    def layers(self) -> dict[str, Any]:
-        """The engine's layers by the inspector, and a profile of them (not to be summed)."""
-        self._check()
-        layers: dict[str, Any] = self._backend.ask(_RUN_S, "layers", key=self.key)["layers"]
-        return layers
 
     def close(self) -> None:
         if self._backend._worker is self._process:
             self._backend.ask(_RUN_S, "drop", key=self.key)
 
-    def _check(self) -> None:
-        if self._backend._worker is not self._process:
-            raise MeasurementError("the worker process that held this engine was lost: build again")
-
 
 def _start_worker() -> Worker:
     find_driver()  # without one a worker process would take a tenth of a second to say so
-    launcher = Path(board.__file__).with_name("worker.py")
+    launcher, folder = Path(board.__file__).with_name("worker.py"), _cache_folder()
     return Worker(
-        str(launcher), "tensorrt", {"timing_cache": str(_timing_cache())},
-        os.environ.get(PYTHON_VARIABLE, ""), str(_cache_folder() / "worker.log"),
+        str(launcher), "tensorrt", {"timing_cache": str(folder / "timing.cache")},
+        os.environ.get(PYTHON_VARIABLE, ""), str(folder / "worker.log"),
     )  # fmt: skip
 
 
 def _cache_folder() -> Path:
-    named = os.environ.get(CACHE_VARIABLE)
-    if named:
-        folder = Path(named)
-    else:
-        from platformdirs import user_cache_path
+    """The log's, and that of one timing cache: TensorRT itself refuses one of another device."""
+    from platformdirs import user_cache_path
 
-        folder = user_cache_path("hybridlat") / "tensorrt"
+    named = os.environ.get(CACHE_VARIABLE)
+    folder = Path(named) if named else user_cache_path("hybridlat") / "tensorrt"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _timing_cache() -> Path:
-    """One cache for this machine: TensorRT itself refuses one of another device or version."""
-    return _cache_folder() / "timing.cache"

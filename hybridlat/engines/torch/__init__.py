@@ -28,59 +28,37 @@ from hybridlat.schema.target import Target
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
 
 
-def lower(network: Network, target: Target) -> Lowered:
-    """The kernels of the module that ``network`` was exported from, at the target's precision."""
-    return lower_with(
-        network,
-        target.version,
-        target.precision,
-        compiled=target.engine == "torch-compile",
-        bias_apart=not _is_cpu(target),
-    )
+def lower(network: Network, target: Target, *, channels_last: bool = False) -> Lowered:
+    """The kernels of the module that ``network`` was exported from, at the target's precision.
 
-
-def lower_with(
-    network: Network,
-    version: str = "",
-    precision: str = "fp32",
-    *,
-    compiled: bool = False,
-    bias_apart: bool = True,
-    channels_last: bool = False,
-) -> Lowered:
-    """The kernels of the module that ``network`` was exported from.
-
-    ``version`` is PyTorch's (``2.4``; empty is the newest). Only ``amp`` (autocast) mixes types; at
-    any other ``precision`` the file's are left, so that a cell is the same cell. ``bias_apart``
-    says whether biases are added by a kernel of their own (:func:`.module.as_module`): on a CPU
-    they are not. ``channels_last`` is the layout of the inputs of what runs eagerly: it decides
+    Only ``amp`` (autocast) mixes types; at any other precision the file's are left, so that a cell
+    is the same cell. ``channels_last`` is the layout of the inputs of what runs eagerly: it decides
     which views copy and which kernels run with channels last. An operator that no rule names is a
-    kernel, which is a warning where the network is ``compiled``.
+    kernel, which is a warning where the network is compiled.
     """
-    module = as_module(network, bias_apart)
+    module = as_module(network, bias_apart=not _is_cpu(target))
     layouts = follow(module.network, channels_last)
     table = (free_views(layouts.copying), *COMPOSITES)
     unknown: tuple[str, ...] = ()
+    compiled = target.engine == "torch-compile"
     if compiled:
         table = (*table, *INDUCTOR)
         named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
         unknown = unknown_operators(module.network, named)
     else:
         module = with_channels_last(module, layouts.channels_last)
-    groups = apply(module.network, table, version)
-    if precision == "amp":
+    groups = apply(module.network, table, target.version)
+    if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
-    engine = "torch-compile" if compiled else "torch"
-    by = f"rules {engine}{'-' + version if version else ''}"
+    by = f"rules {target.runtime}"
     return to_file(module, lowered_of(module.network, groups, by, unknown))
 
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
     held = in_force(COMPOSITES, target.version)
-    return (
-        f"rules-{code_hash(__file__)}/{target.engine}/{held}/{target.precision}/{_is_cpu(target)}"
-    )
+    rules = f"rules-{code_hash(__file__)}/{target.engine}/{held}"
+    return f"{rules}/{target.precision}/{_is_cpu(target)}"
 
 
 def _is_cpu(target: Target) -> bool:
