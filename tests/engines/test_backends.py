@@ -1,21 +1,31 @@
-"""Every backend that can be had here, held to the contract."""
+"""Every backend that can be had here, held to the contract; and how backends are found."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from hybridlat.board.client import Worker
 from hybridlat.engines import registry
-from hybridlat.engines.base import Backend
-from hybridlat.errors import BackendUnavailable
+from hybridlat.engines.base import Backend, Method, Session
+from hybridlat.errors import BackendUnavailable, MeasurementError, TargetError
+from hybridlat.graph.cells import cut, kernels
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.schema.target import Target
 from tests.board import fake_tensorrt
-from tests.engines.backend_contract import BackendContract, Case
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend
+from tests.networks import SMALL, Builder, conv_relu, residual_block
+
+MINE = registry.EngineEntry(backend="tests.fakes.fake_backend:FakeBackend")
 
 
 def onnxruntime() -> Backend:
@@ -44,22 +54,147 @@ def tensorrt() -> Backend:
     return TensorRtBackend("fp16", lambda: Worker(str(shim), "tensorrt"))
 
 
-CASES = (
-    Case("fake", FakeBackend, repeats=True),
-    Case("fake, fusing", lambda: FakeBackend(fuses=True), repeats=True),
-    Case("fake, differential", FakeDifferentialBackend, repeats=True),
-    Case("onnxruntime", onnxruntime, repeats=False),
-    Case("openvino", openvino, repeats=False),
-    Case("tensorrt on a made-up driver", tensorrt, repeats=False),
-)
+def nonsense() -> dict[str, Network]:
+    """Networks that no engine can build."""
+    b = Builder("channels")
+    wrong = b.op("Conv", [b.input((1, 3, 8, 8)), b.weight((4, 5, 1, 1))], (1, 4, 8, 8), 11)
+    dangling = conv_relu()
+    first = dangling.nodes[0]
+    nodes = (replace(first, inputs=("nothing", first.inputs[1])), *dangling.nodes[1:])
+    return {
+        "channel mismatch": b.network(wrong),
+        "reads a tensor that nothing makes": replace(dangling, nodes=nodes),
+        "gives out a tensor that nothing makes": replace(dangling, outputs=("nothing",)),
+    }
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
-def case(request: pytest.FixtureRequest) -> Case:
-    parameter = request.param
-    assert isinstance(parameter, Case)
-    return parameter
+CASES: dict[str, Callable[[], Backend]] = {
+    "fake": FakeBackend,
+    "fake, fusing": lambda: FakeBackend(fuses=True),
+    "fake, differential": FakeDifferentialBackend,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "tensorrt on a made-up driver": tensorrt,
+}
 
 
-class TestBackends(BackendContract):
-    """The contract, once for each case."""
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    made = request.param()
+    assert isinstance(made, Backend)
+    return made
+
+
+def test_it_is_named_and_its_target_parses_back(backend: Backend) -> None:
+    assert backend.name and isinstance(backend.method, Method)
+    assert Target.parse(str(backend.target)) == backend.target
+
+
+def test_the_environment_is_text(backend: Backend) -> None:
+    environment = backend.environment()
+    assert environment["engine"]
+    assert all(isinstance(k, str) and isinstance(v, str) for k, v in environment.items())
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_lowering_accounts_for_every_node_once(
+    backend: Backend, make: Callable[[], Network]
+) -> None:
+    network = make()
+    lowered = backend.lower(network)
+    result = [*(i for origin in lowered.origins for i in origin), *lowered.removed]
+    assert sorted(result) == list(range(len(network.nodes)))
+    assert len(lowered.origins) == len(lowered.network.nodes)
+    assert lowered.by
+    assert_whole(lowered.network)
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_lowering_is_the_same_each_time(backend: Backend, make: Callable[[], Network]) -> None:
+    hashes = [[sign(cell.network).hash for cell in cut(backend.lower(make()))] for _ in range(2)]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_networks_run(backend: Backend, make: Callable[[], Network]) -> None:
+    with backend.build(make(), seed=1, lowered=False) as session:
+        assert_positive(samples(session, 3))
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_cells_and_kernels_run(backend: Backend, make: Callable[[], Network]) -> None:
+    lowered = backend.lower(make())
+    for cell in (*cut(lowered), *kernels(lowered)):
+        with backend.build(cell.network, seed=1, lowered=True) as session:
+            assert_positive(samples(session, 3))
+
+
+def test_two_sessions_live_side_by_side(backend: Backend) -> None:
+    network = residual_block()
+    first = backend.build(network, seed=1, lowered=False)
+    second = backend.build(network, seed=2, lowered=False)
+    assert_positive(samples(first, 2))
+    assert_positive(samples(second, 2))
+    first.close()
+    assert_positive(samples(second, 2))
+    second.close()
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.parametrize("what", sorted(nonsense()))
+def test_nonsense_is_refused(backend: Backend, what: str, lowered: bool) -> None:
+    with pytest.raises(MeasurementError) as caught:
+        backend.build(nonsense()[what], seed=1, lowered=lowered)
+    assert lowered or "\n" not in str(caught.value)
+
+
+def test_closing_twice_does_no_harm(backend: Backend) -> None:
+    session = backend.build(conv_relu(), seed=1, lowered=False)
+    session.run_us(1)
+    session.close()
+    session.close()
+
+
+def test_backends_are_found_by_name() -> None:
+    assert {"fake", "onnxruntime", "openvino", "tensorrt"} == set(registry.backends())
+    with pytest.raises(BackendUnavailable, match=r"'no': choose one of .*onnxruntime"):
+        registry.load_backend("no")
+
+
+def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [EntryPoint("mine", f"{__name__}:MINE", group)],
+    )
+    offered = replace(registry.ENGINES)  # a registry that has not looked yet
+    monkeypatch.setattr(registry, "ENGINES", offered)
+    assert "mine" in registry.backends() and "mine" not in registry.lowerings()
+    assert isinstance(registry.open_backend("mine"), FakeBackend)
+    with pytest.raises(TargetError, match=r"unknown engine 'mine'.*engines: .*tensorrt"):
+        registry.lower(conv_relu(), Target.parse("here/mine/fp32"))
+
+
+def samples(session: Session, count: int) -> list[float]:
+    """``count`` samples; a backend may drop disturbed ones, but not all of them for ever."""
+    result: list[float] = []
+    for _ in range(200):
+        result += session.run_us(count - len(result))
+        if len(result) >= count:
+            break
+    assert len(result) == count
+    return result
+
+
+def assert_positive(times_us: list[float]) -> None:
+    """Microseconds that a machine could have taken."""
+    assert all(isinstance(t, float) and 0 < t < 60e6 and math.isfinite(t) for t in times_us)
+
+
+def assert_whole(network: Network) -> None:
+    """Every tensor is typed, and made before it is read."""
+    ready = {*network.inputs, *network.constants}
+    for node in network.nodes:
+        assert all(name in ready for name in node.inputs if name)
+        assert all(name in network.types for name in node.outputs if name)
+        ready.update(node.outputs)
+    assert set(network.outputs) <= ready

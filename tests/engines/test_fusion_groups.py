@@ -15,6 +15,7 @@ from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from tests.engines.tensorrt_patterns import by_rules
+from tests.engines.test_backends import assert_whole
 from tests.networks import SMALL, Builder
 
 OPS = (
@@ -64,14 +65,6 @@ def accounted(network: Network, lowered: Lowered) -> bool:
     return sorted([*(i for o in lowered.origins for i in o), *lowered.removed]) == list(
         range(len(network.nodes))
     )
-
-
-def assert_whole(network: Network) -> None:
-    ready = {*network.inputs, *network.constants}
-    for node in network.nodes:
-        assert all(name in ready for name in node.inputs if name)
-        ready.update(node.outputs)
-    assert set(network.outputs) <= ready
 
 
 @given(graphs(), st.sampled_from(["", "8.6", "10.0"]))

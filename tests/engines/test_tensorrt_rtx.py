@@ -11,7 +11,7 @@ import pytest
 from hybridlat.engines import registry, tensorrt_rtx
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers, parse_layers
-from hybridlat.errors import MissingExtra, TargetError
+from hybridlat.errors import MissingExtra
 from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import PATTERNS, Pattern, told
 from tests.experiments.scripts import load
@@ -121,12 +121,6 @@ def test_operators_that_the_log_leaves_out_are_put_where_they_must_be() -> None:
     groups = groups_of_layers(network, parse_layers(LOG))
     # n3 is in the named epilogue of the product, n5 in the kernel behind the bare one.
     assert groups == Groups(((0, 1), (2, 3), (4,), (5, 6)), ())
-
-
-def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    assert {"onnxruntime", "tensorrt", "tensorrt-rtx"} <= set(registry.lowerings())
-    with pytest.raises(TargetError, match=r"unknown engine .tensorflow.*engines: "):
-        registry.lower(residual_block(), Target.parse("v100/tensorflow/fp32"))
 
 
 def test_every_kind_of_disagreement_stands_in_the_page_with_what_it_costs() -> None:

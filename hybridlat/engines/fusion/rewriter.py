@@ -30,7 +30,7 @@ class Rule:
 
     ``producer`` and ``consumer`` are the kinds of group that are fused; a group's kind is that of
     its only operator, or what the rule that fused it says (``makes``; else the producer's kind).
-    ``since`` and ``until`` bound the engine versions, both included; ``until`` empty: still so.
+    ``since`` is the first engine version that it holds for, empty: all.
     ``match_policy`` chooses among several producers in file order: the last or the first that the
     consumer can be fused with, or every one.
     """
@@ -43,14 +43,10 @@ class Rule:
     makes: str = ""
     match_policy: MatchPolicy = "last"
     since: str = ""
-    until: str = ""
 
     def covers(self, version: str) -> bool:
         """Whether the rule holds for an engine version; an empty version is the newest."""
-        key = version_key(version)
-        above = not version or not self.since or key >= version_key(self.since)
-        below = not self.until or (bool(version) and key <= version_key(self.until))
-        return above and below
+        return not version or version_key(version) >= version_key(self.since)
 
 
 def fuse(
@@ -69,15 +65,10 @@ def fuse(
 
 
 def eliminate(
-    name: str,
-    ops: str,
-    reason: str,
-    when: Condition | None = None,
-    since: str = "",
-    until: str = "",
+    name: str, ops: str, reason: str, when: Condition | None = None, since: str = ""
 ) -> Rule:
     """The operators cost nothing: their readers read what they read."""
-    return Rule(name, frozenset(ops.split()), None, reason, when, since=since, until=until)
+    return Rule(name, frozenset(ops.split()), None, reason, when, since=since)
 
 
 @lru_cache(maxsize=1024)
@@ -171,15 +162,11 @@ class FusionState:
     def between_only(self, producer: int, consumer: int) -> bool:
         """Whether what ``consumer`` reads of ``producer`` is read by nothing else and not given
         out."""
-        read = [
-            out
-            for node in self.nodes(producer)
-            for out in node.outputs
-            if out and consumer in self.readers(out)
-        ]
+        made = [(out, self.readers(out)) for node in self.nodes(producer) for out in node.outputs]
         return all(
-            self.readers(out) <= {producer, consumer} and out not in self.network.outputs
-            for out in read
+            readers <= {producer, consumer} and out not in self.network.outputs
+            for out, readers in made
+            if consumer in readers
         )
 
     def readers(self, tensor: str) -> set[int]:
@@ -245,19 +232,13 @@ def _apply_rule(state: FusionState, rule: Rule) -> None:
                 state.remove(group)
             continue
         for producer in sorted(state.producers_of(group), reverse=rule.match_policy != "first"):
-            if _fits(state, rule, producer, group):
+            is_kind = state.kind.get(producer) in rule.producer
+            fits = is_kind and (rule.when is None or rule.when(state, producer, group))
+            if fits and not state.would_loop(producer, group):
                 state.merge(producer, group, rule.makes or state.kind[producer])
                 if rule.match_policy != "every":
                     break
                 group = producer
-
-
-def _fits(state: FusionState, rule: Rule, producer: int, consumer: int) -> bool:
-    return (
-        state.kind.get(producer) in rule.producer
-        and (rule.when is None or rule.when(state, producer, consumer))
-        and not state.would_loop(producer, consumer)
-    )
 
 
 def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:
