@@ -78,7 +78,7 @@ CASES: dict[str, Callable[[], Backend]] = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
+@pytest.fixture(params=CASES.values(), ids=list(CASES))
 def backend(request: pytest.FixtureRequest) -> Backend:
     made = request.param()
     assert isinstance(made, Backend)
