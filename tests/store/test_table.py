@@ -230,8 +230,8 @@ def test_the_mappings_of_the_documentation_are_mappings(tmp_path: Path) -> None:
     for block in blocks:
         (tmp_path / "map.toml").write_text(block)
         maps.append(read_column_map(tmp_path / "map.toml"))
-    assert [one.columns.get("network") for one in maps] == ["model", "Benchmark", None]
-    assert [len(one.notes) for one in maps] == [0, 0, 2]
+    assert [one.columns.get("network") for one in maps] == ["model", None]
+    assert [len(one.notes) for one in maps] == [0, 2]
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
