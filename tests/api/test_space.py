@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hybridlat.api import Predictor
+from hybridlat.api.space import chain
 from hybridlat.errors import InputError, NetworkError
-from hybridlat.graph.chaining import chain
 from hybridlat.graph.network import Network
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import read_network, to_onnx
