@@ -7,9 +7,9 @@ as it does the whole network.
 
 A network's sessions run in turn, one inference each, in *rotations* that hold together as much
 memory as the network works in: each part is as cold as it is inside the network, and a change of
-the machine's speed meets a cell and its predecessor alike. A reference network is run around every
-visit. What little drift there is is divided out; visits made while the machine was markedly slow
-are made again, since slowness does not meet memory and arithmetic alike.
+the machine's speed meets a cell and its predecessor alike. Drift, as a reference network around
+every visit shows it, is divided out; visits made while the machine was markedly slow are made
+again, since slowness does not meet memory and arithmetic alike.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """What the differential protocol times: a cell with its predecessor, and the predecessor alone.
 
-One list of tasks for both executors: sessions in this process, and plans for boards.
-
-An engine hands its results out in the plain layout. Inside a network a cell's result stays in the
-engine's own layout, so T(predecessor) would pay for a conversion that T(predecessor ++ cell) does
-not: on large maps more than the cell itself. Every result that is not the network's own is
-therefore read by a *tap* inside the engine, a pooling that reads one pixel a channel, and the tap
-hands out that.
+An engine hands its results out in the plain layout, so T(predecessor) would pay for a conversion
+that T(predecessor ++ cell) does not: on large maps more than the cell itself. Every result that is
+not the network's own is therefore read by a *tap* inside the engine, a pooling that reads one pixel
+a channel, and the tap hands out that.
 """
 
 from __future__ import annotations
@@ -29,9 +26,8 @@ MAX_ROOM_BYTES = 300_000_000
 class Part:
     """One thing to measure: what ``with_predecessor`` takes, less what ``predecessor`` takes.
 
-    ``predecessor`` None: nothing is taken off but the dispatch overhead (the first cell of a
-    network), or nothing at all (a whole network). ``working_bytes`` is the memory that the whole
-    network works in: so much is touched between two runs of a part.
+    ``predecessor`` is None for the first cell of a network, and for a whole one. ``working_bytes``
+    is the network's memory, so much of which is touched between two runs of a part.
     """
 
     signature: Signature

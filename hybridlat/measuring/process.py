@@ -30,10 +30,9 @@ _LAST_WORDS_SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message to the process: which backend to start, and the folders of modules.
+    """The first message to the process: the backend (``module:Class``) and where modules lie.
 
-    ``backend`` is ``module:Class``. ``pythonpath`` is what the variable PYTHONPATH was in the
-    parent (None: not set), put back for the processes that the backend starts.
+    ``pythonpath`` is the parent's PYTHONPATH (None: not set), put back for the backend's processes.
     """
 
     backend: str
@@ -57,8 +56,8 @@ class Refused:
 class MeasuringProcess:
     """One measuring process with one backend, named ``module:Class``, and its ``options``.
 
-    Raises BackendUnavailable when it does not start. Leaving it as a context manager stops it, at
-    once where an exception (Ctrl-C) is on its way.
+    Raises BackendUnavailable when it does not start. Leaving its context stops it, at once where an
+    exception (Ctrl-C) is on its way.
     """
 
     def __init__(self, backend: str, options: Mapping[str, int | str]) -> None:
@@ -70,8 +69,7 @@ class MeasuringProcess:
         with there:
             descriptor = there.fileno()
             self._process = subprocess.Popen(
-                [interpreter, "-P", "-m", _WORKER, str(descriptor),
-                 str(os.getpid())],
+                [interpreter, "-P", "-m", _WORKER, str(descriptor), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
                 pass_fds=(descriptor,), start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(module_path)},
@@ -123,14 +121,12 @@ class MeasuringProcess:
         """The last line of its output: of a traceback, the one that names the error."""
         size = self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, size - _LAST_WORDS_BYTES))
-        lines = self._words.read().decode("utf-8", "replace").split("\n")
-        return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")[
-            -_LAST_WORDS_SHOWN:
-        ]
+        text = self._words.read().decode("utf-8", "replace").strip()
+        return " ".join(text.split("\n")[-1].split())[-_LAST_WORDS_SHOWN:]
 
     def stop(self) -> None:
         """Let it end by itself, within two seconds."""
-        self._connection.close()  # which ends the process
+        self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
         self.kill()

@@ -1,9 +1,5 @@
 """The one analysis of all protocols: from raw samples to a latency and its spread.
 
-    level_us          the level of the samples of one visit
-    difference        the samples of a cell: with its predecessor, less the predecessor
-    combine           the latency and spread of several visits
-
 A record means the same under every protocol: ``latency_us`` is the median over visits of
 their levels, drift divided out and overhead taken off; ``spread_share`` its relative standard
 error.
@@ -39,10 +35,7 @@ _MEDIAN_ERROR = 1.2533  # standard error of a median of normal numbers, in those
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``latency_us`` with its relative standard error ``spread_share``.
-
-    ``below_noise``: the latency is below twice its standard error.
-    """
+    """``latency_us`` with its relative standard error; ``below_noise``: below twice of that."""
 
     latency_us: float
     spread_share: float
@@ -68,18 +61,17 @@ def usual_us(references_us: Sequence[float]) -> float:
 def difference(timed_us: Sequence[float], taken_off_us: Sequence[float]) -> tuple[float, ...]:
     """Samples of a cell: those of it and its predecessor, less the level of the predecessor's.
 
-    Disturbance only adds time, so the lower part of both sides is compared. Single samples may be
-    below zero. ValueError where the predecessor has no samples.
+    Single samples may be below zero. ValueError where the predecessor has no samples.
     """
     level = level_us(taken_off_us)
     return tuple(round(sample - level, 3) for sample in timed_us)
 
 
 def flicker_share(references_us: Sequence[float]) -> float:
-    """How much the machine's pace changes from one visit to the next, as a relative deviation.
+    """How much the machine's pace changes from one visit of a process to the next.
 
-    Of the reference's latencies around the visits of one process, in their order: the robust
-    standard deviation of the logarithms' steps, over √2. Slow drift is not in it.
+    The robust standard deviation of the steps of the references' logarithms, over √2: slow drift is
+    not in it.
     """
     steps = [abs(math.log(b / a)) for a, b in itertools.pairwise(references_us) if a > 0 < b]
     return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
@@ -92,11 +84,9 @@ def combine(
 ) -> Result:
     """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
-    The spread is the standard error of a median (1.2533 s/sqrt(n)) over the visits; visits of one
-    process share its addresses and cores, so n counts processes when those
-    differ more between than within. One visit does not show its own spread: it is
-    ``single_visit_spread``, or the spread of its samples where that is more.
-    A result is never below ``FLOOR_US``. ValueError without visits.
+    The spread is the standard error of a median (1.2533 s/sqrt(n)) over the visits, or over the
+    processes where these differ more; that of one visit is ``single_visit_spread``, or the spread
+    of its samples. A result is never below ``FLOOR_US``. ValueError without visits.
     """
     sound = [visit for visit in visits if visit.samples_us]
     if not sound:
@@ -115,8 +105,7 @@ def _level(visit: Visit) -> float:
 def without_outliers(visits: Sequence[Visit]) -> list[Visit]:
     """The visits of processes within ``OUTLIER_SHARE`` of the median process, where most are.
 
-    All visits where there are fewer than three processes, or no majority that agrees. Not for
-    differences, which noise alone takes so far.
+    All where there are fewer than three processes or no majority. Not for differences.
     """
     visits = [visit for visit in visits if visit.samples_us]
     middles = {p: statistics.median(levels) for p, levels in _levels_by_process(visits).items()}
@@ -186,11 +175,9 @@ def record_of(
     single_visit_spread: float = SINGLE_VISIT_SPREAD,
     counted: Sequence[Visit] | None = None,
 ) -> Measurement:
-    """The record that visits make; ValueError without samples.
+    """The record that visits make, with the latency of the ``counted`` ones; ValueError without.
 
-    The latency is that of the ``counted`` visits, of all by default; the record keeps all of them.
-    On a busy machine the visits may be slow all alike: the spread is then at least
-    ``BUSY_SPREAD_SHARE``.
+    On a busy machine all may be slow alike: the spread is then at least ``BUSY_SPREAD_SHARE``.
     """
     result = combine(visits if counted is None else counted, overhead_us, single_visit_spread)
     is_busy = subject.load is not None and subject.load.is_busy

@@ -2,9 +2,8 @@
 
     python -m hybridlat.measuring.worker FD PARENT      FD: a socket to the parent, PARENT its id
 
-It is a process of its own so that a crash or a hang costs one job, and so that addresses and cores,
-which a process keeps for its whole life, differ between visits of the same thing. It imports
-nothing of the parent's main module.
+A process of its own, so that a crash or a hang costs one job, and so that addresses and cores,
+which a process keeps for its whole life, differ between visits of the same thing.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ the champion was trained on.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import math
@@ -15,11 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.errors import InputError
+from hybridlat.errors import InputError, StoreError
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.lookup.models import COMPOSITION_FILE
-from hybridlat.evaluation import cross_fitting
+from hybridlat.estimate.compose.target_composition import read_composition
+from hybridlat.estimate.lookup.models import (
+    COMPOSITION_FILE,
+    folder_in_use,
+    model_folders,
+    read_model,
+    readable,
+)
+from hybridlat.evaluation import cross_fitting, tracking
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     all_measured,
@@ -34,11 +42,57 @@ from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel, save_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
-from hybridlat.training.promotion import Champion
+from hybridlat.schema.target import Target
 
 LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5
 _GATED_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The model in use, and where it came from."""
+
+    model: CellModel
+    composition: Composition
+    trained_networks: frozenset[str]
+
+    @classmethod
+    def find(
+        cls, tracker: tracking.Tracker, target: Target, root: Path, scratch: Path
+    ) -> Champion | None:
+        """What carries the alias, else the files in ``root``, else the user's or shipped ones.
+
+        What is damaged or of a format that is gone is no rival: it is passed over with a warning.
+        """
+        version = tracker.champion(target)
+        places: list[Path | None] = []
+        if version is not None:
+            download_folder = scratch / "champion"
+            download_folder.mkdir()
+            places.append(tracker.download(version, download_folder))
+        places.append(folder_in_use(root / target.folder))
+        for folder in filter(None, (*places, *model_folders(target))):
+            champion = readable(cls.read, folder)
+            if champion is not None:
+                return champion
+        return None
+
+    @classmethod
+    def read(cls, folder: Path) -> Champion | None:
+        """The model in a folder, None where it has no composition; StoreError for damaged files."""
+        composition = read_composition(folder)
+        if composition is None:
+            return None
+        model = read_model(folder)
+        names = model.card.get("trained_networks", ())
+        if not isinstance(names, list | tuple):
+            raise StoreError(
+                f"the card of the model in {folder} does not list the networks it was trained on "
+                f"(trained_networks is {names!r}): train its target again with `hybridlat train`, "
+                "or delete the model's folder"
+            )
+        return cls(model, composition, frozenset(map(str, names)))
 
 
 @dataclass(frozen=True)
@@ -216,8 +270,6 @@ def _versions() -> dict[str, str]:
 
     versions = {}
     for name in ("hybridlat", "numpy", "xgboost", "xgboost-cpu", "scikit-learn"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions

@@ -1,12 +1,8 @@
 """Random realistic kernels for a new target: what its model learns from beside whole networks.
 
-Each is drawn as a small network of a file, the kernel between two convolutions that are there to
-hand it its input and take its output in the layout that the engine works in. Asked to lower that,
-the engine shows the kernel as it runs inside real networks (blocked layouts, fused activations);
-the cell that holds it is cut out and can be measured like any other. The same seed draws the same.
-
-Shapes follow CNNs: channels are mostly multiples of 16, sides come from halving common input sizes,
-few channels go with large images and many with small ones.
+Each is drawn as a small network of a file, mostly between two convolutions that hand it its input
+and take its output in the engine's layout. The engine lowers that, and the cell that holds the
+kernel is cut out and measured like any other. The same seed draws the same.
 """
 
 from __future__ import annotations
@@ -69,19 +65,14 @@ def as_read(drawn: Drawn) -> Network:
 
 
 def sweep(
-    backend: Engine,
-    count: int,
-    seed: int = 0,
-    most_draws: int | None = None,
-    families: Mapping[str, Family] = COMMON,
+    backend: Engine, count: int, seed: int = 0, families: Mapping[str, Family] = COMMON
 ) -> Iterator[tuple[str, Network]]:
     """(signature hash, cell) of ``count`` distinct kernels as the engine runs them.
 
-    What an engine refuses is passed over; the iterator ends early when ``most_draws`` (twenty per
-    kernel wanted) were not enough.
+    What an engine refuses is passed over; it ends early where twenty draws a kernel do not do.
     """
     seen: set[str] = set()
-    for draws in range(most_draws or 20 * count):
+    for draws in range(20 * count):
         if len(seen) >= count:
             return
         drawn = draw(seed * 1_000_003 + draws, families)
@@ -121,14 +112,10 @@ def _context(backend: Engine, kernel: Network, seed: int, draw: int) -> str:
 
 def _flop(network: Network) -> float:
     """FLOP of the convolutions and products, two per multiply-add."""
-    return float(
-        sum(
-            2
-            * network.types[n.outputs[0]].elements
-            * math.prod(network.type_of(n.inputs[1]).shape[1:])
-            for n in network.nodes
-            if n.op in ("Conv", "Gemm", "MatMul", "ConvTranspose")
-        )
+    products = [n for n in network.nodes if n.op in ("Conv", "Gemm", "MatMul", "ConvTranspose")]
+    return 2.0 * sum(
+        network.types[n.outputs[0]].elements * math.prod(network.type_of(n.inputs[1]).shape[1:])
+        for n in products
     )
 
 

@@ -1,10 +1,8 @@
 """Make a new device known: measure what there is time for, then train.
 
 Everything is measured once, in the order drawn and in runs of some seconds: two fifths of the time
-go to the networks that come with hybridlat, whole and with all their cells (they fit the
-composition and judge the model), the rest to random kernels. What is measured is in the store at
-once, so a run that was cut off, or a second one, goes on where the first stopped. Training starts
-from models of other targets, where there are some (see train.py).
+go to the networks that come with hybridlat, whole and with all their cells, the rest to random
+kernels. What is measured is in the store at once: a second run goes on where the first stopped.
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ SETTINGS = MeasurementConfig(
     rounds=1, processes=1, max_processes=3, spread_share=0.1, visit_ms=10.0,
     network_visit_ms=100.0, network_visits=2, differential_rounds=1,
 )  # fmt: skip
-"""Many cells once are worth more than few cells often. What was disturbed (on a quiet machine one
-visit in forty) is looked at again, by another process."""
+"""Many cells once are worth more than few often; what was disturbed is visited once more."""
 NETWORK_SHARE = 0.4
 """Part of the measuring time that goes to whole networks with their cells, while there are some."""
 READING_SHARE = 0.1

@@ -1,21 +1,27 @@
 """Train one target: fit, calibrate, judge on held-out networks, promote only what is not worse.
 
-Held out are the networks of one fold, decided by their names, so that they stay the same while
-records are added; the champion is judged on those of them that it was not trained on either. The
-rest give the model, and by cross-fitting the composition and its interval. A model takes the place
-of the champion if its error is not larger; otherwise only MLflow has it, with the reason.
-Deterministic: the same records give the same files.
+Held out are the networks of one fold, decided by their names; the champion is judged on those of
+them that it was not trained on either. The rest give the model, and by cross-fitting the
+composition and its interval. A model whose error is not larger takes the champion's place;
+otherwise only MLflow has it, with the reason. The same records give the same files.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.models import (
+    CURRENT_FILE,
+    VERSIONS_FOLDER,
+    folder_in_use,
     known_device,
     model_folders,
     model_hash,
@@ -26,10 +32,7 @@ from hybridlat.estimate.lookup.models import (
 )
 from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.cross_fitting import (
-    FOLDS,
-    device_of,
-)
+from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import sources_of
 from hybridlat.evaluation.metrics import Score
@@ -40,12 +43,12 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.candidate import Candidate, Verdict
-from hybridlat.training.promotion import Champion, install
+from hybridlat.training.candidate import Candidate, Champion, Verdict
 
 _PRIORS_BELOW = 1500
 _KIN_BELOW = 8000
 _MOST_LINES = 2000
+_DELETED_AFTER_S = 600.0  # a reader that has just read a version's name may still be loading it
 
 
 @dataclass(frozen=True)
@@ -219,3 +222,48 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) ->
             "error_percent": [100 * p.error_share for _, p in rows],
         },
     )
+
+
+def install(folder: Path, model_folder: Path) -> Path:
+    """Make the files of ``folder`` those in use of the target whose models lie in ``model_folder``.
+
+    A version is written whole beside the others, then the file that names the one in use is
+    replaced: whatever step the process dies at, readers find the old version or the new one. Gives
+    the new one's folder. Older versions go at the next call, when no reader can be loading them.
+    """
+    versions = model_folder / VERSIONS_FOLDER
+    versions.mkdir(parents=True, exist_ok=True)
+    _clear(model_folder)
+    name = f"{model_hash(folder)}-{uuid.uuid4().hex[:8]}"
+    partial = versions / f".{name}.partial"
+    shutil.copytree(folder, partial)
+    _to_disk(partial)
+    partial.replace(versions / name)
+    pointer = model_folder / f".{CURRENT_FILE}.{name}"
+    pointer.write_text(name + "\n", encoding="utf-8")
+    _to_disk(pointer)
+    before = folder_in_use(model_folder)
+    if before is not None and before != model_folder:
+        os.utime(before)  # from now on it is no longer in use
+    pointer.replace(model_folder / CURRENT_FILE)
+    return versions / name
+
+
+def _to_disk(path: Path) -> None:
+    """Have the bytes on the disk before anything names them."""
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.is_file():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
+def _clear(model_folder: Path) -> None:
+    """Delete what is neither in use nor young: versions of before, and what a crash left."""
+    in_use = folder_in_use(model_folder)
+    left = [*(model_folder / VERSIONS_FOLDER).iterdir(), *model_folder.glob(f".{CURRENT_FILE}.*")]
+    for path in left:
+        if path != in_use and time.time() - path.stat().st_mtime > _DELETED_AFTER_S:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -155,11 +155,11 @@ def task_file(folder: Path, place: int = 0) -> str:
 
 
 def test_a_hang_costs_its_time_out_once(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"), build_s=5.0)
+    folder = quick(make_plan("fake"), build_s=2.0)
     done = run(folder, "--option", f"hang={task_file(folder)}")
     assert done.returncode == 0, done.stderr
     failed = [line for line in lines_of(folder) if line["kind"] == "failure"]
-    assert [line["error"] for line in failed] == ["no answer in 5 s (build)"]
+    assert [line["error"] for line in failed] == ["no answer in 2 s (build)"]
     before = (folder / "results.jsonl").read_bytes()
     assert run(folder, "--option", f"hang={task_file(folder)}").returncode == 0
     assert (folder / "results.jsonl").read_bytes() == before

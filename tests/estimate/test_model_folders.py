@@ -17,7 +17,7 @@ from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.promotion import install
+from hybridlat.training.train import install
 from tests.networks import conv_relu
 
 TARGET = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")

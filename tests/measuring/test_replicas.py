@@ -16,9 +16,8 @@ from hybridlat.measuring import visiting
 from hybridlat.measuring.machine import fit_dispatch_overhead_us
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig, replicas_for
-from hybridlat.measuring.statistics import combine, level_us
+from hybridlat.measuring.statistics import level_us
 from hybridlat.measuring.visiting import References, VisitTask, visit
-from hybridlat.schema.measurement import Visit
 from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
@@ -120,12 +119,6 @@ def test_progress_never_goes_back_in_a_process_with_fewer_visits(store: Store) -
     assert all(progress.done <= progress.total for progress in seen)
 
 
-def test_drift_is_divided_out() -> None:
-    slow = Visit((110.0, 111.0, 112.0), drift=1.1)
-    fast = Visit((100.0, 101.0, 102.0), drift=1.0, process=1)
-    assert combine([slow, fast]).latency_us == pytest.approx(100.4, rel=0.01)
-
-
 def test_a_visit_stands_between_references() -> None:
     backend = FakeBackend()
     report = visit(backend, References(backend), VisitTask("k", conv(8), True, 1.0, 4, 1))
@@ -208,13 +201,6 @@ def test_levels_and_the_dispatch_overhead() -> None:
     assert fit_dispatch_overhead_us({1: [3.5], 2: [4.0], 4: [5.0], 8: [7.0]}) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="no level"):
         level_us([])
-
-
-def test_spread_counts_processes_not_visits_when_those_differ() -> None:
-    same = [Visit((100.0,), process=p) for p in (0, 0, 0, 1, 1, 1)]
-    apart = [Visit((100.0 + 10 * p,), process=p) for p in (0, 0, 0, 1, 1, 1)]
-    assert combine(same).spread_share == pytest.approx(0.0)
-    assert combine(apart).spread_share > 0.04
 
 
 def test_heavier_cells_get_fewer_replicas_but_never_one() -> None:

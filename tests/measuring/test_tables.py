@@ -274,18 +274,3 @@ def test_channels_may_be_last(tmp_path: Path) -> None:
 
     net = network_at(NetworkFile("last", model.SerializeToString()), 2, (16, 24))
     assert net.types["y"].shape == (2, 16, 24, 3)
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the public table is not in ../shared/data")
-def test_the_public_table() -> None:
-    read = tables.read_rows("networks", [DATA / "networks.parquet"])
-    assert (len(read.rows), len(read.refused)) == (6612, 0)
-    files = NetworkFiles(DATA / "nets.tar.gz")
-    assert len(files) == 487
-    some = sorted(read.rows, key=lambda r: r.names)[::300]
-    assert all(files.find(r.names[0]) for r in read.rows)
-    done = list(tables.take(some, files))
-    kept = [m for part in done for m in part.imported.measurements]
-    refused = {r.reason for part in done for r in part.refused}
-    assert len(kept) >= 0.8 * len(some)
-    assert refused <= {"the ONNX file does not take the batch or the size"}

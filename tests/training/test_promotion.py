@@ -17,8 +17,9 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_model
 from hybridlat.schema.target import Target
-from hybridlat.training import promotion
-from hybridlat.training.promotion import Champion, install
+from hybridlat.training import candidate, train
+from hybridlat.training.candidate import Champion
+from hybridlat.training.train import install
 
 FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj", "composition.json", "card.json")
 TARGET = Target("made", "maker-1.0", "fp32", 1)
@@ -56,7 +57,7 @@ def test_killed_at_any_step_leaves_the_old_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, late: bool
 ) -> None:
     new = _model(tmp_path / "new", "new")
-    monkeypatch.setattr(promotion, "_DELETED_AFTER_S", -1.0)  # something is always deleted
+    monkeypatch.setattr(train, "_DELETED_AFTER_S", -1.0)  # something is always deleted
     ends: list[str] = []
     for fatal in range(200):
         place = tmp_path / str(fatal) / TARGET.folder
@@ -173,9 +174,9 @@ def test_a_damaged_prior_is_found_before_it_is_read(
 def test_a_card_without_a_list_of_networks_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promotion, "read_composition", lambda _: object())
+    monkeypatch.setattr(candidate, "read_composition", lambda _: object())
     monkeypatch.setattr(
-        promotion, "read_model", lambda _: SimpleNamespace(card={"trained_networks": 7})
+        candidate, "read_model", lambda _: SimpleNamespace(card={"trained_networks": 7})
     )
     with pytest.raises(StoreError, match="trained_networks is 7"):
         Champion.read(tmp_path)

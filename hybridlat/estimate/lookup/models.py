@@ -5,7 +5,7 @@ A target's folder holds versions, each complete, and a file that names the one i
     models/<target>/current                     the name of a version
     models/<target>/versions/<name>/card.json, composition.json, model.json, ...
 
-Replacing that file is the whole of an installation (see training/promotion.py), so a reader meets
+Replacing that file is the whole of an installation (see training/train.py), so a reader meets
 the old version or the new one. A version's name begins with the hash of its files, which is checked
 before they are read: XGBoost ends the process over some damaged files. Files that lie in the
 target's folder itself, as those of shipped models do, are read where nothing is named.
