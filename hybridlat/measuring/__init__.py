@@ -9,6 +9,8 @@ latencies; out go records with their raw samples, and a report.
     statistics     the one analysis, from samples to a latency and its spread
     process, worker
                    the measuring process, from both of its sides
-    remote, ssh    boards; fleet: several devices at once
+    plan_runs, plan_results, ssh
+                   plans measured here or on boards, and read back
+    fleet          several devices at once
     tables         whole networks that others measured
 """

@@ -27,10 +27,9 @@ LEAST_ROUNDS = 2
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """What to measure of one network of a file.
+    """What to measure of one network of a file: cells by signature hash, and the ``whole``.
 
-    ``cells`` are the wanted cells as the engine runs them, by signature hash; ``whole`` asks for
-    the network itself. ``labels`` go into the records; by default they name the network.
+    ``cells`` are as the engine runs them. ``labels`` go into the records, by default the name.
     """
 
     name: str
@@ -45,10 +44,9 @@ class MeasureRequest:
 
 
 class Measurer(Protocol):
-    """Measures on one backend, in its own way.
+    """Measures on one target, in the way of its engine, on ``devices`` at the same time.
 
-    ``needs_network``: a cell can only be measured inside a network of a file. ``devices`` measure
-    at the same time.
+    ``needs_network``: a cell can only be measured inside a network of a file.
     """
 
     @property

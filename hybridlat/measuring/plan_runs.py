@@ -146,8 +146,7 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 @dataclass(frozen=True)
 class Host:
-    """A board: ``name`` as ssh takes it, ``runner`` worker, trtexec or auto, and the time it may
-    take."""
+    """A board: ``name`` as ssh takes it, what runs there, and the time it may take."""
 
     name: str
     runner: str = "auto"
@@ -167,9 +166,8 @@ def measure_on_host(
     """Measure (name, network) pairs on a board, all in one plan; a report on each, in order.
 
     Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
-    engine's version to the board. ``on_message`` gets a line about every step. Raises InputError
-    for a host or target that cannot be, BackendUnavailable where the board does not answer or has
-    no engine, MeasurementError when its run fails; what was measured until then stays in the store.
+    engine's version to the board. Raises InputError for a host or target that cannot be, and what
+    ``ssh.Board.measure`` does; what was measured until then stays in the store.
     """
     if target is None:
         raise InputError(

@@ -21,9 +21,8 @@ What = Literal["cells", "network", "both"]
 class MeasureReport:
     """The result of ``measure``: new records, the number of known cells, and failures.
 
-    ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell
-    has no latency; both at the machine's usual pace. ``warnings`` name the parts of
-    the file that were not measured, and a busy machine.
+    ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell has
+    no latency. ``warnings`` name the parts of the file that were not measured, and a busy machine.
     """
 
     network: str
@@ -67,8 +66,7 @@ def report_of(
 def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int]]) -> float | None:
     """The dispatch overhead and ``cells`` (signature hash, uses) of one network; None if unknown.
 
-    Looked up in the store, then in the packs shipped for the target; then the same for the targets
-    that share its cells.
+    From the store and the shipped packs, of the target and of those that share its cells.
     """
     overhead = sign(null_network(1)).hash
     stats: dict[str, LatencyStats] = {}
