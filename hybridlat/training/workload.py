@@ -69,8 +69,7 @@ class Networks:
 def read_networks(files: Sequence[Path], engine: Engine, seed: int, end: float) -> Networks:
     """Read networks, and lower them until ``end`` (of the monotonic clock), at least a few.
 
-    The order is drawn, always the same for the same files: a run that was cut off takes the same
-    first. Networks with large weights come last: everything about them takes long.
+    The order is drawn from the seed; networks with large weights come last.
     """
     networks = Networks()
     readable: list[Network] = []
@@ -142,8 +141,8 @@ def _cells(partition: Partition) -> dict[str, Network]:
 class Bench:
     """The measurer of a target with its store: what was tried, and what measuring costs.
 
-    ``tried`` says of cells and networks by their hashes whether they have a latency; ``refused``
-    are names of what could not be measured; ``pace`` is what visits take against the guess.
+    ``tried`` says by kind and hash whether there is a latency; ``refused`` are names of what could
+    not be measured; ``pace`` is what visits take against the guess.
     """
 
     target: Target
