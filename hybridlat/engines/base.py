@@ -86,13 +86,13 @@ class Backend(abc.ABC):
         Raises MeasurementError when the engine refuses the network.
         """
 
-    @abc.abstractmethod
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         """Build a network with seeded random weights and inputs.
 
         ``lowered`` True: it is a cell (or all) of a lowered graph and must run as it is; False: it
         is a file's network, to be optimised as the engine always does. Raises MeasurementError.
         """
+        raise NotImplementedError(f"{self.name} is measured by plans")
 
     def close(self) -> None:
         """End what this backend has started; it may start again when it is used again."""
@@ -112,13 +112,11 @@ class Backend(abc.ABC):
     ) -> list[Session]:
         """``count`` sessions of the same network, to be run in turn; weights apart.
 
-        An engine overrides this where replicas can share what the cells of a network share: the
-        memory that activations live in.
+        An engine overrides this where replicas can share the memory that activations live in, as
+        the cells of a network do.
         """
-        return build_all(
-            partial(self.build, network, seed=seed + replica, lowered=lowered)
-            for replica in range(count)
-        )
+        one = partial(self.build, network, lowered=lowered)
+        return build_all(partial(one, seed=seed + replica) for replica in range(count))
 
 
 def build_all(builds: Iterable[Callable[[], Session]]) -> list[Session]:

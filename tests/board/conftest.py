@@ -11,7 +11,6 @@ from typing import Protocol
 
 import pytest
 
-from hybridlat import board
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.measuring import plans
@@ -45,13 +44,6 @@ class RunScript(Protocol):
 def add_fake_engine(plan: Path) -> None:
     """Put the made-up engine beside the other engines of a plan."""
     shutil.copy(ENGINE, plan / "hybridlat_board")
-
-
-def launcher_with_fake_engine(folder: Path) -> str:
-    """A worker.py in ``folder`` that can start the made-up engine."""
-    shutil.copytree(Path(board.__file__).parent, folder / "board")
-    shutil.copy(ENGINE, folder / "board")
-    return str(folder / "board" / "worker.py")
 
 
 def small_network(channels: int = 8) -> Network:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 
-from hybridlat.board.client import Worker
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import BackendUnavailable, MeasurementError, TargetError
@@ -21,7 +17,6 @@ from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
-from tests.board import fake_tensorrt
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend
 from tests.networks import SMALL, Builder, conv_relu, residual_block
 
@@ -45,15 +40,6 @@ def openvino() -> Backend:
         pytest.skip(str(error))
 
 
-@functools.cache
-def tensorrt() -> Backend:
-    """TensorRT 8.6's names on a made-up driver, in a real worker process."""
-    from hybridlat.engines.tensorrt.session import TensorRtBackend
-
-    shim = fake_tensorrt.shim(Path(tempfile.mkdtemp(prefix="hybridlat-test-")), "8.6")
-    return TensorRtBackend("fp16", lambda: Worker(str(shim), "tensorrt"))
-
-
 def nonsense() -> dict[str, Network]:
     """Networks that no engine can build."""
     b = Builder("channels")
@@ -74,7 +60,6 @@ CASES: dict[str, Callable[[], Backend]] = {
     "fake, differential": FakeDifferentialBackend,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
-    "tensorrt on a made-up driver": tensorrt,
 }
 
 

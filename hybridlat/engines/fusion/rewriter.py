@@ -144,15 +144,8 @@ class FusionState:
 
     def consumers_of(self, group: int) -> list[int]:
         """Other groups that read from a group, looking through operators that are eliminated."""
-        groups: dict[int, None] = {}
-        waiting = [out for node in self.nodes(group) for out in node.outputs if out]
-        while waiting:
-            for reader in self.consumers.get(waiting.pop(0), ()):
-                if reader in self.removed:
-                    waiting.extend(self.network.nodes[reader].outputs)
-                elif self.group[reader] != group:
-                    groups[self.group[reader]] = None
-        return list(groups)
+        outputs = [out for node in self.nodes(group) for out in node.outputs if out]
+        return sorted(set().union(*map(self.readers, outputs)) - {group})
 
     def gives_out(self, group: int) -> bool:
         """Whether a tensor of the group is an output of the network."""

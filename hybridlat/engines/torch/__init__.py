@@ -18,10 +18,8 @@ import re
 
 from hybridlat.engines.fusion.groups import lowered_of
 from hybridlat.engines.fusion.rewriter import apply, code_hash, fuse, in_force, unknown_operators
-from hybridlat.engines.torch.autocast import with_autocast
-from hybridlat.engines.torch.module import as_module, to_file, with_channels_last
-from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, free_views
-from hybridlat.engines.torch.views import follow
+from hybridlat.engines.torch.module import as_module, to_file, with_autocast, with_channels_last
+from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
@@ -37,8 +35,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     kernel, which is a warning where the network is compiled.
     """
     module = as_module(network, bias_apart=not _is_cpu(target))
-    layouts = follow(module.network, channels_last)
-    table = (free_views(layouts.copying), *COMPOSITES)
+    copying, in_channels_last = follow(module.network, channels_last)
+    table = (free_views(copying), *COMPOSITES)
     unknown: tuple[str, ...] = ()
     compiled = target.engine == "torch-compile"
     if compiled:
@@ -46,7 +44,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
         unknown = unknown_operators(module.network, named)
     else:
-        module = with_channels_last(module, layouts.channels_last)
+        module = with_channels_last(module, in_channels_last)
     groups = apply(module.network, table, target.version)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)

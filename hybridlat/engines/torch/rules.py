@@ -1,9 +1,16 @@
 """What PyTorch computes in one call or one kernel, as tables that are read from top to bottom.
 
 ``COMPOSITES`` are operators of a file that are one ATen call, ``INDUCTOR`` what the compiler fuses.
+
+A view is free as long as strides can describe its result over the bytes that are there
+(:func:`follow`). It copies where a reshape cannot be (a channel shuffle), and where its reader
+wants dense memory (a convolution reads a slice). Strides are followed as ATen does: convolutions
+and poolings keep the layout of what they read, element-wise operators that of their first operand.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
 from hybridlat.engines.tensorrt.predicates import (
@@ -15,8 +22,20 @@ from hybridlat.engines.tensorrt.predicates import (
     keeps_all,
     only_reader,
 )
+from hybridlat.graph.network import Network, Node
 
 VIEW = "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
+_VIEW_OPS = frozenset(VIEW.split())
+Strides = tuple[int, ...]
+_CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
+_BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
+"""What has other kernels where channels are innermost."""
+_WANT_DENSE = frozenset(_CHANNELS_LAST) | {
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization",
+}  # fmt: skip
+_VIEWS = frozenset({
+    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Expand",
+})  # fmt: skip
 
 
 def reciprocal(s: FusionState, producer: int, consumer: int) -> bool:
@@ -127,3 +146,163 @@ INDUCTOR: tuple[Rule, ...] = (
     fuse("reduction, elements", f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(only_reader, same_elements)), "Reduction"),
 )
 # fmt: on
+
+
+# ---- which views copy ----
+
+
+def dense(shape: tuple[int, ...], channels_last: bool = False) -> Strides:
+    """Strides of a tensor without gaps, in elements; channels last where it has four axes."""
+    order = list(range(len(shape)))
+    if channels_last and len(shape) == 4:
+        order = [0, 2, 3, 1]
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def is_dense(shape: tuple[int, ...], strides: Strides) -> bool:
+    """Whether the elements fill a stretch of memory in some order."""
+    step = 1
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
+    """Whether channels are innermost, as ATen asks it before it chooses a kernel's layout."""
+    wanted = dense(shape, channels_last=True)
+    axes = [a for a in range(len(shape)) if shape[a] > 1]
+    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
+        return False
+    return all(strides[a] == wanted[a] for a in axes)
+
+
+def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:
+    """Strides of another shape over the same bytes, None where there are none.
+
+    Axes that follow each other without a gap are one stretch; a new shape must cut stretches, never
+    join two.
+    """
+    stretches: list[list[int]] = []  # [elements, innermost stride]
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if stretches and stretches[-1][1] == stride * size:
+            stretches[-1] = [stretches[-1][0] * size, stride]
+        else:
+            stretches.append([size, stride])
+    strides_out: list[int] = []
+    left = 1  # elements of the stretch at hand that axes to the right do not yet cover
+    step = 1
+    for size in reversed(to):
+        if left == 1 and size > 1:
+            if not stretches:
+                return None
+            left, step = stretches.pop()
+        if size > 1 and left % size:
+            return None
+        strides_out.append(step)
+        if size > 1:
+            left //= size
+            step *= size
+    return tuple(reversed(strides_out)) if left == 1 and not stretches else None
+
+
+def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int], frozenset[int]]:
+    """Positions of the views that copy, and of what runs with channels last.
+
+    ``channels_last`` is the layout of the network's inputs.
+    """
+    strides: dict[str, Strides] = {
+        name: dense(network.types[name].shape, channels_last) for name in network.inputs
+    }
+    producers = network.producers()
+    copies: set[int] = set()
+    last: set[int] = set()
+    for position, node in enumerate(network.nodes):
+        if node.op in _VIEW_OPS and not node.domain and node.inputs[0] in strides:
+            made = _viewed(network, node, strides)
+            if made is None:
+                # The copy is done where the order is changed, if that is what lies before it.
+                before = producers.get(node.inputs[0], -1)
+                moved = before >= 0 and network.nodes[before].op in ("Transpose", "Expand")
+                copies.add(before if moved else position)
+                made = [dense(network.types[out].shape) for out in node.outputs]
+            strides.update(zip(node.outputs, made, strict=True))
+            continue
+        if node.op in _WANT_DENSE:
+            _densify(network, node, strides, producers, copies)
+        read = node.inputs[0] if node.inputs else ""
+        by_layout = node.op in _BY_LAYOUT and read in strides
+        if by_layout and is_channels_last(network.types[read].shape, strides[read]):
+            last.add(position)
+        for out in node.outputs:
+            if out:
+                strides[out] = _made(network, node, out, strides)
+    return frozenset(copies), frozenset(last)
+
+
+def _densify(
+    network: Network,
+    node: Node,
+    strides: dict[str, Strides],
+    producers: dict[str, int],
+    copies: set[int],
+) -> None:
+    """What the node reads is copied unless it is dense, in an order that the node can read."""
+    name = node.inputs[0]
+    if name not in strides or producers.get(name) is None:
+        return
+    shape, current = network.types[name].shape, strides[name]
+    plain = all(s == d or n == 1 for s, d, n in zip(current, dense(shape), shape, strict=True))
+    if plain or (node.op in _CHANNELS_LAST and is_channels_last(shape, current)):
+        return
+    maker = producers[name]
+    if network.nodes[maker].op not in _VIEW_OPS:
+        return  # made in this order by an element-wise operator: the reader's own copy, not a view
+    copies.add(maker)
+    strides[name] = dense(shape)
+
+
+def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[Strides] | None:
+    """Strides of what a view makes, None where it has to copy."""
+    shape, current = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
+    if node.op == "Transpose":
+        order = node.attribute("perm")
+        axes = order if isinstance(order, tuple) else tuple(range(len(shape)))[::-1]
+        return [tuple(current[int(axis)] for axis in axes)]
+    if node.op in ("Slice", "Split"):
+        return [current for _ in node.outputs]
+    to = network.types[node.outputs[0]].shape
+    if node.op == "Expand":
+        padded = (0,) * (len(to) - len(shape)) + current
+        sizes = (1,) * (len(to) - len(shape)) + shape
+        return [tuple(s if n == m else 0 for s, n, m in zip(padded, sizes, to, strict=True))]
+    made = reshaped(shape, current, to)
+    return None if made is None else [made]
+
+
+def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -> Strides:
+    """Strides of what an operator that is no view makes."""
+    shape = network.types[out].shape
+    read = [name for name in node.inputs if name in strides]
+    same = [name for name in read if network.types[name].shape == shape]
+    if node.op in _CHANNELS_LAST or node.op in ("Concat", "Pad"):
+        last = [is_channels_last(network.types[n].shape, strides[n]) for n in read]
+        return dense(shape, channels_last=bool(last) and all(last))
+    if node.op in ("MatMul", "Gemm", "LayerNormalization") or not same:
+        return dense(shape)
+    current = strides[same[0]]
+    if is_dense(shape, current) and prod(shape) > 1:
+        return current
+    order = sorted(range(len(shape)), key=lambda axis: (-current[axis], axis))
+    made, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        made[axis] = step
+        step *= shape[axis]
+    return tuple(made)
