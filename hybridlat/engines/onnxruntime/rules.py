@@ -99,6 +99,8 @@ class _Rules(PredictedGraph):
         fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
         wide = filter_shape[0]
         if not fits:
+            if ("activation", "HardSwish") in kernel.attributes:
+                raise UncoveredError  # the engine takes it apart for some readers
             kernel.inputs = [source, *operands]
             for name in operands:
                 if name not in self.constants:
