@@ -155,7 +155,6 @@ def main() -> None:
     )
     parser.add_argument("--nets", type=Path, help="a folder of further ONNX files")
     parser.add_argument("--answers", type=Path, help="where what is said of them is kept")
-    parser.add_argument("--kept", action="store_true", help="only networks with a kept answer")
     parser.add_argument("--record", action="store_true", help="write the recordings anew")
     arguments = parser.parse_args()
     names = sorted(path.stem for path in NETS.glob("*.onnx"))
@@ -173,7 +172,7 @@ def main() -> None:
     ]
     if arguments.nets is not None:
         answers = arguments.answers or arguments.nets.with_name("rtx_answers")
-        asks = tensorrt_rtx.installed() and not arguments.kept
+        asks = tensorrt_rtx.installed()
         verdicts += tensorrt_networks.verdicts(arguments.nets, answers, frozenset(names), asks)
     print(*figures(verdicts), "", *kinds_table(verdicts, HALVES), sep="\n")
     if arguments.nets is not None:

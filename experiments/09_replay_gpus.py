@@ -77,11 +77,6 @@ def judge(url: str, what: Judged, seeds: int) -> Rows:
     ).to_json()
 
 
-def known(keep: Path | None, what: Judged) -> Path | None:
-    """The file that the rows of a target are kept in."""
-    return None if keep is None else keep / f"{what.target.replace('/', '_')}.json"
-
-
 def table(judged_rows: Sequence[tuple[Judged, Rows]]) -> tuple[str, int]:
     """The Markdown table, and in how many lines a baseline is better."""
     head = ("target", "rows", "regime", "hybridlat", "90 % interval holds", *SHOWN)
@@ -124,7 +119,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         url = ""
         for what in chosen:
-            kept = known(arguments.keep, what)
+            name = f"{what.target.replace('/', '_')}.json"
+            kept = arguments.keep / name if arguments.keep else None
             if kept is not None and kept.is_file():
                 before = json.loads(kept.read_text())
                 result.append((what, before["rows"]))

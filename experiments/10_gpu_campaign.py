@@ -2,7 +2,7 @@
 
 ``prepare`` (here) reads networks, lowers and cuts them, and packs a plan into one archive under
 40 MiB. ``run`` (there) needs a Python of 3.6 or newer and the engine, nothing else: it is the
-plan's own worker.py. It goes on where it stopped, keeps to its budget, and ends with a table.
+plan's own worker.py. It goes on where it stopped and keeps to its budget.
 ``report`` (here) reads the results back into records and judges them.
 
     python experiments/10_gpu_campaign.py prepare -o campaign.tar.gz --device h100

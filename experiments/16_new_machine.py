@@ -1,6 +1,6 @@
 """How well does a machine that nobody calibrated answer, after 0, 1, 3, 10 whole networks?
 
-    python experiments/16_new_machine.py [--pack DIR] [--loops FILE] [--draws 40] [--json FILE]
+    python experiments/16_new_machine.py [--pack DIR] [--loops FILE] [--draws 40]
     python experiments/16_new_machine.py --measure DIR [--minutes 7]
 
 Records of a machine are played as those of a new one: its own composition, its model and its whole
@@ -257,7 +257,6 @@ def main() -> int:
     parser.add_argument("--pack", type=Path, help="records to play (default: the shipped CPU's)")
     parser.add_argument("--loops", type=Path)
     parser.add_argument("--draws", type=int, default=40)
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.measure is not None:
         given.measure.mkdir(parents=True, exist_ok=True)
@@ -276,8 +275,6 @@ def main() -> int:
     overhead_us = next((r.latency_us or 0.0 for r in overheads), 0.0)
     rows = play(networks, overhead_us, lent, given.draws)
     print(table(pack.target, lender, rows))
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 0
 
 

@@ -160,7 +160,7 @@ def main() -> int:
     for group in groups:
         print("  " + ", ".join(group))
     single = [n for n, count in importers(graph).items() if count == 1 and n in files]
-    single = sorted(n for n in single if files[n].name != "__init__.py")
+    single = [n for n in single if files[n].name != "__init__.py"]
     print(f"modules with one importer: {len(single)}")
     longest = sorted(files.values(), key=lambda path: -_lines([path]))[:MOST_SHOWN]
     print("longest files: " + ", ".join(f"{p.relative_to(ROOT)} {_lines([p])}" for p in longest))
@@ -169,9 +169,6 @@ def main() -> int:
     print(_pages("README", [ROOT / "README.md"]))
     print(_pages("docs", sorted((ROOT / "docs").rglob("*.md"))))
     print(_pages("experiments", sorted((ROOT / "experiments").rglob("*.md"))))
-    if "--verbose" in sys.argv:
-        print("\n".join(["", "one importer:", *single]))
-        print("\n".join(f"{n}: {', '.join(sorted(p))}" for n, p in privates.items() if p))
     return 0
 
 

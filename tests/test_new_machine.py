@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+from tests.pages import ROOT, blocks
 
 # Read by every Python that starts with its folder on the path, the measuring process too.
 UNHEARD_OF = """\
@@ -21,27 +19,24 @@ schedule.ON_DEMAND = schedule.MeasurementConfig(rounds=1, processes=1, max_proce
 
 
 def test_the_first_example_measures_what_nobody_knows(tmp_path: Path) -> None:
-    example = PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))[0]
+    example = next(b.text for b in blocks(ROOT / "README.md") if b.language == "python")
     assert "hybridlat.predict(" in example and "__main__" not in example
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    (tmp_path / "sitecustomize.py").write_text(UNHEARD_OF)
     (tmp_path / "data").symlink_to(ROOT / "data")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "sitecustomize.py").write_text(UNHEARD_OF)
-    done = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=300, check=False,
-        env={
+
+    def python(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(elsewhere), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
             "XDG_DATA_HOME": str(tmp_path / "share"), "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        },
-    )  # fmt: skip
+        }  # fmt: skip
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True,
+            text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    done = python("example.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert "(measured)" in done.stdout
-    told = subprocess.run(
-        [sys.executable, "-m", "hybridlat", "store", "stats"], cwd=tmp_path, capture_output=True,
-        text=True, check=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(tmp_path / "share")},
-    )  # fmt: skip
-    assert "unheard-of-1/" in told.stdout
+    assert "unheard-of-1/" in python("-m", "hybridlat", "store", "stats").stdout

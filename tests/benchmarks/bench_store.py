@@ -1,20 +1,19 @@
-"""How a large store does: ``bench_store.py [--records 1000000] [--url URL] [--file FILE]``.
+"""How a large store does: ``bench_store.py [--records 1000000] [--url URL]``.
 
 Prints times; asserts nothing, since they depend on the machine. ``--url`` is an empty database; a
-SQLite file unless given, and ``--url postgresql`` a server of its own. Records have 60 samples,
+SQLite file unless given. Records have 60 samples,
 nine tenths of them are of one target; they are written to a file first, and imported from it.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -62,18 +61,6 @@ def written(path: Path, count: int) -> list[str]:
     return sorted(hashes)
 
 
-@contextlib.contextmanager
-def empty(url: str | None, folder: Path) -> Iterator[str]:
-    """The address of a store that is not there yet."""
-    if url != "postgresql":
-        yield url or f"sqlite:///{folder / 'store.db'}"
-        return
-    from tests import postgres
-
-    with postgres.running(settings="") as server:
-        yield server.database()
-
-
 def seconds(work: Callable[[], object]) -> float:
     """What one run takes."""
     start = time.perf_counter()
@@ -91,16 +78,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--url")
-    parser.add_argument("--file", type=Path, help="records that an earlier call wrote, or will")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        file = given.file or folder / "records.jsonl"
-        known = file.with_suffix(".hashes")
-        if not file.exists():
-            known.write_text("\n".join(written(file, given.records)))
-        hashes = known.read_text().split()
-        with empty(given.url, folder) as url, Store(url) as store:
+        file = folder / "records.jsonl"
+        hashes = written(file, given.records)
+        with Store(given.url or folder / "store.db") as store:
             judge(store, file, hashes)
         with Store(folder / "small.db") as small:
             source = random.Random(2)

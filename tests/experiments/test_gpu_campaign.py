@@ -29,7 +29,7 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "killed behind line 6" in done.stderr
-    assert "wave 1 cells fp16" in done.stdout  # the table that ends a run
+    assert "failed 0, left 0" in done.stderr
     rows = [row.split("|") for row in done.stdout.splitlines() if "| differential |" in row]
     (row,) = rows  # one network and one of NAS-Bench-201, cells that add up
     assert int(row[3]) == 2
