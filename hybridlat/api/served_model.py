@@ -1,6 +1,6 @@
 """A registered model as MLflow serves it: ONNX files in, latencies and intervals out.
 
-MLflow is told this module's name when a model is kept (see ``evaluation.tracking``), and
+MLflow gets this module's name when a model is kept (see ``evaluation.tracking``), and
 calls ``_load_pyfunc`` with the folder of its files: code from the package, data from the registry,
 nothing pickled. Cells that the default store or a shipped pack knows are looked up, the others
 predicted by the registered model; nothing is measured.

@@ -132,7 +132,7 @@ def label_of(task: Task) -> str:
 def task_of(target: Target, tasks: Sequence[Task]) -> Task:
     """What a family of these tasks takes a target for.
 
-    Where a source told layouts apart and the target does not, the layout is that of the file
+    Where a source distinguished layouts and the target does not, the layout is that of the file
     (channels first). Whether copies between host and device count is as usual for the engine,
     unless the target was measured in the other way alone.
     """
