@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, cast
+from typing import Any, cast
 
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError
@@ -25,29 +25,16 @@ PLANNED = ("fp32", "tf32", "fp16", "bf16")
 _log = logging.getLogger(__name__)
 
 
-class LoweringModule(Protocol):
-    """What the module that an entry names as its lowering offers.
-
-    It may have ``lower_quickly``, too: ``lower`` by rules where they are known to hold.
-    """
-
-    def lower(self, network: Network, target: Target) -> Lowered:
-        """The kernels that the target's engine makes of the network.
-
-        Raises MissingExtra where the engine has to be asked and is not here, MeasurementError when
-        it refuses the network.
-        """
-
-    def identity(self, target: Target) -> str:
-        """Names all that the answer depends on: the engine's version, or the table of rules."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
     """An engine: ``lowering`` is a module, ``backend`` ``module:Class``; None where it has none.
 
-    ``keeps_precision``: it computes in the precision that a file is written in, whatever is asked.
-    ``precisions``: those that its backend measures.
+    The module offers ``lower(network, target)``, the kernels that the target's engine makes of the
+    network (MissingExtra where the engine has to be asked and is not here, MeasurementError where
+    it refuses the network), and ``identity(target)``, which names all that the answer depends on:
+    the engine's version, or the table of rules. It may have ``lower_quickly``: ``lower`` by rules
+    where they are known to hold. ``keeps_precision``: the engine computes in the precision that a
+    file is written in, whatever is asked. ``precisions``: those that its backend measures.
     """
 
     lowering: str | None = None
@@ -71,18 +58,9 @@ PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.tensorrt")
 TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx")
 TORCH = TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch")
 
-ENGINES = Plugins(
-    _ROOM,
-    {
-        "onnxruntime": f"{__name__}:ONNXRUNTIME",
-        "openvino": f"{__name__}:OPENVINO",
-        "tensorrt": f"{__name__}:TENSORRT",
-        "tensorrt-rtx": f"{__name__}:TENSORRT_RTX",
-        "torch": f"{__name__}:TORCH",
-        "torch-compile": f"{__name__}:TORCH_COMPILE",
-        "paddle-tensorrt": f"{__name__}:PADDLE_TENSORRT",
-    },
-)
+_OWN = ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx", "torch", "torch-compile",
+        "paddle-tensorrt")  # fmt: skip
+ENGINES = Plugins(_ROOM, {name: f"{__name__}:{name.upper().replace('-', '_')}" for name in _OWN})
 
 
 def entry(engine: str) -> EngineEntry:
@@ -110,7 +88,7 @@ def same_cell_targets(target: Target) -> tuple[Target, ...]:
 
 
 def lowerings() -> tuple[str, ...]:
-    """Engines with fusion rules, or that can be asked, sorted."""
+    """Engines with fusion rules, or that say themselves what they fuse, sorted."""
     return tuple(name for name in ENGINES.names() if entry(name).lowering)
 
 
@@ -121,14 +99,13 @@ def backends() -> tuple[str, ...]:
 
 def can_measure(target: Target) -> bool:
     """Whether the target's engine can be started somewhere, and measures its precision."""
-    found = entry(target.engine)
-    return found.backend is not None and target.precision in found.precisions
+    engine = entry(target.engine)
+    return engine.backend is not None and target.precision in engine.precisions
 
 
 def refuses(target: Target) -> bool:
     """Whether the target's engine is measured, though never in the target's precision."""
-    found = entry(target.engine)
-    return found.backend is not None and target.precision not in found.precisions
+    return entry(target.engine).backend is not None and not can_measure(target)
 
 
 def lower(network: Network, target: Target) -> Lowered:
@@ -185,16 +162,16 @@ def about(network: Network) -> tuple[str, ...]:
 
 def lowering_identity(target: Target) -> str:
     """What the answers of :func:`lower` depend on besides the network: a key for caches."""
-    return _lowering(target).identity(target)
+    return str(_lowering(target).identity(target))
 
 
-def _lowering(target: Target) -> LoweringModule:
+def _lowering(target: Target) -> Any:
     module = entry(target.engine).lowering
     if module is None:
         raise TargetError(
             f"unknown engine {target.engine!r} in {target}; engines: {', '.join(lowerings())}"
         )
-    return cast(LoweringModule, importlib.import_module(module))
+    return importlib.import_module(module)
 
 
 def load_backend(name: str) -> type[Backend]:

@@ -6,7 +6,9 @@ stands in for the grouping of classic TensorRT, not for its choice of tactics.
 
 from __future__ import annotations
 
+import importlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,16 +46,11 @@ class EngineLayer:
 
 
 def _bindings() -> Any:
-    try:
-        import tensorrt_rtx_bindings as bindings
-    except ImportError:
-        try:
-            import tensorrt_rtx as bindings
-        except ImportError as error:
-            raise MissingExtra(
-                "tensorrt-rtx-cu13-bindings", "rtx", "Asking TensorRT-RTX which operators it fuses"
-            ) from error
-    return bindings
+    for name in ("tensorrt_rtx_bindings", "tensorrt_rtx"):
+        with suppress(ImportError):
+            return importlib.import_module(name)
+    needs = "Asking TensorRT-RTX which operators it fuses"
+    raise MissingExtra("tensorrt-rtx-cu13-bindings", "rtx", needs)
 
 
 def installed() -> bool:
@@ -124,15 +121,11 @@ def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
 
 def parse_layers(text: str) -> tuple[EngineLayer, ...]:
     """The layers in the compiler's log, in the order in which they run."""
-    starts = list(_LAYER.finditer(text))
-    ends = [match.start() for match in starts[1:]] + [len(text)]
+    _, *parts = _LAYER.split(text)
+    layers = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     return tuple(
-        EngineLayer(
-            match[1],
-            match[2],
-            tuple(dict.fromkeys(int(n) for n in _ORIGIN.findall(text[match.end() : end]))),
-        )
-        for match, end in zip(starts, ends, strict=True)
+        EngineLayer(name, kind, tuple(dict.fromkeys(map(int, _ORIGIN.findall(about)))))
+        for name, kind, about in layers
     )
 
 
@@ -153,21 +146,24 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
             if claimed not in prepared[index]:
                 taken.setdefault(claimed, index)
     producers, consumers = network.producers(), network.consumers()
+
+    def makers(position: int) -> list[int]:
+        """The layers that make what an operator reads."""
+        sources = (producers.get(name, -1) for name in network.nodes[position].inputs)
+        return [taken[source] for source in sources if source in taken]
+
     lost = [i for i, n in enumerate(network.nodes) if i not in taken and n.op in _EPILOGUE]
     for position in lost:
-        node = network.nodes[position]
-        made_by = [taken[p] for n in node.inputs if (p := producers.get(n, -1)) in taken]
+        made_by = makers(position)
         if made_by and _TELLS_ITS_EPILOGUE.match(layers[max(made_by)].name):
             taken[position] = max(made_by)
-    for position in reversed(lost):
-        node = network.nodes[position]
-        readers = [r for o in node.outputs for r in consumers.get(o, ())]
+    for position in [i for i in reversed(lost) if i not in taken]:
+        readers = [r for o in network.nodes[position].outputs for r in consumers.get(o, ())]
         read_by = [taken[r] for r in readers if r in taken]
-        made_by = [taken[p] for n in node.inputs if (p := producers.get(n, -1)) in taken]
-        into_products = {network.nodes[r].op for r in readers} <= _PRODUCTS
-        if position not in taken and made_by and into_products:
+        made_by = makers(position)
+        if made_by and {network.nodes[r].op for r in readers} <= _PRODUCTS:
             taken[position] = max(made_by)
-        elif position not in taken and read_by:
+        elif read_by:
             taken[position] = min(read_by)
     return taken_groups(taken, len(network.nodes))
 

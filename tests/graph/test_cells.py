@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,24 +101,6 @@ def test_labels_name_the_operators_of_the_file() -> None:
     network = residual_block()
     lowered = FakeBackend(fuses=True).lower(network)
     assert ops(cut(lowered, network)) == [("Conv+Relu", "Conv+Add+Relu")]
-
-
-@given(networks(), st.booleans())
-def test_fake_cells_sum_to_the_network(network: Network, fuses: bool) -> None:
-    backend = FakeBackend(fuses=fuses)
-    lowered = backend.lower(network)
-    total = sum(backend.ideal_us(cell.network) for cell in cut(lowered))
-    assert math.isclose(total, backend.ideal_us(lowered.network), rel_tol=1e-9)
-
-
-@pytest.mark.parametrize("blocks", [1, 4])
-def test_borders_cost_what_the_fake_machine_says(blocks: int) -> None:
-    from tests.fakes.fake_backend import Machine
-
-    network = residual_block(blocks=blocks)
-    plain, dear = FakeBackend(), FakeBackend(Machine(border_us=7.0))
-    borders = len(cut_positions(network)) - 1
-    assert dear.ideal_us(network) - plain.ideal_us(network) == pytest.approx(7.0 * borders)
 
 
 def test_kernels_are_told_in_the_order_of_the_file() -> None:

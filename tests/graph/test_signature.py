@@ -30,14 +30,6 @@ def test_names_order_and_weights_do_not_count(data: st.DataObject) -> None:
     assert sign(renamed(data.draw(reordered(network)), "x")).text == text
 
 
-@pytest.mark.parametrize(
-    "text", ["", "hybridlat-signature 0\n", "hybridlat-signature 1\nconstant 1"]
-)
-def test_what_is_no_signature_is_not_read(text: str) -> None:
-    with pytest.raises(ValueError, match="signature"):
-        read(text)
-
-
 @given(st.data())
 def test_what_is_remembered_is_what_would_be_signed_anew(data: st.DataObject) -> None:
     network = data.draw(networks(max_nodes=4))
@@ -215,6 +207,7 @@ def test_a_signature_is_the_same_in_every_version(make: Callable[[], Network]) -
         "",
         "hybridlat-signature 2\n",
         "hybridlat-signature 1\ninput",
+        "hybridlat-signature 1\nconstant 1",
         "hybridlat-signature 1\ninput 0",
         "hybridlat-signature 1\ninput 0 float32 1xa",
         "hybridlat-signature 1\nweight 0 float32 1",

@@ -35,12 +35,10 @@ _SAME_TYPE = frozenset({
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Sum", "Pow", "Min", "Max"})
 _PARAMETERS = {"BatchNormalization": 4, "PRelu": 1, "LayerNormalization": 2,
                "InstanceNormalization": 2, "Clip": 2}  # fmt: skip
-_VERSIONS = {
-    "Conv": 11, "ConvTranspose": 11, "Gemm": 13, "MatMul": 13, "Relu": 14, "Clip": 13, "Add": 14,
-    "Mul": 14, "Sub": 14, "Div": 14, "Sum": 13, "Sigmoid": 13, "Tanh": 13, "HardSwish": 14,
-    "HardSigmoid": 6, "LeakyRelu": 16, "PRelu": 16, "Elu": 6, "BatchNormalization": 15, "Erf": 13,
-    "Softmax": 13, "Sqrt": 13, "Pow": 15, "LayerNormalization": 17, "InstanceNormalization": 6,
-    "Gelu": 20,
+_VERSIONS = {  # where it is not 13
+    "Conv": 11, "ConvTranspose": 11, "Relu": 14, "Add": 14, "Mul": 14, "Sub": 14, "Div": 14,
+    "HardSwish": 14, "HardSigmoid": 6, "LeakyRelu": 16, "PRelu": 16, "Elu": 6, "Pow": 15,
+    "BatchNormalization": 15, "LayerNormalization": 17, "InstanceNormalization": 6, "Gelu": 20,
 }  # fmt: skip
 
 

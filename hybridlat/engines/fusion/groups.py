@@ -137,12 +137,10 @@ class _Writer:
                 for part, tensor in enumerate(self._sources(name)):
                     if tensor and self.made_by.get(tensor) != own:
                         (further if part else inputs).append(tensor)
-        through = self._with_views(kernel, {*inputs, *further}) if self._reads_views(nodes) else []
+        reads_views = any(name in self.aliases for node in nodes for name in node.inputs)
+        through = self._with_views(kernel, {*inputs, *further}) if reads_views else []
         operands = [n for node in through for n in node.inputs if n in self.network.constants]
         return list(dict.fromkeys([*inputs, *further, *operands]))
-
-    def _reads_views(self, nodes: Sequence[Node]) -> bool:
-        return any(name in self.aliases for node in nodes for name in node.inputs)
 
     def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]
@@ -193,11 +191,8 @@ class _Writer:
         for guess, node in zip(guessed, members, strict=True):
             implied_inputs = [names.get(name, name) for name in guess.inputs]
             given = list(node.inputs)
-            same = (
-                sorted(implied_inputs) == sorted(given)
-                if node.op in _COMMUTES
-                else implied_inputs == given
-            )
+            same = implied_inputs == given
+            same |= node.op in _COMMUTES and sorted(implied_inputs) == sorted(given)
             types = {self.network.types[o] for o in node.outputs if o}
             if not same or types != {self.network.types[kernel.outputs[0]]}:
                 return False
@@ -210,21 +205,17 @@ def _without_loops(network: Network, groups: Groups) -> Groups:
     It happens where an engine computes an operator in parts at several times.
     """
     kernels = list(groups.kernels)
-    while True:
-        kernel_of = {i: k for k, kernel in enumerate(kernels) for i in kernel}
-        stuck = _on_a_loop(network, kernels, kernel_of)
-        if stuck is None:
-            return Groups(tuple(kernels), groups.removed)
+    while (stuck := _on_a_loop(network, kernels)) is not None:
         kernels[stuck : stuck + 1] = [(i,) for i in kernels[stuck]]
+    return Groups(tuple(kernels), groups.removed)
 
 
-def _on_a_loop(
-    network: Network, kernels: list[tuple[int, ...]], kernel_of: dict[int, int]
-) -> int | None:
+def _on_a_loop(network: Network, kernels: list[tuple[int, ...]]) -> int | None:
     """The largest kernel among those that can never be first to run, None when all can run.
 
     A removed operator is looked through: a view between two operators of one kernel is no loop.
     """
+    kernel_of = {i: k for k, kernel in enumerate(kernels) for i in kernel}
     producers = network.producers()
     makers: list[set[int]] = []  # kernels that make what each operator gives out
     needs: list[set[int]] = [set() for _ in kernels]

@@ -91,22 +91,16 @@ class PredictedGraph:
         position = self._producers.get(name)
         return None if position is None else self.network.nodes[position]
 
-    def finish(self) -> None:
-        """Put in the reorders behind blocks, and all kernels in order."""
-        self.reorder_outputs()
-        self.kernels.sort(key=lambda kernel: kernel.at)
-
     def lowered(self, context: str, by: str) -> Lowered:
-        """The finished graph as a lowered network."""
+        """The finished graph as a lowered network: reorders behind blocks, kernels in order."""
+        self._reorder_outputs()
+        self.kernels.sort(key=lambda kernel: kernel.at)
         network = self.network
         nodes = tuple([
             Node("", k.op, tuple(k.inputs), (k.output,), k.attributes, k.domain, k.version)
             for k in self.kernels
         ])  # fmt: skip
-        origins = tuple([
-            tuple(k.origins) if len(k.origins) < 2 else tuple(sorted(k.origins))
-            for k in self.kernels
-        ])  # fmt: skip
+        origins = tuple([tuple(sorted(k.origins)) for k in self.kernels])
         claimed = {i for origin in origins for i in origin}
         removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
         lowered = Network(
@@ -115,9 +109,9 @@ class PredictedGraph:
         )  # fmt: skip
         return Lowered(lowered, origins, removed, by, is_quick=True)
 
-    def input(self, node: Node, index: int) -> str:
-        name = node.inputs[index]
-        return self.same.get(name, name)
+    def inputs(self, node: Node) -> list[str]:
+        """What an operator reads, of equal results the first."""
+        return [self.same.get(name, name) for name in node.inputs]
 
     def weight(self, name: str) -> Constant:
         constant = self.network.constants.get(name)
@@ -167,6 +161,7 @@ class PredictedGraph:
             type_ = TensorType("float32", shape) if shape != type_.shape else type_
         self.made[kernel.output] = kernel
         self.types[kernel.output] = type_
+        kernel.left = kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
 
     def move(self, kernel: Kernel, position: int, node: Node) -> None:
         """A kernel that stands takes in the operator behind it, and gives out its result."""
@@ -174,12 +169,6 @@ class PredictedGraph:
         del self.blocked[kernel.output.removesuffix(BLOCKS)]
         self.join(kernel, position)
         self._name_result(kernel)
-        self.count_uses(kernel)
-
-    def count_uses(self, kernel: Kernel) -> None:
-        out = kernel.output.removesuffix(BLOCKS)
-        kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
-        kernel.left = kernel.uses
 
     def as_blocks(self, name: str) -> str:
         held = self.blocked.get(name)
@@ -201,7 +190,7 @@ class PredictedGraph:
             self.kernels.append(reorder)
         return known
 
-    def reorder_outputs(self) -> None:
+    def _reorder_outputs(self) -> None:
         """What holds blocks and is read in the layout of the file is brought back to it."""
         for name, held in self.blocked.items():
             if held.left <= 0:

@@ -59,7 +59,6 @@ def lower_by_rules(network: Network, block: int, context: str, by: str) -> Lower
                 _RULES.get(node.op, _Rules.plain)(graph, position, node)
     except UncoveredError:
         return None
-    graph.finish()
     return graph.lowered(context, by)
 
 
@@ -88,13 +87,12 @@ class _Rules(PredictedGraph):
             end = self._activate(kernel, after)
             kernel.op, kernel.domain, kernel.version = "FusedConv", FUSED_DOMAIN, 1
         self._place_conv(kernel, node, operands, weight.type.shape)
-        self.count_uses(kernel)
 
     def _place_conv(
         self, kernel: Kernel, node: Node, operands: list[str], shape: tuple[int, ...]
     ) -> None:
         """Bring a convolution onto blocks where its channels allow it."""
-        source, channels = self.input(node, 0), shape[0]
+        source, channels = self.inputs(node)[0], shape[0]
         group = cast(int, node.attribute("group", 1))
         fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
         wide = filter_shape[0]
@@ -118,7 +116,7 @@ class _Rules(PredictedGraph):
 
     def _normalise(self, position: int, node: Node) -> None:
         """On blocks a batch normalisation becomes a convolution of one tap and channel each."""
-        source = self.input(node, 0)
+        source = self.inputs(node)[0]
         held = self.blocked.get(source)
         for name in node.inputs[1:]:
             self.weight(name)
@@ -133,10 +131,9 @@ class _Rules(PredictedGraph):
         kernel.attributes = (("group", wide),)
         kernel.inputs = [self.as_blocks(source), weight, bias]
         self.emit(kernel, held.channels)
-        self.count_uses(kernel)
 
     def _pool(self, position: int, node: Node) -> None:
-        source = self.input(node, 0)
+        source = self.inputs(node)[0]
         shape = self.network.types[source].shape
         fits = self.block > 1 and len(shape) == 4 and shape[1] % self.block == 0
         if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
@@ -149,10 +146,9 @@ class _Rules(PredictedGraph):
         kernel.domain, kernel.version = BLOCKED_DOMAIN, 1
         kernel.inputs = [self.as_blocks(source)]
         self.emit(kernel, shape[1])
-        self.count_uses(kernel)
 
     def _activation(self, position: int, node: Node) -> None:
-        source = self.input(node, 0)
+        source = self.inputs(node)[0]
         held = self.blocked.get(source)
         if held is None:
             return self.plain(position, node)
@@ -166,7 +162,7 @@ class _Rules(PredictedGraph):
         self._on_blocks(position, node, held.channels)
 
     def _binary(self, position: int, node: Node) -> None:
-        sources = [self.input(node, i) for i in range(len(node.inputs))]
+        sources = self.inputs(node)
         if len(sources) != 2 or any(name in self.network.constants for name in sources):
             raise UncoveredError
         if node.op == "Mul" and any(self._is_sigmoid_of(*p) for p in (sources, sources[::-1])):
@@ -196,10 +192,10 @@ class _Rules(PredictedGraph):
 
     def _is_sigmoid_of(self, source: str, name: str) -> bool:
         maker = self.maker(name)
-        return maker is not None and maker.op == "Sigmoid" and self.input(maker, 0) == source
+        return maker is not None and maker.op == "Sigmoid" and self.inputs(maker)[0] == source
 
     def _concat(self, position: int, node: Node) -> None:
-        sources = [self.input(node, i) for i in range(len(node.inputs))]
+        sources = self.inputs(node)
         held = [self.blocked.get(name) for name in sources]
         aligned = all(k is not None and k.channels % self.block == 0 for k in held)
         if not aligned or node.attribute("axis") != 1:
@@ -210,7 +206,7 @@ class _Rules(PredictedGraph):
         raise UncoveredError  # outside of a convolution the engine takes it apart
 
     def _clip(self, position: int, node: Node) -> None:
-        before = self.maker(self.input(node, 0))
+        before = self.maker(self.inputs(node)[0])
         if before is not None and before.op == "Relu":
             raise UncoveredError  # both become one Clip
         self.plain(position, node)
@@ -225,7 +221,7 @@ class _Rules(PredictedGraph):
         """Left as it is, in the layout of the file."""
         kernel = self.new_kernel(position, node)
         # What holds blocks is reordered at the end, under the name that it has in the file.
-        kernel.inputs = [self.input(node, index) for index in range(len(node.inputs))]
+        kernel.inputs = self.inputs(node)
         for index, name in enumerate(kernel.inputs):
             constant = self.network.constants.get(name)
             if constant is not None:
@@ -234,15 +230,12 @@ class _Rules(PredictedGraph):
                     kernel.inputs[index] = name
                 self.constants[name] = constant
         self.emit(kernel)
-        self.count_uses(kernel)
 
     def _on_blocks(self, position: int, node: Node, channels: int) -> None:
         """The same operator, fed with blocks."""
         kernel = self.new_kernel(position, node)
-        sources = [self.input(node, i) for i in range(len(node.inputs))]
-        kernel.inputs = [self.as_blocks(name) for name in sources]
+        kernel.inputs = [self.as_blocks(name) for name in self.inputs(node)]
         self.emit(kernel, channels)
-        self.count_uses(kernel)
 
     def _activate(self, kernel: Kernel, position: int) -> Node:
         node = self.network.nodes[position]
@@ -263,18 +256,14 @@ class _Rules(PredictedGraph):
             return cast(float, alpha), cast(float, beta)
         if node.op != "Clip":
             return ()
-        if len(node.inputs) == 1:
-            low, high = node.attribute("min", -_LARGEST), node.attribute("max", _LARGEST)
-            return cast(float, low), cast(float, high)
-        bounds = [-_LARGEST, _LARGEST]
+        bounds = [node.attribute("min", -_LARGEST), node.attribute("max", _LARGEST)]
         for index, name in enumerate(node.inputs[1:]):
-            if not name:
-                continue
             constant = self.network.constants.get(name)
-            if constant is None or constant.values is None:
+            if name and (constant is None or constant.values is None):
                 raise UncoveredError
-            bounds[index] = float(constant.values[0])
-        return tuple(bounds)
+            if constant is not None and constant.values is not None:
+                bounds[index] = float(constant.values[0])
+        return cast(float, bounds[0]), cast(float, bounds[1])
 
 
 @lru_cache(maxsize=4096)

@@ -63,7 +63,7 @@ def ends_in(op: str) -> Condition:
 
 def maps_smaller_than(pixels: int) -> Condition:
     """The consumer reads feature maps of fewer than so many pixels."""
-    return lambda s, u, low: _input_pixels(s, low) < pixels
+    return lambda s, u, low: math.prod(_input_shape(s, low)[2:]) < pixels
 
 
 def only_reader(s: FusionState, producer: int, consumer: int) -> bool:
@@ -84,12 +84,12 @@ def by_one_constant(s: FusionState, producer: int, consumer: int) -> bool:
 
 def odd_maps(s: FusionState, producer: int, consumer: int) -> bool:
     """The consumer reads feature maps of an odd number of pixels, which no vector divides."""
-    return _input_pixels(s, consumer) % 2 == 1
+    return math.prod(_input_shape(s, consumer)[2:]) % 2 == 1
 
 
 def small_maps(s: FusionState, producer: int, consumer: int) -> bool:
     """What the consumer reads is small as a whole."""
-    return _input_elements(s, consumer) <= _SMALL_ELEMENTS
+    return math.prod(_input_shape(s, consumer)) <= _SMALL_ELEMENTS
 
 
 def by_scalar(s: FusionState, producer: int, consumer: int) -> bool:
@@ -160,11 +160,6 @@ def of_small_groups(s: FusionState, producer: int, consumer: int) -> bool:
     return types[mean.inputs[0]].elements <= _SMALL_ELEMENTS * types[mean.outputs[0]].elements
 
 
-def before_root(s: FusionState, producer: int, consumer: int) -> bool:
-    """A square root reads the consumer."""
-    return any(s.kind[reader] == "Sqrt" for reader in s.consumers_of(consumer))
-
-
 def squares(s: FusionState, producer: int, consumer: int) -> bool:
     """The producer multiplies a tensor with itself."""
     return any(n.op == "Mul" and n.inputs[0] == n.inputs[1] for n in s.nodes(producer))
@@ -189,16 +184,6 @@ def is_half(s: FusionState, producer: int, consumer: int) -> bool:
 def other_readers_are_concats(s: FusionState, producer: int, consumer: int) -> bool:
     """All other readers only copy what the producer makes into a longer one."""
     return all(r == consumer or s.ops(r)[0] == "Concat" for r in s.consumers_of(producer))
-
-
-def reads_layer_norm(s: FusionState, producer: int, consumer: int) -> bool:
-    """A layer normalisation reads the consumer."""
-    return any(s.kind[below] == "LayerNormalization" for below in s.consumers_of(consumer))
-
-
-def sums_channels(s: FusionState, producer: int, consumer: int) -> bool:
-    """The lower view splits channels for a sum over the parts."""
-    return any(s.kind[below] == "ReduceSum" for below in s.consumers_of(consumer))
 
 
 def keeps_all(s: FusionState, producer: int, consumer: int) -> bool:
@@ -258,11 +243,7 @@ def pixels(s: FusionState, group: int) -> int:
     return math.prod(s.output(group).shape[2:])
 
 
-def _input_pixels(s: FusionState, group: int) -> int:
+def _input_shape(s: FusionState, group: int) -> tuple[int, ...]:
+    """Shape of what a group reads; of no elements where it reads constants alone."""
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
-    return math.prod(s.network.types[name].shape[2:]) if name else 0
-
-
-def _input_elements(s: FusionState, group: int) -> int:
-    name = next((i for i in s.only(group).inputs if i in s.network.types), "")
-    return s.network.types[name].elements if name else 0
+    return s.network.types[name].shape if name else (0, 0, 0)

@@ -33,6 +33,13 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 # Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
 _FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
 _OWN_BIAS = re.compile(r"(.*[./])?bias$")
+HALF, FULL = "float16", "float32"
+_HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
+_FULL_OPS = frozenset({
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
+    "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
+})  # fmt: skip
+_OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,23 +158,17 @@ def with_autocast(module: Module, groups: Groups, casts_apart: bool) -> tuple[Mo
 
     With ``casts_apart`` a cast of an activation is a kernel.
     """
-    types = _types(module.network, groups)
-    if casts_apart:
-        return _with_casts(module, groups, types)
-    _narrow(module.network, groups, types)
-    return replace(module, network=replace(module.network, types=types)), groups
-
-
-def _types(network: Network, groups: Groups) -> dict[str, TensorType]:
-    """What each tensor is stored as under autocast."""
-    wanted = _wanted(network, groups)
-    types = dict(network.types)
+    network = module.network
+    wanted, types = _wanted(network, groups), dict(network.types)
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
                 element_type = wanted.get(position) or _widest(network, node, types)
                 types[out] = types[out]._replace(dtype=element_type)
-    return types
+    if casts_apart:
+        return _with_casts(module, groups, wanted, types)
+    _narrow(network, groups, wanted, types)
+    return replace(module, network=replace(network, types=types)), groups
 
 
 def _wanted(network: Network, groups: Groups) -> dict[int, str]:
@@ -191,9 +192,10 @@ def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
     return FULL if FULL in read or HALF not in read else HALF
 
 
-def _narrow(network: Network, groups: Groups, types: dict[str, TensorType]) -> None:
+def _narrow(
+    network: Network, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
+) -> None:
     """A tensor that only FP16 operators read is stored so: the cast is done on the way out."""
-    wanted = _wanted(network, groups)
     removed, readers = set(groups.removed), network.consumers()
     half: dict[int, bool] = {}
     for position in range(len(network.nodes) - 1, -1, -1):
@@ -209,11 +211,10 @@ def _narrow(network: Network, groups: Groups, types: dict[str, TensorType]) -> N
 
 
 def _with_casts(
-    module: Module, groups: Groups, types: dict[str, TensorType]
+    module: Module, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
 ) -> tuple[Module, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
     network, producers = module.network, module.network.producers()
-    wanted = _wanted(network, groups)
     kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
     nodes: list[Node] = []
     origins: list[int | None] = []
