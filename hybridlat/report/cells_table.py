@@ -70,6 +70,17 @@ class Row:
         total_us = sum(cell.count * (cell.latency_us or 0.0) for cell in self.cells)
         return total_us / max(self.count, 1)
 
+    def rank(self) -> tuple[bool, float]:
+        """What has no latency comes first, then the slowest."""
+        return self.latency_us is not None, -self.share
+
+    def reads_as(self, other: Row) -> bool:
+        """Whether a row of the same words takes about as long."""
+        if not self.what or self.latency_us is None or other.latency_us is None:
+            return False
+        low, high = sorted((self.latency_us, other.latency_us))
+        return high <= ALIKE * low
+
     @property
     def half_width_share(self) -> float | None:
         widths = [cell_half_width_share(cell) for cell in self.cells]
@@ -92,12 +103,8 @@ def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
         text = "" if limit is None else f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %"
         ops, paths = running_ops(cell, made_of), structure.paths(position)
         rows.append(Row((cell,), ops, paths, what_text(made_of), text))
-    rows.sort(key=_unknown_then_slowest)
-    return sorted(_folded(rows), key=_unknown_then_slowest) if fold else rows
-
-
-def _unknown_then_slowest(row: Row) -> tuple[bool, float]:
-    return row.latency_us is not None, -row.share
+    rows.sort(key=Row.rank)
+    return sorted(_folded(rows), key=Row.rank) if fold else rows
 
 
 def running_ops(cell: CellEstimate, made_of: CellStructure) -> tuple[str, ...]:
@@ -114,7 +121,7 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
         for index, other in enumerate(alike):
-            if _close(row, other):
+            if row.reads_as(other):
                 limit = other.limit
                 if limit != row.limit:  # one that they reach to different degrees
                     limit = limit.partition(" ")[0]
@@ -126,13 +133,6 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
         else:
             alike.append(row)
     return [row for alike in folded.values() for row in alike]
-
-
-def _close(row: Row, other: Row) -> bool:
-    if not row.what or row.latency_us is None or other.latency_us is None:
-        return False
-    low, high = sorted((row.latency_us, other.latency_us))
-    return high <= ALIKE * low
 
 
 class _Shown(NamedTuple):

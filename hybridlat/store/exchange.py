@@ -82,7 +82,7 @@ def _write_pack(
         }
         counts = {table: rows.write(folder, table, form, of) for table, of in tables.items()}
         partial = folder / f"{LOOKUP_FILE}.partial"
-        rows.write_gzip(partial, "", [lookup_of(contents.rows)])
+        rows.write_gzip(partial, [lookup_of(contents.rows)])
         partial.replace(folder / LOOKUP_FILE)
         files = {f"{table}.{ENDINGS[form]}": count for table, count in counts.items()}
         files[LOOKUP_FILE] = len(contents.rows)

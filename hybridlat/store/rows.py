@@ -36,12 +36,12 @@ def write(folder: Path, table: str, form: Form, rows: Iterable[Mapping[str, Any]
     """Write a table's rows into ``folder``; how many. Raises MissingExtra without pyarrow."""
     path = folder / f"{table}.{ENDINGS[form]}"
     partial = path.with_name(f"{path.name}.partial")
-    count = (_write_parquet if form == "parquet" else write_gzip)(partial, table, rows)
+    count = (_write_parquet if form == "parquet" else write_gzip)(partial, rows)
     partial.replace(path)
     return count
 
 
-def write_gzip(path: Path, _table: str, rows: Iterable[Mapping[str, Any]]) -> int:
+def write_gzip(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """The same rows give the same bytes: there is no time and no name in the header."""
     count = 0
     with (
@@ -83,9 +83,12 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _write_parquet(path: Path, _table: str, rows: Iterable[Mapping[str, Any]]) -> int:
+def _write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Part by part, for as columns they take a tenth of the memory."""
     pa = _pyarrow()
-    table = pa.Table.from_pylist(list(map(_flat, rows)))
+    parts = [pa.Table.from_pylist(part) for part in batches(map(_flat, rows), _BATCH)]
+    # A column without a value in one part gets the type that it has in others.
+    table = pa.concat_tables(parts or [pa.table({})], promote_options="permissive")
     pa.parquet.write_table(table, path, compression="zstd")
     return int(table.num_rows)
 

@@ -41,13 +41,14 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Fields, and the names by which their columns are known without a mapping."""
-US_OF_UNIT: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-_UNITS = {
-    "µs": "us", "μs": "us", "usec": "us", "microseconds": "us", "msec": "ms",
-    "milliseconds": "ms", "sec": "s", "seconds": "s", "nanoseconds": "ns",
+US_OF_UNIT: Mapping[str, float] = {
+    "ns": 1e-3, "nanoseconds": 1e-3,
+    "us": 1.0, "µs": 1.0, "μs": 1.0, "usec": 1.0, "microseconds": 1.0,
+    "ms": 1e3, "msec": 1e3, "milliseconds": 1e3,
+    "s": 1e6, "sec": 1e6, "seconds": 1e6,
 }  # fmt: skip
 _UNIT_IN_NAME = re.compile(
-    rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted([*US_OF_UNIT, *_UNITS], key=len, reverse=True))})[)\]]?",
+    rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
     re.IGNORECASE,
 )
 
@@ -106,7 +107,7 @@ def read_column_map(path: Path) -> ColumnMap:
                 f"{path}: {name} knows no field {unknown!r}: choose from {', '.join(FIELDS)}"
             )
     for name, unit in read.units.items():
-        if name != "latency" or _UNITS.get(unit, unit) not in US_OF_UNIT:
+        if name != "latency" or unit not in US_OF_UNIT:
             raise InputError(
                 f"{path}: units has {name} = {unit!r}: write latency = ns, us, ms or s"
             )
@@ -173,16 +174,13 @@ def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layou
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
-    return Layout(columns, US_OF_UNIT[_UNITS.get(unit, unit)] if unit else 1.0)
+    return Layout(columns, US_OF_UNIT[unit] if unit else 1.0)
 
 
 def _unit_of(column: str) -> tuple[str, str]:
     """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
     match = _UNIT_IN_NAME.fullmatch(column.strip())
-    if match is None:
-        return _plain(column), ""
-    unit = match[2].lower()
-    return _plain(match[1]), _UNITS.get(unit, unit)
+    return (_plain(match[1]), match[2].lower()) if match else (_plain(column), "")
 
 
 def _plain(column: str) -> str:

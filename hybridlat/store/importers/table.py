@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -99,14 +99,15 @@ def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
             "name the columns or give constants with --columns, or --target for all that is not "
             "stated",
         )  # fmt: skip
-    threads = default.threads if default is not None else None
-    if fields.get("threads"):
-        threads = whole_number(fields["threads"], "thread count")
+    threads = _count(fields, "threads", "thread count") or (default.threads if default else None)
     return Target(device, engine, precision, threads)
 
 
-def whole_number(text: str, what: str) -> int:
-    """A count from 1 up; RowRejected for another text."""
+def _count(fields: Mapping[str, str], name: str, what: str = "") -> int | None:
+    """A field's whole number from 1 up, None where it is empty; RowRejected for another text."""
+    text, what = fields.get(name, ""), what or name
+    if not text:
+        return None
     match = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
     if match is None or int(match[1]) < 1:
         raise RowRejected(
@@ -115,7 +116,7 @@ def whole_number(text: str, what: str) -> int:
     return int(match[1])
 
 
-def positive_number(text: str, what: str) -> float:
+def _positive_number(text: str, what: str) -> float:
     """A finite number above 0, with thousands set apart or not; RowRejected for another text."""
     plain = re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", text.strip())
     try:
@@ -127,8 +128,10 @@ def positive_number(text: str, what: str) -> float:
     return value
 
 
-def size_of(text: str) -> Size:
+def _size(text: str) -> Size | None:
     """Height and width of ``224``, ``224x320`` or ``3x224x224``; RowRejected for another text."""
+    if not text:
+        return None
     numbers = [int(n) for n in re.findall(r"[0-9]+", text)]
     if not re.fullmatch(r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*", text, re.IGNORECASE) or (
         min(numbers) < 1
@@ -219,17 +222,17 @@ def _row(
             raise RowRejected(
                 f"{column} is not among the values of [where]", row[column], "change [where]"
             )
-    fields = dict(_fields(row, layout, columns))
+    fields = {}
+    for name in {**layout.columns, **columns.constants}:
+        text = row[layout.columns[name]] if name in layout.columns else ""
+        text = columns.values.get(name, {}).get(text, text)
+        fields[name] = text or columns.constants.get(name, "")
     name = PurePath(fields.get("onnx", "")).name or fields.get("network", "")
     if not name:
         raise RowRejected("the row names no network", "", "fill in its name")
     target = target_of(fields, default)
-    batch = whole_number(fields["batch"], "batch") if fields.get("batch") else None
-    size = None
-    if fields.get("height") and fields.get("width"):
-        size = (whole_number(fields["height"], "height"), whole_number(fields["width"], "width"))
-    elif fields.get("size"):
-        size = size_of(fields["size"])
+    batch, height, width = (_count(fields, name) for name in ("batch", "height", "width"))
+    size = (height, width) if height and width else _size(fields.get("size", ""))
     labels = {name: fields[name] for name in ("layout", "source", "note") if fields.get(name)}
     if fields.get("onnx") and fields.get("network"):
         labels["model"] = fields["network"]
@@ -241,22 +244,12 @@ def _row(
     return NetworkRow(where, names, target, latency_us, batch, size, labels=labels)
 
 
-def _fields(
-    row: Mapping[str, str], layout: Layout, columns: ColumnMap
-) -> Iterator[tuple[str, str]]:
-    """Each field of a row: its own word, the mapping's word for it, or the constant."""
-    for name in {**layout.columns, **columns.constants}:
-        text = row[layout.columns[name]] if name in layout.columns else ""
-        text = columns.values.get(name, {}).get(text, text)
-        yield name, text or columns.constants.get(name, "")
-
-
 def _latency_us(fields: Mapping[str, str], layout: Layout, batch: int | None) -> float:
     if fields.get("latency"):
-        return positive_number(fields["latency"], "latency") * layout.unit_us
+        return _positive_number(fields["latency"], "latency") * layout.unit_us
     if not fields.get("throughput"):
         raise RowRejected("there is no latency", "", "fill it in")
-    rate = positive_number(fields["throughput"], "throughput")
+    rate = _positive_number(fields["throughput"], "throughput")
     if batch is None:
         raise RowRejected(
             "a throughput alone, and no batch", fields["throughput"],

@@ -46,26 +46,23 @@ def read_log(text: str) -> TrtexecLog:
     """The fields of a log; one that it does not state is left out."""
     command = next((line for line in text.splitlines() if "trtexec" in line and "--" in line), "")
     options = {name: value or "" for name, value in _OPTION.findall(command)}
-    version, tag, device = (form.search(text) for form in (_VERSION, _VERSION_TAG, _DEVICE))
     stated = {
         "engine": "tensorrt",
-        "version": version[1] if version else _version_of(tag[1]) if tag else "",
-        "device": device[1].strip() if device else "",
+        "version": _found(_VERSION, text) or _version_of(_found(_VERSION_TAG, text)),
+        "device": _found(_DEVICE, text),
         "precision": _precision(text, options),
     }
     fields = {name: value for name, value in stated.items() if value}
     shape = _shape(text, options)
-    batch = shape[0] if shape else None
-    if batch is None and options.get("batch", "").isdigit():
-        batch = int(options["batch"])
+    batch = str(shape[0]) if shape else options.get("batch", "")
     files = [options[name] for name in ("onnx", "loadEngine") if options.get(name)]
     median = _MEDIAN.search(text)
     return TrtexecLog(
         fields,
         tuple(PurePath(f.strip("'\"").replace("\\", "/")).stem for f in files),
         float(median[1] or median[2]) * 1e3 if median else None,
-        batch,
-        (shape[2], shape[3]) if len(shape) == 4 else None,
+        int(batch) if batch.isdigit() else None,
+        (shape[2], shape[3]) if shape else None,
         PurePath(options.get("exportTimes", "")).name,
     )
 
@@ -117,24 +114,23 @@ def _row(
 
 def _version_of(tag: str) -> str:
     """``8601`` is 8.6 and ``100300`` is 10.3: the major version takes what is in front."""
-    number = int(tag)
-    if len(tag) <= 4:
-        return f"{number // 1000}.{number // 100 % 10}"
-    return f"{number // 10000}.{number // 100 % 100}"
+    number, major = int(tag or 0), 1000 if len(tag) <= 4 else 10000
+    return f"{number // major}.{number % major // 100}" if tag else ""
+
+
+def _found(form: re.Pattern[str], text: str) -> str:
+    match = form.search(text)
+    return match[1].strip() if match else ""
 
 
 def _precision(text: str, options: Mapping[str, str]) -> str:
     """The lowest precision that was allowed; a loaded engine has its own, which no log states."""
-    allowed = [p for p in _LOWEST if p in {name.lower() for name in options}]
-    if not allowed and "loadEngine" in options:
-        return ""
-    stated = _PRECISION.search(text)
-    if not allowed and stated is not None:
-        words = set(re.split(r"[+ ]+", stated[1].lower()))
-        allowed = [p for p in _LOWEST if p in words]
-    if not allowed and options:
-        return "fp32"
-    return allowed[0] if allowed else ""
+    stated = "" if "loadEngine" in options else _found(_PRECISION, text)
+    for words in ({name.lower() for name in options}, set(re.split("[+ ]+", stated.lower()))):
+        for precision in _LOWEST:
+            if precision in words:
+                return precision
+    return "fp32" if options and "loadEngine" not in options else ""
 
 
 def _shape(text: str, options: Mapping[str, str]) -> tuple[int, ...]:
