@@ -73,14 +73,11 @@ def cpu_environment() -> Mapping[str, str]:
         "cores": str(usable_cores()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "clock_mhz": info.get("cpu MHz", ""),
+        "cache": info.get("cache size", ""),
+        "virtual_machine": "yes" if "hypervisor" in info.get("flags", "").split() else "",
     }
-    if "cpu MHz" in info:
-        environment["clock_mhz"] = info["cpu MHz"]
-    if "cache size" in info:
-        environment["cache"] = info["cache size"]
-    if "hypervisor" in info.get("flags", "").split():
-        environment["virtual_machine"] = "yes"
-    return environment
+    return {key: value for key, value in environment.items() if value or key == "cpu"}
 
 
 def pin(threads: int) -> None:
@@ -225,10 +222,9 @@ def _proc_lines(name: str) -> list[str]:
 def _runnable_tasks() -> int | None:
     """Tasks that run or wait for a core: the fourth word of /proc/loadavg."""
     for line in _proc_lines("loadavg"):
-        words = line.split()
-        if len(words) > 3 and words[3].partition("/")[0].isdigit():
-            # A kernel that counts nothing says 0, though this very process runs.
-            return int(words[3].partition("/")[0]) or None
+        running = " ".join(line.split()[3:4]).partition("/")[0]
+        if running.isdigit():
+            return int(running) or None  # a kernel that counts nothing says 0
     return None
 
 

@@ -18,7 +18,7 @@ from tests.engines.tensorrt_patterns import by_rules
 from tests.engines.test_backends import assert_whole
 from tests.networks import SMALL, Builder
 
-OPS = (
+OPS = [
     "Conv",
     "Relu",
     "Sigmoid",
@@ -29,7 +29,7 @@ OPS = (
     "Identity",
     "HardSwish",
     "Split",
-)
+]
 
 
 @st.composite

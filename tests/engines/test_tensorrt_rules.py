@@ -39,18 +39,6 @@ def test_a_convolution_takes_its_activation(activation: str) -> None:
     assert kernels_of(net)[0] == [f"Conv+{activation}", "Conv"]
 
 
-def test_an_activation_that_another_reads_stays_apart() -> None:
-    net = network(f"{W3} a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) y = Add(d, a)")
-    assert kernels_of(net)[0] == ["Conv", "Relu", "Conv+Add"]
-
-
-def test_the_last_branch_adds_the_residual_and_applies_the_relu() -> None:
-    net = network(
-        f"{W3} a = {CONV}(x, w) c = {POINT}(x, p) s = Add(a, c) r = Relu(s) y = {CONV}(r, w2)"
-    )
-    assert kernels_of(net)[0] == ["Conv", "Conv+Add+Relu", "Conv"]
-
-
 def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
     net = network(
         f"{W3} a = {CONV}(x, w) an = BatchNormalization(a, v, v, v, v) c = {POINT}(x, p) "
@@ -60,15 +48,6 @@ def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
     lowered = by_rules(net)
     added = next(o for o in lowered.origins if len(o) == 4)
     assert net.nodes[added[0]].outputs == ("a",)
-
-
-def test_a_gate_is_made_by_its_convolution_and_applied_by_itself() -> None:
-    net = network(
-        f"{W3} a = {CONV}(x, w) r = Relu(a) m = GlobalAveragePool(r) g = {POINT}(m, p) "
-        f"q = Sigmoid(g) n = Mul(r, q) y = {CONV}(n, w2)"
-    )
-    names = ["Conv+Relu", "GlobalAveragePool", "Conv+Sigmoid", "Mul", "Conv"]
-    assert kernels_of(net)[0] == names
 
 
 def test_an_activation_before_a_global_mean_joins_the_mean() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,14 +64,7 @@ def test_a_border_has_one_live_tensor(network: Network) -> None:
 def test_cells_do_not_depend_on_the_order_of_nodes(data: st.DataObject) -> None:
     network = data.draw(networks(ends=1))
     order = data.draw(orders(network))
-    moved = Network(
-        network.name,
-        tuple(network.nodes[i] for i in order),
-        network.inputs,
-        network.outputs,
-        network.types,
-        network.constants,
-    )
+    moved = replace(network, nodes=tuple(network.nodes[i] for i in order))
     groups = {frozenset(c) for c in cut_positions(network)}
     assert {frozenset(order[p] for p in c) for c in cut_positions(moved)} == groups
 

@@ -74,11 +74,8 @@ def test_every_change_changes_the_hash(data: st.DataObject) -> None:
     for name, value in node.attributes:
         rest = tuple(a for a in node.attributes if a[0] != name)
         other = (*value, 9) if isinstance(value, tuple) else 99
-        changed.append(
-            replace_node(
-                network, position, replace(node, attributes=tuple(sorted((*rest, (name, other)))))
-            )
-        )
+        attributes = tuple(sorted((*rest, (name, other))))
+        changed.append(replace_node(network, position, replace(node, attributes=attributes)))
     used = {i for n in network.nodes for i in n.inputs if i} | set(network.outputs)
     tensor = data.draw(st.sampled_from(sorted(used)))
     kind = network.type_of(tensor)

@@ -34,7 +34,11 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
     anchored = {position for group in anchors for position in group}
     equals = _equals(file, producer)
-    _add_equals(anchors, anchored, equals)
+    for group in anchors:  # an operator that was merged into an equal one goes to its kernel
+        for position in [p for p in group if p in equals]:
+            merged = [p for p in equals[position] if p not in anchored]
+            group.extend(merged)
+            anchored.update(merged)
     origins: list[tuple[int, ...]] = []
     for node, starts in zip(lowered.nodes, anchors, strict=True):
         mine: set[int] = set()
@@ -62,27 +66,18 @@ def _equals(file: Network, producer: dict[str, int]) -> dict[int, list[int]]:
     return {position: group for group in classes.values() for position in group}
 
 
-def _add_equals(anchors: list[list[int]], anchored: set[int], equals: dict[int, list[int]]) -> None:
-    """Give each operator that the engine has merged into an equal one to the kernel of that."""
-    for group in anchors:
-        for position in [p for p in group if p in equals]:
-            merged = [p for p in equals[position] if p not in anchored]
-            group.extend(merged)
-            anchored.update(merged)
-
-
 def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
     if node.op == "ReorderOutput" and not node.attribute("channels_last", 0):
         return []  # the same values in another layout, under the name that they have in the file
     anchors = [producer[out] for out in node.outputs if out in producer]
-    if not anchors:
-        match = _NCHWC_NAME.match(node.name)
-        if match and match[1] in producer:
-            anchors = [producer[match[1]]]
-        elif derived := _DERIVED_NAME.fullmatch(node.name):
-            place = by_name.get(f"n{derived[1]}")
-            anchors = [place] if place is not None else []
-    return anchors
+    if anchors:
+        return anchors
+    match = _NCHWC_NAME.match(node.name)
+    if match and match[1] in producer:
+        return [producer[match[1]]]
+    derived = _DERIVED_NAME.fullmatch(node.name)
+    name = f"n{derived[1]}" if derived else ""
+    return [by_name[name]] if name in by_name else []
 
 
 @dataclass(frozen=True)

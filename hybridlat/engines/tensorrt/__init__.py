@@ -66,9 +66,8 @@ def _unknown(network: Network) -> tuple[str, ...]:
     warnings = unknown_operators(network, RULES)
     if not refused:
         return warnings
-    others = [w for w in warnings if not any(f" {op} " in w for op in refused)]
     return (
-        *others,
+        *(w for w in warnings if not any(f" {op} " in w for op in refused)),
         f"TensorRT reads no {refused[0]}, one of {len(refused)} such operators of this file: write "
         "it with QuantizeLinear and DequantizeLinear (QDQ) instead; each is taken for a kernel",
     )
@@ -133,7 +132,6 @@ def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
             kept.append(position)  # whole numbers from outside: they have to become floats
         else:
             stands_for[made] = stands_for.get(source, source)
-    gone = {name for name in stands_for if name in network.outputs}
     if len(kept) == len(network.nodes):
         return network, tuple(kept)
 
@@ -141,7 +139,7 @@ def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
         return tuple(stands_for.get(name, name) for name in names)
 
     nodes = tuple(replace(network.nodes[i], inputs=real(network.nodes[i].inputs)) for i in kept)
-    outputs = tuple(dict.fromkeys(real(network.outputs) if gone else network.outputs))
+    outputs = tuple(dict.fromkeys(real(network.outputs)))
     read = {name for node in nodes for name in node.inputs}
     made_now = {*network.inputs, *(out for node in nodes for out in node.outputs)}
     plain = replace(
