@@ -124,14 +124,9 @@ def test_a_gpu_says_all_that_a_model_of_many_devices_asks(name: str) -> None:
     assert device.sources["launch_us"].startswith("typical, from no data sheet")
 
 
-def test_an_unknown_device_names_the_choices() -> None:
-    with pytest.raises(TargetError, match="v100"):
-        device_sheets.load("abacus")
-
-
-@pytest.mark.parametrize("name", ["../devices/v100", "", ".", "v100\n"])
-def test_a_name_is_no_way_out_of_the_folder(name: str) -> None:
-    with pytest.raises(TargetError, match="has no data sheet"):
+@pytest.mark.parametrize("name", ["abacus", "../devices/v100", "", ".", "v100\n"])
+def test_an_unknown_device_names_the_choices_and_no_name_leaves_the_folder(name: str) -> None:
+    with pytest.raises(TargetError, match=r"has no data sheet: choose one of .*v100"):
         device_sheets.load(name)
 
 
@@ -264,15 +259,6 @@ def test_a_given_sheet_stands_for_its_device_inside_the_block_only(
             assert "another" in device_sheets.names()
         assert "another" not in device_sheets.names()
     assert device_sheets.load("v100").units == 21
-
-
-def test_a_given_sheet_that_is_none_changes_nothing(tmp_path: Path) -> None:
-    with (
-        pytest.raises(TargetError, match="cannot be read"),
-        device_sheets.with_sheet(tmp_path / "no"),
-    ):
-        pytest.fail("the block must not run")
-    assert "no" not in device_sheets.names()
 
 
 def test_this_machines_cpu_is_probed() -> None:

@@ -2,8 +2,6 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -86,16 +84,5 @@ def test_tensors_may_be_called_like_the_names_that_layers_are_traced_by() -> Non
     swapped = {"n0": "n4", "n4": "n0"}
     every = {n for node in network.nodes for n in (*node.inputs, *node.outputs) if n}
     names = {name: f"n{place}" for place, name in enumerate(sorted(every))} | swapped
-
-    def renamed(tensors: Iterable[str]) -> tuple[str, ...]:
-        return tuple(names.get(t, t) for t in tensors)
-
-    nodes = tuple(
-        replace(n, inputs=renamed(n.inputs), outputs=renamed(n.outputs)) for n in network.nodes
-    )
-    odd = replace(
-        network, nodes=nodes, inputs=renamed(network.inputs), outputs=renamed(network.outputs),
-        types={names[t]: v for t, v in network.types.items()},
-        constants={names[t]: v for t, v in network.constants.items()},
-    )  # fmt: skip
+    odd = network.renamed(names, [node.name for node in network.nodes])
     assert lower(odd).origins == lower(network).origins

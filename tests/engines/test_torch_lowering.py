@@ -1,5 +1,6 @@
 """What PyTorch runs: modules put back together, views, composites, inductor's fusion, autocast."""
 
+import tarfile
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -243,11 +244,9 @@ def test_every_operator_of_the_shipped_networks_has_one_place(file: Path) -> Non
         assert_partition(net, target)
 
 
-def test_every_operator_of_public_networks_has_one_place(tmp_path: Path) -> None:
+def test_every_operator_of_public_networks_has_one_place() -> None:
     if not PUBLIC.is_file():
         pytest.skip(f"the public networks are not at {PUBLIC.name} of ../shared/data")
-    import tarfile
-
     with tarfile.open(PUBLIC) as archive:
         members = sorted((m for m in archive if m.name.endswith(".onnx")), key=lambda m: m.name)
         for member in members[::20]:
