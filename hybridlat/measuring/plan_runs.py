@@ -2,7 +2,7 @@
 
 A plan lies in the user's cache folder while it runs, named by what it asks for, so that a call
 that was cut off goes on where it stopped; it is gone once the store has all of it. Of two processes
-with the same plan at the same time the second waits.
+with the same plan at the same time the second waits, and takes what the first measured.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import platformdirs
 
@@ -71,12 +72,18 @@ def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> PlanIm
     draft = draft_for(request)
     if not draft.has_tasks:
         return PlanImport()
+    manifest = draft.manifest()
     plans = platformdirs.user_cache_path("hybridlat", appauthor=False) / "plans"
-    plans.mkdir(parents=True, exist_ok=True)
-    folder = plans / f"{request.target.folder}-{draft.manifest()['plan']}"
+    folder = plans / f"{request.target.folder}-{manifest['plan']}"
+    folder.mkdir(parents=True, exist_ok=True)
     names = ", ".join(name for name, _ in request.networks)
     waiting = f"another process measures {names} on {request.target}: waiting for it"
-    with exclusive(folder.with_name(f"{folder.name}.lock"), lambda: _log.warning(waiting)):
+    lock = folder.with_name(f"{folder.name}.lock")
+    with exclusive(lock, lambda: _log.warning(waiting)) as waited:
+        if waited and not folder.exists():  # the other process measured and imported all of it
+            theirs = [_newest(store, request.target, record) for record in manifest["records"]]
+            if all(theirs):  # it may have imported into another store
+                return PlanImport(tuple(filter(None, theirs)))
         draft.write(folder)
         try:
             run(folder)
@@ -87,6 +94,11 @@ def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> PlanIm
         imported = import_results(folder, store)
         shutil.rmtree(folder)
         return imported
+
+
+def _newest(store: Store, target: Target, record: Mapping[str, str]) -> Measurement | None:
+    known = store.measurements(target, cast("Kind", record["kind"]), record["signature"])
+    return max(known, key=lambda measured: measured.measured_at, default=None)
 
 
 def run_here(
@@ -111,10 +123,11 @@ def run_here(
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file ``path``; ``on_wait`` is called once before waiting for another holder.
+def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[bool]:
+    """Hold the lock file ``path``; yields whether another holder was waited for.
 
-    The system gives the lock back when its holder dies, and the file is removed when it is free.
+    ``on_wait`` is called once before waiting. The system gives the lock back when its holder dies,
+    and the file is removed when it is free.
     """
     waited = False
     while True:
@@ -130,7 +143,7 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
             if not _is_still(path, descriptor):
                 continue  # its holder removed it in the meantime: this lock excludes no other
             try:
-                yield
+                yield waited
             finally:
                 path.unlink(missing_ok=True)
             return
