@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -29,7 +29,6 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.fleet_device import (
     DEVICE,
-    FleetDevice,
     FleetFile,
     Outcome,
     Unit,
@@ -91,11 +90,12 @@ class Fleet:
     def __init__(
         self, file: FleetFile, on_progress: OnProgress | None = None, on_message: OnMessage = silent
     ) -> None:
-        self.file, self.on_message = file, on_message
+        self.file, self.on_message, self._on_progress = file, on_message, on_progress
         self.client: Any = None
-        self._on_progress = on_progress
-        self._reports: dict[str, DeviceReport] = {}
-        self._processes: dict[str, str] = {}  # the folder of each worker's process
+        self._reports = {
+            d.name: DeviceReport(d.name, tuple(d.resources)) for d in file.device if not d.dask
+        }
+        self._there: dict[str, str] = {}  # the address of each device's worker
         self._unfit: set[str] = set()
         self._began = time.monotonic()
         self._done = self._total = 0  # cells and networks
@@ -120,7 +120,6 @@ class Fleet:
                 stack.callback(log.setLevel, log.level)
                 log.setLevel(logging.CRITICAL)
             self.client = stack.enter_context(self._connected(distributed, stack))
-            self.client.run_on_scheduler(_wait_for_workers, self.file.patience_s)
             nannies = self.client.sync(self._start, distributed.Nanny)
             stack.callback(self.client.sync, _close, nannies, callback_timeout=4 * _CLOSE_S)
             self._look()
@@ -168,8 +167,6 @@ class Fleet:
             ]  # fmt: skip
             starts = [asyncio.ensure_future(one.start()) for one in nannies]
             await asyncio.gather(*(s for s, d in zip(starts, devices, strict=True) if not d.host))
-        for device in devices:
-            self._report(device.name, device.resources)
         return nannies
 
     def _look(self) -> dict[str, str]:
@@ -182,32 +179,28 @@ class Fleet:
             workers = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
         except (OSError, KeyError, RuntimeError):  # the ways in which Dask's client says it
             raise SchedulerLost from None
-        for worker in workers.values():
-            self._report(str(worker["name"]), worker["resources"])
-        addresses = {n: a for a, w in workers.items() if (n := str(w["name"])) in self._reports}
-        processes = {name: workers[a]["local_directory"] for name, a in addresses.items()}
+        there: dict[str, str] = {}
+        for address, worker in workers.items():
+            if targets := tuple(t for t in map(str, self.file.targets) if t in worker["resources"]):
+                name = str(worker["name"])
+                there[name] = address
+                self._reports.setdefault(name, DeviceReport(name, targets))
+        is_early = time.monotonic() < self._began + CONNECT_S
         for name, report in self._reports.items():
-            was_there = name in self._processes
-            is_new = not was_there and time.monotonic() < self._began + CONNECT_S
-            is_gone = was_there and processes.get(name) != self._processes[name]
-            if is_gone or not (report.problem or name in processes or is_new):
-                report.lost += was_there
-                device = next((d for d in self.file.device if d.name == name), None)
-                report.problem = self._why_away(device)
+            before, address = self._there.get(name), there.get(name)
+            if before not in (None, address) or not (address or report.problem or is_early):
+                report.lost += before is not None
+                report.problem = self._why_away(name)
                 self.on_message(f"{name} is away ({report.problem}): its work goes to others of "
                                 f"its target, or waits {self.file.patience_s:.0f} s")  # fmt: skip
-            if name in processes and report.problem and name not in self._unfit:
+            if address and report.problem and name not in self._unfit:
                 self.on_message(f"{name} is back")
                 report.problem = ""
-        self._processes = processes
-        return addresses
+        self._there = there
+        return there
 
-    def _report(self, name: str, resources: Mapping[str, float]) -> None:
-        if targets := tuple(t for t in map(str, self.file.targets) if t in resources):
-            self._reports.setdefault(name, DeviceReport(name, targets))
-
-    def _why_away(self, device: FleetDevice | None) -> str:
-        host = None if device is None else device.host
+    def _why_away(self, name: str) -> str:
+        host = next((device.host for device in self.file.device if device.name == name), None)
         return (why_away(host) if host else "") or "its worker is gone"
 
     def _fit(self, resource: str) -> list[str]:
@@ -239,11 +232,11 @@ class Fleet:
         resource = self._resource(arguments[-1])
         if all(d.host is not None for d in self.file.device if resource in d.resources):
             return function(*arguments)
-        ((_, answer),) = self._answers({self._submit(function, resource, *arguments): resource})
+        task = self._submit(function, resource, *arguments)
+        answer: Any = next(iter(self._answers({task: None}, resource)))[1]
         if isinstance(answer, HybridlatError):
             raise answer
-        result: Result = answer
-        return result
+        return cast("Result", answer)
 
     def _resource(self, target: Target) -> str:
         """The resource of the devices that measure ``target``: theirs may be another precision."""
@@ -271,10 +264,10 @@ class Fleet:
         ]
         self._total += sum(unit.size for unit in units)
         unit_of = {self._submit(measure_unit, resource, unit): unit for unit in units}
-        pending = dict.fromkeys(unit_of, resource)
+        pending: dict[Any, list[str] | None] = dict.fromkeys(unit_of)
         records: list[Measurement] = []
         problems: list[HybridlatError] = []
-        for future, outcome in self._answers(pending):
+        for future, outcome in self._answers(pending, resource):
             unit = unit_of[future]
             error = outcome
             if isinstance(outcome, Outcome):
@@ -288,7 +281,7 @@ class Fleet:
                     self._reports[outcome.device].problem = str(error)
                     if fit := self._fit(resource):
                         again = self._submit(measure_unit, resource, unit, workers=fit)
-                        unit_of[again], pending[again] = unit, resource
+                        unit_of[again], pending[again] = unit, fit
                         continue
             if error is not None:
                 problems.append(error)
@@ -299,19 +292,32 @@ class Fleet:
                 self._on_progress(Progress(self._done, self._total, names, left_s))
         return records, problems
 
-    def _answers(self, pending: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
-        """Each task (future → resource) with its answer as it ends; it may be an error."""
+    def _answers(
+        self, pending: dict[Any, list[str] | None], resource: str
+    ) -> Iterator[tuple[Any, Any]]:
+        """Each task with its answer as it ends, which may be an error; tasks may be added.
+
+        A task is for some workers alone, or for all (None) that have the resource.
+        """
         from distributed import wait
 
+        there_at = time.monotonic()
         try:
             while pending:
                 ended: set[Any] = set()
                 with contextlib.suppress(TimeoutError):
                     ended = wait(list(pending), timeout=_POLL_S, return_when="FIRST_COMPLETED").done
                 for future in ended:
-                    yield future, self._answer(future, pending.pop(future))
-                with self._lock:
-                    self._look()
+                    del pending[future]
+                    yield future, self._answer(future)
+                fit = self._fit(resource)
+                if any(set(fit).intersection(workers or fit) for workers in pending.values()):
+                    there_at = time.monotonic()
+                elif time.monotonic() > there_at + self.file.patience_s:
+                    for future in list(pending):
+                        del pending[future]
+                        future.cancel()
+                        yield future, self._nobody(resource)
         except CancelledError:
             raise SchedulerLost from None
         finally:
@@ -326,7 +332,7 @@ class Fleet:
             function, *arguments, pure=False, resources={resource: 1}, workers=workers
         )
 
-    def _answer(self, future: Any, resource: str) -> Any:
+    def _answer(self, future: Any) -> Any:
         """What a task returned, or an error for one that could not be run at all."""
         if future.status == "finished":
             return future.result()
@@ -336,23 +342,22 @@ class Fleet:
         if isinstance(error, HybridlatError):
             return error
         kind = type(error).__name__
-        if kind in ("NoWorkerError", "NoValidWorkerError"):
-            return BackendUnavailable(
-                f"no device of {resource} is there ({self._why(resource)}): what was measured is "
-                "kept, run the same again and it goes on"
-            )
         if kind == "KilledWorker":
             return MeasurementError("it brings down every worker that measures it")
         reason = (str(error).strip().splitlines() or [kind])[0]
         return MeasurementError(f"a worker could not run it ({reason})")
 
-    def _why(self, resource: str) -> str:
-        """What is known of the devices that could measure a resource."""
+    def _nobody(self, resource: str) -> BackendUnavailable:
         start = f'dask worker {self.file.scheduler} --nthreads 1 --resources "{resource}=1"'
-        return "; ".join(
-            f"start one by: {start}" if device.dask else f"{device.name}: {self._why_away(device)}"
+        why = "; ".join(
+            f"start one by: {start}" if device.dask
+            else f"{device.name}: {self._why_away(device.name)}"
             for device in self.file.device if resource in device.resources
         )  # fmt: skip
+        return BackendUnavailable(
+            f"no device of {resource} is there ({why}): what was measured is kept, run the same "
+            "again and it goes on"
+        )
 
     def _keep(self, outcome: Outcome, store: Store) -> None:
         store.add_signatures(outcome.texts)
@@ -404,11 +409,6 @@ class FleetMeasurer:
             raise problems[0]
         self.problems.extend(problems)
         return records
-
-
-def _wait_for_workers(seconds: float, dask_scheduler: Any) -> None:
-    """In the scheduler: tasks without a worker that could run them fail after some seconds."""
-    dask_scheduler.no_workers_timeout = seconds
 
 
 async def _close(nannies: Sequence[Any]) -> None:
