@@ -14,7 +14,7 @@ import statistics
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,25 +26,25 @@ from threadpoolctl import threadpool_limits
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from public_data.kernel_tables import at_batch
-from whole_networks_data import FAMILIES, Lowerer, Row, read_rows
+from whole_networks_data import FAMILIES, Lowerer, read_rows
 from whole_networks_few_shot import few_shot
 from whole_networks_lines import Line, csv, line, markdown, summary
 
 from hybridlat.engines import device_sheets
-from hybridlat.evaluation.cross_fitting import even_folds
+from hybridlat.evaluation.cross_fitting import FOLDS
+from hybridlat.evaluation.families import FamilyRecords
+from hybridlat.evaluation.family_regimes import HELD_OUT, HeldOut, Regimes
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.family.dataset import SumData, collect, family_of
-from hybridlat.model.family.law import embedded, fit
+from hybridlat.model.family.dataset import SumData, collect
 from hybridlat.model.family.served import (
     ELSEWHERE,
     Calibration,
     FamilyModel,
     calibrate,
     relative_point,
-    serve,
 )
-from hybridlat.model.family.shipped import embedding_of
+from hybridlat.schema.progress import silent
 
 Array = NDArray[np.float64]
 NAMED = (
@@ -67,62 +67,32 @@ class LeftOut:
     labels: NDArray[np.str_]
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """What is said of every row by a law that has not seen its group; errors are of the logarithm.
+@dataclass(frozen=True, kw_only=True)
+class World(FamilyRecords):
+    """One engine family's published rows, and what the model sees of them."""
 
-    ``seen`` is how many rows of each row's task its law has learned from.
-    """
-
-    fold: NDArray[np.intp]
-    medians_us: Array
-    errors: Array
-    spreads: Array
-    seen: Array
-
-
-GROUPS: dict[str, Callable[[Row], str]] = {
-    "unseen": lambda row: row.architecture,
-    "unseen_family": lambda row: family_of(row.architecture),
-}
-
-
-@dataclass
-class World:
-    """One engine family's rows, and what the model sees of them."""
-
-    name: str
-    rows: list[Row]
-    data: SumData
     lowerer: Lowerer
 
-    def __post_init__(self) -> None:
-        self.truth = np.exp(self.data.log_us)
-        self.counted = self.data.weights > 0
-        self.embedding = embedding_of(self.name)
-        self.clouds = embedded(self.data, self.embedding)
-        self.labels = [f"{r.target} {r.layout}".strip() for r in self.rows]
-        self._held_out: dict[str, HeldOut] = {}
+    @cached_property
+    def data(self) -> SumData:
+        return collect(self.lowerer.observation(row) for row in self.rows)
 
-    def learn(self, places: NDArray[np.bool_]) -> FamilyModel:
-        chosen = np.flatnonzero(places & self.counted)
-        return serve(fit(self.data.take(chosen), self.embedding, self.clouds))
+    @cached_property
+    def truth(self) -> Array:
+        return np.exp(self.data.log_us)
 
-    def held_out(self, regime: str) -> HeldOut:
-        """Five folds by the regime's groups, fitted once."""
-        if regime not in self._held_out:
-            names = [GROUPS[regime](row) for row in self.rows]
-            folds = even_folds(names)
-            fold = np.array([folds[name] for name in names])
-            medians, spreads, seen = (np.zeros(len(fold)) for _ in range(3))
-            for one in range(5):
-                model = self.learn(fold != one)
-                mine = np.flatnonzero(fold == one)
-                medians[mine], spreads[mine] = self.predict(model, mine)
-                seen[mine] = [model.seen_of(self.rows[i].task) for i in mine]
-            errors = self.data.log_us - np.log(medians)
-            self._held_out[regime] = HeldOut(fold, medians, errors, spreads, seen)
-        return self._held_out[regime]
+    @cached_property
+    def labels(self) -> list[str]:
+        return [f"{row.target} {row.layout}".strip() for row in self.rows]
+
+    @cached_property
+    def regimes(self) -> Regimes:
+        """Five folds of each regime, fitted once."""
+        return Regimes(self, silent)
+
+    def errors(self, held_out: HeldOut) -> Array:
+        """What is missed of the logarithms."""
+        return self.data.log_us - np.log(held_out.medians_us)
 
     @cached_property
     def left_out(self) -> dict[str, LeftOut]:
@@ -140,29 +110,20 @@ class World:
             found[device] = LeftOut(model, rows, errors, spreads, labels)
         return found
 
-    def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
-        """(latencies in us, spreads) of rows."""
-        tasks = [self.rows[i].task for i in places]
-        result = []
-        for i, task in zip(places, tasks, strict=True):
-            place = self.data.of_set[i]
-            result.append(model.equation(self.data.sets[place], task, self.clouds[place]))
-        equations = np.stack([equation for _, equation in result])
-        return np.exp([logarithm for logarithm, _ in result]), model.spreads(equations, tasks)
-
 
 def cross_validate(world: World, regime: str) -> list[Line]:
     """Five folds of a regime; intervals by the errors of the other folds."""
-    result = world.held_out(regime)
-    half = np.zeros(len(result.fold))
-    for one in range(5):
-        others = (result.fold != one) & world.counted
+    result = world.regimes.held_out(regime)
+    errors = world.errors(result)
+    half = np.zeros(len(errors))
+    for one in range(FOLDS):
+        others = (result.folds != one) & world.counted
         names = [world.labels[i] for i in np.flatnonzero(others)]
-        calibration = calibrate(result.errors[others], result.spreads[others], names)
-        for i in np.flatnonzero(result.fold == one):
+        calibration = calibrate(errors[others], result.spreads[others], names)
+        for i in np.flatnonzero(result.folds == one):
             half[i] = calibration.half_width(result.spreads[i], world.labels[i])
     points = result.medians_us * relative_point(result.spreads, result.seen)
-    return _lines(world, regime, points, result.errors, half)
+    return _lines(world, regime, points, errors, half)
 
 
 def _lines(world: World, regime: str, predicted: Array, errors: Array, half: Array) -> list[Line]:
@@ -195,7 +156,7 @@ def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
         for name in BASELINES:
             sums = layers if name == "layerwise_learned" else fused
             predicted = np.zeros(len(rows))
-            for one in range(5):
+            for one in range(FOLDS):
                 out = fold[rows] == one
                 method = baseline_of(name)(device, target.precision)
                 method.fit(Problem(sums, truth, names).take(np.flatnonzero(~out & counted)))
@@ -261,9 +222,9 @@ def save(world: World, folder: Path, kin: Path) -> None:
     A family with one device alone has the latter from the model in ``kin``, of another family.
     """
     known = world.counted
-    held_out = world.held_out("unseen")
+    held_out = world.regimes.held_out("unseen")
     names = [world.labels[i] for i in np.flatnonzero(known)]
-    calibration = calibrate(held_out.errors[known], held_out.spreads[known], names)
+    calibration = calibrate(world.errors(held_out)[known], held_out.spreads[known], names)
     found = elsewhere(list(world.left_out.values())) or FamilyModel.load(kin).calibration
     if found is None:
         raise SystemExit(f"{kin} has no calibration: train that family first")
@@ -286,7 +247,7 @@ def load(name: str, folder: Path, cache: Path) -> World:
     lowerer = Lowerer(cache / "nets", cache / "tables")
     rows = [r for r in read_rows(folder, FAMILIES[name]) if r.target.version not in _OLD]
     rows.sort(key=lambda r: (r.onnx, str(r.task), r.batch))
-    return World(name, rows, collect(lowerer.observation(r) for r in rows), lowerer)
+    return World(name, tuple(rows), {}, lowerer=lowerer)
 
 
 def main() -> None:
@@ -314,13 +275,12 @@ def main() -> None:
         if given.models_alone:
             continue
         parts: list[Line] = []
-        for regime in GROUPS:
+        for regime in HELD_OUT:
             result = cross_validate(world, regime)
             parts += result
             print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
             if regime == "unseen" and not given.no_baselines:
-                fold = world.held_out(regime).fold
-                result = baselines(world, regime, fold)
+                result = baselines(world, regime, world.regimes.held_out(regime).folds)
                 parts += result
                 print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
         result = other_devices(world)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from whole_networks_data import Row
 from whole_networks_lines import Line, line, mean_line
 
+from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.model.family.adapt import adapt, choose
-from hybridlat.model.family.dataset import KernelSet, SumData
 from hybridlat.model.family.served import FamilyModel
 
 Array = NDArray[np.float64]
@@ -24,16 +22,9 @@ _DRAWS = 5
 _LEAST = 4  # latencies left to judge
 
 
-class Table(Protocol):
-    """Rows as the law sees them; ``clouds`` are the embedded kernels of ``data.sets``."""
-
-    rows: list[Row]
-    data: SumData
-    truth: Array
-    clouds: list[NDArray[np.float32]]
-
-
-def few_shot(table: Table, model: FamilyModel, label: str, rows: Sequence[int]) -> Iterator[Line]:
+def few_shot(
+    table: FamilyRecords, model: FamilyModel, label: str, rows: Sequence[int]
+) -> Iterator[Line]:
     """Lines for every count that leaves enough to judge; ``model`` knows nothing of the device.
 
     A layout is a law of its own, and so are latencies with copies: of each, so many are measured.
@@ -59,7 +50,7 @@ def few_shot(table: Table, model: FamilyModel, label: str, rows: Sequence[int]) 
 
 
 def _lines(
-    table: Table,
+    table: FamilyRecords,
     model: FamilyModel,
     label: str,
     regime: str,
@@ -86,18 +77,14 @@ def _lines(
             yield mean_line(each)
 
 
-def _architectures(table: Table, rows: Sequence[int]) -> list[str]:
+def _architectures(table: FamilyRecords, rows: Sequence[int]) -> list[str]:
     """In the order of their first rows, each once."""
     return list(dict.fromkeys(table.rows[i].architecture for i in rows))
 
 
-def _kernels(table: Table, row: int) -> KernelSet:
-    return table.data.sets[table.data.of_set[row]]
-
-
-def _chosen(table: Table, model: FamilyModel, rows: Sequence[int]) -> list[int]:
+def _chosen(table: FamilyRecords, model: FamilyModel, rows: Sequence[int]) -> list[int]:
     """All rows, those to be measured first at the head: so many or more begin alike."""
-    kernels = [_kernels(table, i) for i in rows]
+    kernels = [table.kernels(i) for i in rows]
     return [rows[i] for i in choose(model, table.rows[rows[0]].task, kernels, len(rows))]
 
 
@@ -105,24 +92,26 @@ def _first(count: int, order: Sequence[int]) -> list[int]:
     return list(order[:count])
 
 
-def _all_batches(table: Table, count: int, order: Sequence[int]) -> list[int]:
+def _all_batches(table: FamilyRecords, count: int, order: Sequence[int]) -> list[int]:
     """All rows of the first ``count`` architectures in an order."""
     first = set(_architectures(table, order)[:count])
     return sorted(i for i in order if table.rows[i].architecture in first)
 
 
 def _adapted(
-    table: Table, model: FamilyModel, tasks: Sequence[list[int]], picks: Sequence[Sequence[int]]
+    table: FamilyRecords,
+    model: FamilyModel,
+    tasks: Sequence[list[int]],
+    picks: Sequence[Sequence[int]],
 ) -> tuple[Array, Array]:
     """(predicted, true) of the networks that were not measured, nor any of their architectures."""
-    predicted, rest = [], []
+    predicted, truth = [], []
     for rows, measured in zip(tasks, picks, strict=True):
         known = set(_architectures(table, measured))
-        told = [(_kernels(table, i), float(table.truth[i])) for i in measured]
+        told = [(table.kernels(i), table.rows[i].latency_us) for i in measured]
         adapted = adapt(model, table.rows[measured[0]].task, told)
         for i in rows:
             if table.rows[i].architecture not in known:
-                cloud = table.clouds[table.data.of_set[i]]
-                predicted.append(adapted.equation(_kernels(table, i), cloud)[0])
-                rest.append(i)
-    return np.exp(predicted), table.truth[rest]
+                predicted.append(adapted.equation(table.kernels(i), table.points(i))[0])
+                truth.append(table.rows[i].latency_us)
+    return np.exp(predicted), np.array(truth)

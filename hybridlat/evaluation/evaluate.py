@@ -11,22 +11,21 @@ what a run is of. Our own run of a regime carries the target's tables.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.evaluation import leaderboard, tracking
+from hybridlat.evaluation.cell_regimes import evaluate_cells
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
-from hybridlat.evaluation.family_regimes import WholeNetworks
-from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
-from hybridlat.evaluation.regimes import evaluate_cells, evaluate_networks
+from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.evaluation.regimes import evaluate_networks
+from hybridlat.evaluation.whole_networks import WholeNetworks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
@@ -36,10 +35,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
 
 LEAST_NETWORKS = 2 * FOLDS
-_EVALUATION = "evaluation"
-_TAGS = ("regime", "method", "target")
-"""Tags that say what a run of an evaluation is of."""
-_MOST_LINES = 2000
 _REGIME = re.compile(
     r"measured|unseen|unseen_family|zero_shot|few@[0-9]+|unseen_cells|gated@[0-9.]+%|gated_cells@[0-9.]+%|cells@[0-9]+"
 )
@@ -142,7 +137,7 @@ def evaluate_targets(
                 except HybridlatError as error:
                     refused.append(error)
                     reason = str(error)
-                    with _run(tracker, call, str(target)) as run:
+                    with leaderboard.run_of(tracker, call, str(target)) as run:
                         run.log({"target": target}, tags={"reason": reason})
                     new = [ResultRow.without_figures(target, reason)]
                     if len(order) > 1:  # else it is the error that ends it all
@@ -150,7 +145,10 @@ def evaluate_targets(
                         if on_evaluated is not None:
                             on_evaluated(new, None)
                 else:
-                    new = _logged(tracker, call, opened.place.address, report, config, chosen)
+                    about = _about(report, config, chosen.where)
+                    rows_wanted = _wanted(report, chosen.regimes)
+                    source = opened.place.address
+                    new = leaderboard.log(tracker, call, source, report, rows_wanted, about)
                     reports.append(report)
                     if on_evaluated is not None:
                         on_evaluated(new, report)
@@ -242,27 +240,16 @@ def sources_of(
     return [store, *packs.packs_for(target, packs_folder)]
 
 
-def _run(
-    tracker: tracking.Tracker, call: str, target: str, regime: str = "", method: str = ""
-) -> AbstractContextManager[tracking.TrackedRun]:
-    tags = dict(zip(_TAGS, (regime, method, target), strict=True))
-    given = {name: value for name, value in tags.items() if value}
-    about = {tracking.KIND: _EVALUATION, "call": call, **given}
-    return tracker.run(" · ".join(given.values()), about)
-
-
-def _logged(
-    tracker: tracking.Tracker,
-    call: str,
-    store: str,
-    report: TargetReport,
-    config: FitConfig,
-    options: EvaluationOptions,
-) -> list[ResultRow]:
-    """The rows of a report, in the order of regimes, each with the run that it is logged in."""
-    rows = [r for r in report.rows() if not options.regimes or r.regime in options.regimes]
+def _wanted(report: TargetReport, regimes: Sequence[str]) -> list[ResultRow]:
+    """The rows of a report in the order of regimes."""
     order = list(dict.fromkeys(j.regime for j in report.results))
-    about = {
+    rows = [row for row in report.rows() if not regimes or row.regime in regimes]
+    return sorted(rows, key=lambda row: order.index(row.regime))
+
+
+def _about(report: TargetReport, config: FitConfig, where: Mapping[str, str]) -> dict[str, object]:
+    """The parameters that all runs of a target have."""
+    return {
         "git_commit": tracking.git_commit() or "unknown",
         "data_hash": report.data_hash,
         "seed": config.seed,
@@ -270,60 +257,5 @@ def _logged(
         "protocol": f"{FOLDS} folds by network" if report.networks else "random rows",
         "device": config.device.title or config.device.name,
         "python": sys.version.split()[0],
-        **{f"where_{name}": value for name, value in options.where.items()},
+        **{f"where_{name}": value for name, value in where.items()},
     }
-    size = {"networks": report.networks, "cells": report.cells}
-    logged: list[ResultRow] = []
-    for row in sorted(rows, key=lambda row: order.index(row.regime)):
-        with _run(tracker, call, row.target, row.regime, row.method) as run:
-            what = {"target": row.target, "regime": row.regime, "method": row.method}
-            run.log({**what, **about}, _metrics(row, report))
-            run.dataset(row.target, report.data_hash, store, _EVALUATION, **size)
-            if row.method == OWN and run.id:
-                _log_behind(run, row, report, rows)
-            logged.append(dataclasses.replace(row, mlflow_run=run.id))
-    return logged
-
-
-def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
-    """The figures, shares and errors to four digits: MLflow shows all that it is given."""
-    share = report.device_time_share.get(row.regime) if row.method == OWN else None
-    figures: dict[str, float | None] = {
-        **dataclasses.asdict(row.score),
-        "answered_share": row.answered_share,
-        "noise_floor": row.noise_floor,
-        "networks": float(row.networks),
-        "cells": float(row.cells),
-        "device_time_share": share,
-    }
-    return {
-        name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
-        for name, value in figures.items()
-    }
-
-
-def _log_behind(
-    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
-) -> None:
-    """Single predictions, calibration and the target's table, for those who look."""
-    result = report.find(row.regime)
-    predictions = result.predictions[:_MOST_LINES] if result is not None else ()
-    none = (None, None)
-    run.artifact(
-        "per_network.json",
-        {
-            "name": [p.name for p in predictions],
-            "true_us": [p.true_us for p in predictions],
-            "predicted_us": [p.predicted_us for p in predictions],
-            "error_percent": [100 * p.error_share for p in predictions],
-            "low_us": [(p.interval_us or none)[0] for p in predictions],
-            "high_us": [(p.interval_us or none)[1] for p in predictions],
-            "measured_share": [p.measured_share for p in predictions],
-            "cells_measured": [p.cells_measured for p in predictions],
-            "device_s": [p.device_s for p in predictions],
-        },
-    )
-    if row.calibration:
-        levels = [level.to_json() for level in row.calibration]
-        run.artifact("calibration.json", {k: [level[k] for level in levels] for k in levels[0]})
-    run.artifact("leaderboard.md", leaderboard.markdown(rows))

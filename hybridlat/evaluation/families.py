@@ -11,7 +11,7 @@ import json
 import logging
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -40,43 +40,51 @@ from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
+Parts = tuple[tuple[str, int], ...]
+_Origin = tuple[Breakdown, float, list[Measurement]]  # a network as one origin gives it, in us
 logger = logging.getLogger(__name__)
 _ONE_RUN = frozenset({"repeat"})  # labels by which repeats of one figure differ
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkRecord:
-    """A network at one batch as one origin gives it: several origins are several records.
+@dataclass(frozen=True)
+class MeasuredRow:
+    """A network at one batch on one task: the median in us of all origins that measured it.
 
-    ``name`` groups what must be held out together (all batches of a network). ``latency_us`` is
-    that of the whole batch, ``repeats_us`` the single figures behind it; ``cells`` and ``layers``
-    (of the file, unfused; empty where they are not recorded) are signature texts with their counts;
-    ``copied_bytes`` is what the network reads and gives out. ``labels`` say where the figure is
-    from (source, note, layout …).
+    ``repeats_us`` are the single figures; ``cells`` and ``layers`` (of the file, unfused; empty
+    where they are not recorded) are signature texts with their counts; ``copied_bytes`` is what the
+    network reads and gives out. A suspect row, out of line with its neighbours as its origin's note
+    says, is neither learned from nor judged.
     """
 
-    name: str
+    target: Target
+    task: Task
+    network: str
     signature: str
     batch: int
+    suspect: bool
     latency_us: float
     repeats_us: tuple[float, ...]
-    cells: tuple[tuple[str, int], ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    layers: tuple[tuple[str, int], ...] = ()
-    copied_bytes: float = 0.0
+    cells: Parts
+    layers: Parts
+    copied_bytes: float
 
     @property
-    def is_suspect(self) -> bool:
-        """Whether its origin's note says that it is out of line with its neighbours."""
-        return is_suspect(self.labels.get("note", ""))
+    def architecture(self) -> str:
+        """What is held out together with it."""
+        return architecture_of(self.network)
 
-    def table(self, parts: Sequence[tuple[str, int]]) -> KernelTable:
+    @property
+    def name(self) -> str:
+        """The network, its batch and, where the target knows several, its layout."""
+        return f"{self.network} batch {self.batch} {self.task.layout}".rstrip()
+
+    def table(self, parts: Parts) -> KernelTable:
         """The kernels of its cells or layers."""
         texts, counts = zip(*parts, strict=True)
         return table_of_texts(texts, counts, self.copied_bytes)
 
 
-def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[NetworkRecord, ...]:
+def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[MeasuredRow]:
     """The whole networks of ``target`` in all sources together, failures left out, by name.
 
     Of several partitions of one network that of the rules in force counts. A network without a
@@ -90,30 +98,66 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> tuple[Netw
         if not record.labels.get("role")
     }
     partitions = _partitions(target, sources)
-    grouped: dict[tuple[object, ...], list[Measurement]] = {}
+    origins: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records.values():
-        labels = {k: v for k, v in record.labels.items() if k not in _ONE_RUN}
-        grouped.setdefault((record.signature, tuple(sorted(labels.items()))), []).append(record)
-    chosen: list[tuple[Breakdown, list[Measurement]]] = []
-    for same in grouped.values():
+        origin = tuple(sorted((k, v) for k, v in record.labels.items() if k not in _ONE_RUN))
+        origins.setdefault((record.signature, origin), []).append(record)
+    known: list[_Origin] = []
+    for same in origins.values():
         named = partitions.get(same[0].signature, {})
         partition = named.get(same[0].labels.get("network", "")) or next(iter(named.values()), None)
-        if partition is not None:
-            chosen.append((partition, same))
-    texts = signature_texts(sources, {h for p, _ in chosen for h, _ in (*p.cells, *p.layers)})
-    networks = [_record(partition, same, texts) for partition, same in chosen]
-    usable = [network for network in networks if network is not None]
-    if len(usable) < len(grouped):
+        latency_us, _ = latency_of(same)
+        if partition is not None and latency_us is not None:
+            known.append((partition, latency_us, same))
+    texts = signature_texts(sources, {h for p, _, _ in known for h, _ in (*p.cells, *p.layers)})
+    known = [one for one in known if all(h in texts for h, _ in one[0].cells)]
+    if len(known) < len(origins):
         logger.warning(
             "%d of %d networks of %s are left out: they failed, or have no partition",
-            len(grouped) - len(usable), len(grouped), target,
+            len(origins) - len(known), len(origins), target,
         )  # fmt: skip
-    if not usable:
+    if not known:
         raise InputError(
             f"no whole network of {target} is recorded with its partition: import a table of them "
             "with their ONNX files, or measure some"
         )
-    return tuple(sorted(usable, key=lambda n: (n.name, n.batch, sorted(n.labels.items()))))
+    known.sort(key=lambda one: (one[0].network, sorted(one[2][0].labels.items())))
+    layouts = {same[0].labels.get("layout", "") for _, _, same in known}
+    groups: dict[tuple[Task, str, str, int, bool], list[_Origin]] = {}
+    for partition, latency_us, same in known:
+        labels = same[0].labels
+        layout = labels.get("layout", "") if len(layouts) > 1 else ""
+        note = labels.get("note", "")
+        copies = copies_of(target, note)
+        task = Task(target.device, target.runtime, target.precision, layout, copies)
+        batch = _batch(partition, texts)
+        key = (task, partition.network, partition.signature, batch, is_suspect(note))
+        groups.setdefault(key, []).append((partition, latency_us, same))
+    rows = []
+    for key, figures in groups.items():
+        partition = figures[0][0]
+        layers = tuple((texts[h], count) for h, count in partition.layers if h in texts)
+        rows.append(
+            MeasuredRow(
+                target,
+                *key,
+                latency_us=statistics.median([us for _, us, _ in figures]),
+                repeats_us=tuple(us for _, _, same in figures for us in _repeats_us(same)),
+                cells=tuple((texts[h], count) for h, count in partition.cells),
+                layers=layers if len(layers) == len(partition.layers) else (),
+                copied_bytes=float(partition.labels.get("copied_bytes", "0")),
+            )
+        )
+    return sorted(rows, key=_order)
+
+
+def _order(row: MeasuredRow) -> tuple[str, Task, int, bool]:
+    return row.network, row.task, row.batch, row.suspect
+
+
+def _repeats_us(records: Sequence[Measurement]) -> list[float]:
+    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at, r.id))
+    return [r.latency_us for r in ordered if r.latency_us is not None]
 
 
 def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, dict[str, Breakdown]]:
@@ -134,79 +178,14 @@ def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, di
     return by_hash
 
 
-def _record(
-    partition: Breakdown, records: Sequence[Measurement], texts: Mapping[str, str]
-) -> NetworkRecord | None:
-    latency_us, _ = latency_of(records)
-    if latency_us is None or any(h not in texts for h, _ in partition.cells):
-        return None
-    cells = tuple((texts[h], count) for h, count in partition.cells)
-    layers = tuple((texts[h], count) for h, count in partition.layers if h in texts)
-    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at, r.id))
-    return NetworkRecord(
-        partition.network,
-        partition.signature,
-        _batch(partition, cells),
-        latency_us,
-        tuple(r.latency_us for r in ordered if r.latency_us is not None),
-        cells,
-        records[0].labels,
-        layers if len(layers) == len(partition.layers) else (),
-        float(partition.labels.get("copied_bytes", "0")),
-    )
-
-
-def _batch(partition: Breakdown, cells: Sequence[tuple[str, int]]) -> int:
+def _batch(partition: Breakdown, texts: Mapping[str, str]) -> int:
+    """As stated, else what the first cell reads."""
     stated = partition.labels.get("batch", "")
     if stated.isdigit():
         return int(stated)
-    first = read(cells[0][0]) if cells else None
+    first = read(texts[partition.cells[0][0]]) if partition.cells else None
     shape = first.types[first.inputs[0]].shape if first is not None and first.inputs else ()
     return shape[0] if shape else 1
-
-
-@dataclass(frozen=True)
-class MeasuredRow:
-    """A network at one batch on one task: the median of all that measured it.
-
-    ``repeats_us`` are the single figures. A suspect row is neither learned from nor judged.
-    """
-
-    target: Target
-    task: Task
-    record: NetworkRecord
-    latency_us: float
-    repeats_us: tuple[float, ...]
-    suspect: bool
-
-    @property
-    def architecture(self) -> str:
-        """What is held out together with it."""
-        return architecture_of(self.record.name)
-
-    @property
-    def name(self) -> str:
-        """The network, its batch and, where the target knows several, its layout."""
-        layout = f" {self.task.layout}" if self.task.layout else ""
-        return f"{self.record.name} batch {self.record.batch}{layout}"
-
-
-def rows_of(target: Target, records: Sequence[NetworkRecord]) -> list[MeasuredRow]:
-    """Records as rows: figures of one network at one batch are one row, their median, by name."""
-    layouts = {r.labels.get("layout", "") for r in records}
-    groups: dict[tuple[str, str, int, Task, bool], list[NetworkRecord]] = {}
-    for record in records:
-        layout = record.labels.get("layout", "") if len(layouts) > 1 else ""
-        copies = copies_of(target, record.labels.get("note", ""))
-        task = Task(target.device, target.runtime, target.precision, layout, copies)
-        key = (record.name, record.signature, record.batch, task, record.is_suspect)
-        groups.setdefault(key, []).append(record)
-    rows = []
-    for (_, _, _, task, suspect), same in groups.items():
-        repeats = tuple(us for record in same for us in (record.repeats_us or (record.latency_us,)))
-        middle = statistics.median([record.latency_us for record in same])
-        rows.append(MeasuredRow(target, task, same[0], middle, repeats, suspect))
-    return sorted(rows, key=lambda r: (r.record.name, r.task, r.record.batch, r.suspect))
 
 
 @dataclass(frozen=True)
@@ -221,10 +200,7 @@ class FamilyRecords:
     @property
     def data_hash(self) -> str:
         """Names exactly this set of latencies, 16 hex digits."""
-        body = [
-            [str(r.task), r.record.name, r.record.signature, r.latency_us, r.suspect]
-            for r in self.rows
-        ]
+        body = [[str(r.task), r.network, r.signature, r.latency_us, r.suspect] for r in self.rows]
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:16]
 
     @cached_property
@@ -238,11 +214,10 @@ class FamilyRecords:
         sets: dict[tuple[object, ...], KernelSet] = {}
         observed = []
         for row in self.rows:
-            record = row.record
-            key = (record.cells, record.copied_bytes, row.target.device, row.target.precision)
+            key = (row.cells, row.copied_bytes, row.target.device, row.target.precision)
             if key not in sets:
                 device = self.devices[row.target.device]
-                table = record.table(record.cells)
+                table = row.table(row.cells)
                 sets[key] = kernel_set(table, device, row.target.precision)
             weight = 0.0 if row.suspect else 1.0
             observed.append(
@@ -306,13 +281,12 @@ def family_records(
         try:
             sheet = device if device is not None and other.device == device.name else None
             devices[other.device] = sheet or _gpu(other)
-            rows += rows_of(other, load_networks(other, sources_of(other)))
+            rows += load_networks(other, sources_of(other))
         except (InputError, TargetError) as error:
             if other == target:
                 raise
             missing.append(f"{other} is left out: {error}")
-    ordered = sorted(rows, key=lambda r: (r.record.name, r.task, r.record.batch, r.suspect))
-    return FamilyRecords(family, tuple(ordered), devices, tuple(missing))
+    return FamilyRecords(family, tuple(sorted(rows, key=_order)), devices, tuple(missing))
 
 
 def _gpu(target: Target) -> Device:

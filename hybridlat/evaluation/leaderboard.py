@@ -1,16 +1,21 @@
-"""Rows of an evaluation as tables: on the terminal, and as Markdown."""
+"""Rows of an evaluation: as tables on the terminal and in Markdown, and as runs in MLflow."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow
+from hybridlat.evaluation import tracking
+from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow, TargetReport
 from hybridlat.report.table import GAP, Column, Table, titled
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_EVALUATION = "evaluation"
+_MOST_LINES = 2000
 _FIGURES = (
     "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width", "measured", "device s",
     "predict ms", "answered",
@@ -177,3 +182,79 @@ def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
             break
         shown.append(position)
     return sorted(shown)
+
+
+def run_of(
+    tracker: tracking.Tracker, call: str, target: str, regime: str = "", method: str = ""
+) -> AbstractContextManager[tracking.TrackedRun]:
+    """The run of one row; its tags say what it is of."""
+    tags = {"regime": regime, "method": method, "target": target}
+    given = {name: value for name, value in tags.items() if value}
+    about = {tracking.KIND: _EVALUATION, "call": call, **given}
+    return tracker.run(" · ".join(given.values()), about)
+
+
+def log(
+    tracker: tracking.Tracker,
+    call: str,
+    source: str,
+    report: TargetReport,
+    rows: Sequence[ResultRow],
+    about: Mapping[str, object],
+) -> list[ResultRow]:
+    """The rows of a report, each with the run that it is logged in, beside parameters ``about``."""
+    size = {"networks": report.networks, "cells": report.cells}
+    logged: list[ResultRow] = []
+    for row in rows:
+        with run_of(tracker, call, row.target, row.regime, row.method) as run:
+            what = {"target": row.target, "regime": row.regime, "method": row.method}
+            run.log({**what, **about}, _metrics(row, report))
+            run.dataset(row.target, report.data_hash, source, _EVALUATION, **size)
+            if row.method == OWN and run.id:
+                _log_behind(run, row, report, rows)
+            logged.append(dataclasses.replace(row, mlflow_run=run.id))
+    return logged
+
+
+def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
+    """The figures, shares and errors to four digits: MLflow shows all that it is given."""
+    share = report.device_time_share.get(row.regime) if row.method == OWN else None
+    figures: dict[str, float | None] = {
+        **dataclasses.asdict(row.score),
+        "answered_share": row.answered_share,
+        "noise_floor": row.noise_floor,
+        "networks": float(row.networks),
+        "cells": float(row.cells),
+        "device_time_share": share,
+    }
+    return {
+        name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
+        for name, value in figures.items()
+    }
+
+
+def _log_behind(
+    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
+) -> None:
+    """Single predictions, calibration and the target's table, for those who look."""
+    result = report.find(row.regime)
+    predictions = result.predictions[:_MOST_LINES] if result is not None else ()
+    none = (None, None)
+    run.artifact(
+        "per_network.json",
+        {
+            "name": [p.name for p in predictions],
+            "true_us": [p.true_us for p in predictions],
+            "predicted_us": [p.predicted_us for p in predictions],
+            "error_percent": [100 * p.error_share for p in predictions],
+            "low_us": [(p.interval_us or none)[0] for p in predictions],
+            "high_us": [(p.interval_us or none)[1] for p in predictions],
+            "measured_share": [p.measured_share for p in predictions],
+            "cells_measured": [p.cells_measured for p in predictions],
+            "device_s": [p.device_s for p in predictions],
+        },
+    )
+    if row.calibration:
+        levels = [level.to_json() for level in row.calibration]
+        run.artifact("calibration.json", {k: [level[k] for level in levels] for k in levels[0]})
+    run.artifact("leaderboard.md", markdown(rows))

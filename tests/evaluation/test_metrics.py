@@ -8,7 +8,8 @@ import math
 import pytest
 
 from hybridlat.evaluation import leaderboard
-from hybridlat.evaluation.cross_fitting import even_folds, fold_of, random_split
+from hybridlat.evaluation.cell_regimes import random_split
+from hybridlat.evaluation.cross_fitting import even_folds, fold_of
 from hybridlat.evaluation.metrics import (
     ConfidenceLevel,
     Prediction,

@@ -37,18 +37,26 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_several_origins_are_several_records_and_repeats_are_one(store: Store) -> None:
+def test_several_origins_are_one_row_but_for_what_is_suspect(store: Store) -> None:
     store.add([
         record(10, source="x"), record(14, source="y", note="suspect: odd"),
         record(20, source="z", repeat="1"), record(22, source="z", repeat="2"),
     ])  # fmt: skip
-    records = load_networks(TARGET, [store, store])
-    said = {n.labels["source"]: (n.latency_us, n.is_suspect) for n in records}
-    assert said == {"x": (10, False), "y": (14, True), "z": (21, False)}
-    assert {n.labels["source"]: n.repeats_us for n in records}["z"] == (20, 22)
-    assert {n.name for n in records} == {"net"} and {n.batch for n in records} == {4}
-    assert all(n.cells == ((CELL.text, 2),) for n in records)
-    assert read(records[0].cells[0][0]).nodes
+    sound, suspect = load_networks(TARGET, [store, store])
+    assert (suspect.latency_us, suspect.suspect) == (14, True)
+    assert (sound.latency_us, sound.suspect) == (15.5, False)  # the median of 10 and of 21
+    assert sorted(sound.repeats_us) == [10, 20, 22]
+    assert sound.name == suspect.name == "net batch 4"
+    assert sound.cells == suspect.cells == ((CELL.text, 2),)
+    assert read(sound.cells[0][0]).nodes
+
+
+def test_layouts_are_laws_of_their_own_where_a_target_knows_several(store: Store) -> None:
+    store.add([record(10, layout="nchw")])
+    assert [row.task.layout for row in load_networks(TARGET, [store])] == [""]
+    store.add([record(12, layout="nhwc")])
+    names = [row.name for row in load_networks(TARGET, [store])]
+    assert names == ["net batch 4 nchw", "net batch 4 nhwc"]
 
 
 def test_the_partition_of_the_rules_in_force_counts(store: Store) -> None:
@@ -56,15 +64,15 @@ def test_the_partition_of_the_rules_in_force_counts(store: Store) -> None:
         labels = {**NOW, "lowering": rules}
         store.add_breakdowns([Breakdown(TARGET, "net", WHOLE.hash, (cells,), labels=labels)])
     store.add([record(10)])
-    (records,) = load_networks(TARGET, [store])
-    assert records.cells == ((CELL.text, 2),)
+    (row,) = load_networks(TARGET, [store])
+    assert row.cells == ((CELL.text, 2),)
 
 
 def test_a_batch_that_nobody_states_is_that_of_the_cells(store: Store) -> None:
     store.add_breakdowns([Breakdown(TARGET, "old", OTHER.hash, ((CELL.hash, 1),))])
     store.add([Measurement(TARGET, OTHER.hash, "network", 5.0)])
-    (records,) = load_networks(TARGET, [store])
-    assert (records.name, records.batch) == ("old", 1)
+    (row,) = load_networks(TARGET, [store])
+    assert (row.network, row.batch) == ("old", 1)
 
 
 def test_what_lacks_a_partition_or_a_text_is_left_out_and_said(
@@ -77,8 +85,8 @@ def test_what_lacks_a_partition_or_a_text_is_left_out_and_said(
         Measurement(TARGET, WHOLE.hash, "network", None, failure="no memory", labels={"x": "y"}),
     ])  # fmt: skip
     with caplog.at_level(logging.WARNING):
-        (records,) = load_networks(TARGET, [store])
-    assert records.latency_us == 10
+        (row,) = load_networks(TARGET, [store])
+    assert row.latency_us == 10
     assert "3 of 4 networks of t4/tensorrt-8.6/fp16 are left out" in caplog.text
 
 

@@ -13,13 +13,13 @@ import pytest
 from hybridlat.cli.main import run
 from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate
-from hybridlat.evaluation.families import FamilyRecords, NetworkRecord, family_records, rows_of
+from hybridlat.evaluation.families import FamilyRecords, family_records
 from hybridlat.model import baselines
 from hybridlat.model.family.dataset import architecture_of, family_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
-from tests.evaluation.made_networks import HERE, THERE, fill, hash_of, networks
+from tests.evaluation.made_networks import HERE, THERE, fill, networks
 
 COUNT = 24
 FAST = ("flops_linear", "roofline")
@@ -137,16 +137,6 @@ def test_figures_of_several_tables_are_one_row(url: str) -> None:
     assert sum(row.suspect for row in here) == 1
     assert records.data.weights.tolist() == [0.0 if row.suspect else 1.0 for row in records.rows]
     assert records.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
-
-
-def test_layouts_are_laws_of_their_own_where_a_target_knows_several() -> None:
-    def record(name: str, **labels: str) -> NetworkRecord:
-        return NetworkRecord(name, hash_of(name), 1, 10.0, (10.0,), (("", 1),), labels)
-
-    one = rows_of(HERE, [record("a", layout="nchw"), record("b", layout="nchw")])
-    assert [row.task.layout for row in one] == ["", ""]
-    two = rows_of(HERE, [record("a", layout="nchw"), record("a", layout="nhwc")])
-    assert [row.name for row in two] == ["a batch 1 nchw", "a batch 1 nhwc"]
 
 
 @pytest.mark.parametrize(
