@@ -16,7 +16,7 @@ from hybridlat.estimate.partition import partition
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.measuring import tables
-from hybridlat.model import cell_model
+from hybridlat.model import model_files
 from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
@@ -33,7 +33,7 @@ FORMATS = {
     "store": database.SCHEMA,
     "partition": partition.PARTITION_FORMAT,
     "file": facts.FACTS_FORMAT,
-    "model": cell_model.MODEL_FORMAT,
+    "model": model_files.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "family model": served.FORMAT,
     "plan": plan.PLAN_FORMAT,

@@ -10,7 +10,7 @@ import pytest
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.measuring import plan_results
-from hybridlat.model.cell_model import load_model
+from hybridlat.model.model_files import load_model
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.model.rows import texts

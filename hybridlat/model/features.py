@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View
+from hybridlat.schema.device import Device
 
 Formula = Callable[[View], Array]
 
@@ -44,7 +45,7 @@ def _column(column: str) -> Formula:
     return lambda v: getattr(v, column)
 
 
-def _alignment(channels: Array) -> Array:
+def alignment(channels: Array) -> Array:
     """Log2 of the largest power of two, up to 128, that divides the channels."""
     whole = np.maximum(channels, 1).astype(np.int64) & 127
     lowest = whole & -whole
@@ -61,13 +62,14 @@ def _pad_waste_16(v: View) -> Array:
     return np.asarray(1 - v.c_in * v.c_out / np.maximum(used, 1), dtype=np.float64)
 
 
-def _cache(v: View, level: int) -> float:
-    return float(v.device.cache_bytes[level]) if v.device.cache_bytes else 2.0**20
+def cache_bytes(device: Device, level: int) -> float:
+    """Size of a cache, -1 for the last; a megabyte where no data sheet says."""
+    return float(device.cache_bytes[level]) if device.cache_bytes else 2.0**20
 
 
 def _row_to_first_cache(v: View) -> Array:
     item = np.where(v.item_bytes == 4.0, PRECISION_BYTES.get(v.precision, 4.0), v.item_bytes)
-    return _log2(np.maximum(v.k_h * v.w_in * v.c_in * item, 1) / _cache(v, 0))
+    return _log2(np.maximum(v.k_h * v.w_in * v.c_in * item, 1) / cache_bytes(v.device, 0))
 
 
 def _winograd(v: View) -> Array:
@@ -122,8 +124,8 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
      lambda v: _log2(np.maximum(v.m, 1) / np.maximum(v.n, 1))),
     ("log2_outputs_per_unit", "log2 output elements for each unit of the device",
      lambda v: _log2(v.m * v.n * v.groups / v.device.units)),
-    ("align_c_in", "log2 channels, 0..7", lambda v: _alignment(v.c_in)),
-    ("align_c_out", "log2 channels, 0..7", lambda v: _alignment(v.c_out)),
+    ("align_c_in", "log2 channels, 0..7", lambda v: alignment(v.c_in)),
+    ("align_c_out", "log2 channels, 0..7", lambda v: alignment(v.c_out)),
     ("pad_waste_16", "share of the work lost when channels are padded to blocks of 16",
      _pad_waste_16),
     ("useful_64_c_out", "share of lanes with output channels, in four vectors of 16 (AVX-512)",
@@ -133,9 +135,9 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
     ("padding_to_width", "ratio to the output's width: borders are often computed one by one",
      lambda v: np.asarray(v.pad / np.maximum(v.w_out, 1), np.float64)),
     ("log2_weight_to_last_cache", "log2 of a ratio: above 0 weights are read from memory each time",
-     lambda v: _log2(np.maximum(v.weight_size, 1) / _cache(v, -1))),
+     lambda v: _log2(np.maximum(v.weight_size, 1) / cache_bytes(v.device, -1))),
     ("log2_size_to_last_cache", "log2 of everything touched over the last cache",
-     lambda v: _log2(np.maximum(v.size, 1) / _cache(v, -1))),
+     lambda v: _log2(np.maximum(v.size, 1) / cache_bytes(v.device, -1))),
     ("log2_row_to_first_cache", "log2 of the input rows under one row of taps over the first cache",
      _row_to_first_cache),
     ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", _winograd),

@@ -16,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from hybridlat.model import geometry
-from hybridlat.model.cell_model import load_model
 from hybridlat.model.fit import fit_model
+from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from tests.model.rows import DEVICE, latencies_us, texts
 

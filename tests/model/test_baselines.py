@@ -57,7 +57,7 @@ def test_the_contract(name: str) -> None:
     made = baseline.predict(Sums.of_texts(TEST))
     assert made.shape == (len(TEST),)
     assert made.dtype == np.float64
-    if baseline.learns:
+    if name not in ("lookup_only", "layerwise_measured"):
         assert (made > 0).all()
         error = made / latencies_us(TEST, noise=0.0) - 1
         assert np.sqrt(np.mean(error**2)) < 1.5

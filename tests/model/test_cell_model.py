@@ -19,15 +19,10 @@ from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.model.applicability_domain import fit_domain
-from hybridlat.model.cell_model import (
-    UNKNOWN_FACTOR,
-    CellModel,
-    load_model,
-    read_device,
-    save_model,
-)
+from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
+from hybridlat.model.model_files import load_model, read_device, save_model
 from hybridlat.model.training_problem import (
     MODEL_SHARE,
     FitConfig,
@@ -247,7 +242,7 @@ def test_predicting_imports_nothing_heavy(model: CellModel, tmp_path: Path) -> N
     (tmp_path / "cell.txt").write_text(TEST[0])
     script = (
         "import sys; from pathlib import Path\n"
-        "from hybridlat.model.cell_model import load_model\n"
+        "from hybridlat.model.model_files import load_model\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "made = load_model(folder).predict([(folder / 'cell.txt').read_text()])\n"
         "assert made[0].latency_us > 0\n"

@@ -21,7 +21,7 @@ from hybridlat.estimate.lookup.models import (
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
-from hybridlat.model.cell_model import load_model
+from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target

@@ -25,11 +25,11 @@ from typing import TypeVar
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
-from hybridlat.model.cell_model import (
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import (
     CARD_FILE,
     MODEL_FILES,
     PRIOR_FOLDER,
-    CellModel,
     load_model,
     read_device,
 )

@@ -103,13 +103,11 @@ class Baseline(abc.ABC):
 
     ``units`` says which sums it is given, at fit and at predict: ``cell``s of the lowered network,
     unfused ``layer``s of the file, whole ``network``s, or ``layered network``s: unfused ones. Where
-    it has cells or layers, a network's latency is the sum over them. ``learns`` is False for a
-    pure look-up, which answers NaN to what it has not seen.
+    it has cells or layers, a network's latency is the sum over them.
     """
 
     name: ClassVar[str]
     units: ClassVar[tuple[Unit, ...]] = ("cell",)
-    learns: ClassVar[bool] = True
 
     def __init__(self, device: Device, precision: str, seed: int = 0) -> None:
         self.device = device
@@ -126,14 +124,15 @@ class Baseline(abc.ABC):
 
 
 _CLASS_OF = {
-    "flops_linear": "FlopsLinear", "kernel_forest": "KernelForest",
-    "layerwise_learned": "LayerwiseLearned", "layerwise_measured": "LayerwiseMeasured",
-    "lookup_only": "LookupOnly", "model_only": "ModelOnly", "per_kind_linear": "PerKindLinear",
-    "roofline": "Roofline", "wave_model": "WaveModel",
+    "flops_linear": "methods:FlopsLinear", "kernel_forest": "methods:KernelForest",
+    "layerwise_learned": "methods:LayerwiseLearned",
+    "layerwise_measured": "methods:LayerwiseMeasured", "lookup_only": "methods:LookupOnly",
+    "model_only": "methods:ModelOnly", "per_kind_linear": "methods:PerKindLinear",
+    "roofline": "methods:Roofline", "wave_model": "wave_model:WaveModel",
 }  # fmt: skip
 BASELINES = Plugins(
     "hybridlat.baselines",
-    {name: f"{__name__}.methods:{class_}" for name, class_ in _CLASS_OF.items()},
+    {name: f"{__name__}.{class_}" for name, class_ in _CLASS_OF.items()},
 )
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import abc
 import statistics
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hybridlat.errors import MissingExtra
-from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines import Array, Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.kernels import CLASSES
 from hybridlat.model.fit import fit_model
-from hybridlat.model.geometry import COLUMN, TILES, View
+from hybridlat.model.geometry import COLUMN
 from hybridlat.model.training_problem import FitConfig
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
@@ -25,17 +24,12 @@ _PLAIN = [
         "activation", "flop", "in_bytes", "weight_bytes", "out_bytes",
     )
 ]  # fmt: skip
-_WAVE_ROUNDS = 6
-_WAVE_CLASSES = 6
-_WAVE_TERMS = 4
-_DESCENTS = 2000
 
 
 class LookupOnly(Baseline):
     """The median of a cell's measurements; NaN for a cell without one."""
 
     name: ClassVar[str] = "lookup_only"
-    learns: ClassVar[bool] = False
 
     def fit(self, problem: Problem) -> None:
         known = problem.usable()
@@ -77,7 +71,7 @@ class ModelOnly(Baseline):
         return self.model.predict_geometry(sums.kernels).latency_us
 
 
-def _relative(columns: Array, latencies_us: Array) -> tuple[Array, Array]:
+def relative_columns(columns: Array, latencies_us: Array) -> tuple[Array, Array]:
     """Columns over the latency and their own size, so that small kernels count as large ones do."""
     scaled = columns / latencies_us[:, None]
     size = np.sqrt((scaled**2).sum(axis=0))
@@ -89,7 +83,7 @@ def relative_line(columns: Array, latencies_us: Array) -> Array:
     """Coefficients c ≥ 0 that make columns·c close to the latencies in relative terms."""
     from scipy.optimize import nnls
 
-    scaled, size = _relative(columns, latencies_us)
+    scaled, size = relative_columns(columns, latencies_us)
     # The triangle of the decomposition has the same solution, and as few rows as columns.
     basis, triangle = np.linalg.qr(scaled)
     factors, _ = nnls(triangle, basis.sum(axis=0))
@@ -248,86 +242,3 @@ class LayerwiseLearned(KernelForest):
 
     name: ClassVar[str] = "layerwise_learned"
     units: ClassVar[tuple[Unit, ...]] = ("layer", "layered network")
-
-
-class WaveModel(Baseline):
-    """Staircase of waves of tiles plus steps of alignment: four coefficients per class of kernel.
-
-        latency = launch + min over tiles of (waves · (per_wave·K·Tm·Tn + per_step)) + moved bytes
-
-    Classes: contractions by alignment of the channels (to 32, to 8, neither), 1x1 apart from larger
-    windows; depthwise convolutions; everything else. A class with fewer than five rows takes the
-    coefficients of all rows. The tile of each kernel is the one that the fit of the round before
-    finds fastest, as an autotuner would.
-    """
-
-    name: ClassVar[str] = "wave_model"
-
-    def fit(self, problem: Problem) -> None:
-        known = problem.usable()
-        sums, truth = known.sums, known.latencies_us
-        view = sums.view(self.device, self.precision)
-        classes = _wave_classes(view)
-        guess = view.roofline_us + 1.0
-        self._lines = np.zeros((_WAVE_CLASSES, _WAVE_TERMS))
-        tile = cast(Array, np.argmin([view.wave_us(tile) for tile in TILES], axis=0))
-        for _ in range(_WAVE_ROUNDS):
-            kernel_us = guess * (truth / sums.total(guess))[sums.kernels.cell]
-            terms = _wave_terms(view, tile)
-            everything = _descended_line(terms, kernel_us)
-            for number in range(_WAVE_CLASSES):
-                mine = classes == number
-                self._lines[number] = (
-                    _descended_line(terms[mine], kernel_us[mine]) if mine.sum() >= 5 else everything
-                )
-            guess, tile = self._best(view, classes)
-            guess = np.maximum(guess, 1e-3)
-
-    def _best(self, view: View, classes: Array) -> tuple[Array, Array]:
-        """Latency of every kernel with its fastest tile, and that tile."""
-        lines = self._lines[classes.astype(int)]
-        tiles = [np.full(len(view.m), i) for i in range(len(TILES))]
-        every = np.stack([(_wave_terms(view, tile) * lines).sum(axis=1) for tile in tiles])
-        best = every.argmin(axis=0)
-        return every[best, np.arange(len(best))], best
-
-    def predict(self, sums: Sums) -> Array:
-        view = sums.view(self.device, self.precision)
-        return sums.total(self._best(view, _wave_classes(view))[0])
-
-
-def _wave_classes(view: View) -> Array:
-    contracts = view.contracts & (view.groups == 1)
-    channels = np.where((view.c_in % 32 == 0) & (view.c_out % 32 == 0), 0, 2)
-    channels = np.where((view.c_in % 8 != 0) | (view.c_out % 8 != 0), 3, channels)
-    window = (view.k_h * view.k_w > 1) & (channels == 0)
-    other = np.where(view.kind == KINDS["conv"], 4, 5)
-    return np.where(contracts, np.where(window, 1, channels), other)
-
-
-def _wave_terms(view: View, tile: Array) -> Array:
-    """Launch, arithmetic of the waves, steps of the waves along K, bytes moved."""
-    rows = np.arange(len(tile))
-    waves = np.stack([view.waves(t) for t in TILES])[tile, rows]
-    arithmetic = np.stack([view.wave_us(t) for t in TILES])[tile, rows]
-    return np.stack([np.ones(len(tile)), arithmetic, waves * view.k, view.memory_us], axis=1)
-
-
-def _descended_line(columns: Array, latencies_us: Array) -> Array:
-    """As ``relative_line``, by coordinate descent from zero.
-
-    Terms of a class are nearly multiples of each other: descent lets them share the latency, an
-    exact solver takes one of them, and the tiles chosen by it err half as much again.
-    """
-    scaled, size = _relative(columns, latencies_us)
-    gram, right = scaled.T @ scaled, scaled.sum(axis=0)
-    result = np.zeros(columns.shape[1])
-    for _ in range(_DESCENTS):
-        before = result.copy()
-        for i in range(len(result)):
-            if gram[i, i] > 0:
-                step = (right[i] - gram[i] @ result) / gram[i, i]
-                result[i] = max(result[i] + step, 0.0)
-        if np.abs(result - before).max() <= 1e-9 * max(np.abs(result).max(), 1e-30):
-            break
-    return np.asarray(result / size)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
+from hybridlat.model.features import alignment, cache_bytes
 from hybridlat.model.geometry import COLUMN, COLUMNS, Geometry, View, geometry
 from hybridlat.model.kernel_rows import CHANNELS_LAST
 from hybridlat.schema.device import Device
@@ -125,11 +126,6 @@ _IDLE_SHARE = 0.8
 units, 1 has no way round them (split sums)."""
 _MEMORY_POWER = 0.5
 """What reading and writing at full bandwidth draws, of the power limit."""
-_DEFAULT_CACHE_BYTES = 2.0**20
-
-
-def _last_cache_bytes(device: Device) -> float:
-    return float(device.cache_bytes[-1]) if device.cache_bytes else _DEFAULT_CACHE_BYTES
 
 
 def parts_us(table: KernelTable, view: View) -> Array:
@@ -144,7 +140,7 @@ def parts_us(table: KernelTable, view: View) -> Array:
     best_us = np.min([view.wave_us(tile) / near for tile, near in _TILES], axis=0)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
     slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
-    kept = _KEPT_SHARE * np.minimum(view.activation_size, _last_cache_bytes(device))
+    kept = _KEPT_SHARE * np.minimum(view.activation_size, cache_bytes(device, -1))
     memory_us = view.memory_us * (1 - kept / np.maximum(view.size, 1))
     launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
     at_peak_us = np.where(deep, 0.0, view.compute_us)
@@ -196,10 +192,7 @@ def _octaves(values: Array) -> Array:
 
 def _alignment(channels: Array) -> Array:
     """Largest power of two, up to 16, that divides the channels, as a share of four octaves."""
-    whole = np.maximum(channels, 1).astype(np.int64) & 127
-    lowest = whole & -whole
-    octaves = np.where(lowest == 0, 7.0, np.log2(np.maximum(lowest, 1)))
-    return np.minimum(octaves, 4.0) / 4.0
+    return np.minimum(alignment(channels), 4.0) / 4.0
 
 
 def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array, Array]:
@@ -214,7 +207,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     convolves = (table.classes <= 3).astype(np.float64)
     group_width = np.maximum(v.c_in / np.maximum(v.groups, 1), 1)
     ratio = np.log2(np.maximum(v.compute_us, 1e-5) / np.maximum(v.memory_us, 1e-5))
-    cache = _last_cache_bytes(device)
+    cache = cache_bytes(device, -1)
     balance = device.peak(precision) / device.bandwidth_bytes_per_s
 
     def fill(tile: int) -> Array:
