@@ -7,12 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from hybridlat.cli.evaluate import evaluate
-from hybridlat.cli.main import app
 from tests.cli.shell import FAKE, process
 
 
@@ -62,20 +58,6 @@ def test_where_nothing_may_be_measured_the_answer_is_not_trusted(
     assert done.returncode == 3
     assert document["within_tolerance"] is False and document["to_measure"]
     assert "a.onnx" in done.stderr
-
-
-def test_over_the_limit_is_exit_code_1(nets: Path) -> None:
-    done = known(nets, "predict", "a.onnx", "--max-latency", "0.001us")
-    assert done.returncode == 1
-    assert "--max-latency" in done.stderr
-    assert known(nets, "predict", "a.onnx", "--max-latency", "1000s").returncode == 0
-
-
-def test_one_bad_file_of_several_costs_only_itself(nets: Path) -> None:
-    done = known(nets, "predict", "a.onnx", "bad.onnx", "b.onnx", "--json")
-    assert done.returncode == 2
-    assert [item["network"] for item in json.loads(done.stdout)] == ["a.onnx", "b.onnx"]
-    assert "bad.onnx" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_compare(nets: Path) -> None:
@@ -134,21 +116,3 @@ def test_what_is_no_plan_is_said_without_a_number_of_the_system(tmp_path: Path) 
         done = process("import", name, "--store", store, cwd=tmp_path)
         assert done.returncode == 2 and "Errno" not in done.stderr
         assert f"is no plan: {why}" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_every_command_shows_an_example() -> None:
-    context = click.Context(app, info_name="hybridlat")
-    for name in app.list_commands(context):
-        command = app.get_command(context, name)
-        assert command is not None
-        several = command.commands.items() if isinstance(command, click.Group) else ()
-        for full, one in ((name, command), *((f"{name} {sub}", one) for sub, one in several)):
-            example = rf"(?m)^\s*hybridlat {full}\b"
-            assert re.search(example, one.help or ""), full
-
-
-def test_the_file_of_the_leaderboard_is_no_option() -> None:
-    done = CliRunner().invoke(evaluate, ["--markdown", "--json"])
-    assert done.exit_code == 2 and "looks like an option" in done.output
-    done = CliRunner().invoke(evaluate, ["--markdown", "-", "--json"])
-    assert done.exit_code == 2 and "Only one of" in done.output

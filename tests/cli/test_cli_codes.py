@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -163,15 +164,17 @@ def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
     assert f"Did you mean {FAKE}" in done.stderr
 
 
-def test_every_command_has_help_and_every_option_a_sentence() -> None:
-    runner = CliRunner()
-    context = click.Context(cli.app)
+def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
+    context = click.Context(cli.app, info_name="hybridlat")
     for name in cli.app.list_commands(context):
         command = cli.app.get_command(context, name)
-        assert command is not None and command.help
-        assert runner.invoke(cli.app, [name, "--help"]).exit_code == 0
-        for parameter in command.params:
-            assert isinstance(parameter, click.Argument) or parameter.help, (name, parameter.name)
+        assert command is not None
+        assert CliRunner().invoke(cli.app, [name, "--help"]).exit_code == 0
+        several = command.commands.items() if isinstance(command, click.Group) else ()
+        for full, one in ((name, command), *((f"{name} {sub}", one) for sub, one in several)):
+            assert re.search(rf"(?m)^\s*hybridlat {full}\b", one.help or ""), full
+            for parameter in one.params:
+                assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)
 
 
 def test_the_error_tree_decides_the_exit_code() -> None:

@@ -63,7 +63,7 @@ def test_people_are_shown_the_same_and_progress_goes_to_standard_error(tmp_path:
     result = run("--seconds", "0", "--store", str(tmp_path / "none.db"))
     assert result.exit_code == 0
     for words in ("onnxruntime", "not made yet", "This machine can measure"):
-        assert words in result.stdout or "Nothing is in the way" in result.stdout
+        assert words in result.stdout
     assert "looking for engines" in result.stderr
     assert not (tmp_path / "none.db").exists()
 
@@ -106,13 +106,7 @@ def test_an_unsteady_busy_throttled_machine_is_told(
     monkeypatch.setattr(checkup, "steadiness", lambda *_: swinging)
     found = json.loads(run("--json", "--store", str(tmp_path / "none.db")).stdout)
     said = " ".join(p["what"] for p in found["problems"])
-    for words in (
-        "powersave",
-        "150000 100000",
-        "machine is busy: a load of",
-        "visits differ",
-        "pace wandered",
-    ):
+    for words in ("powersave", "150000 100000", "busy: a load of", "visits differ", "wandered"):
         assert words in said
     assert found["can_measure"]
 

@@ -53,28 +53,14 @@ def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -
 @pytest.mark.parametrize(
     ("kind", "text", "hint"),
     [
-        (SHARE, "5", "5% or 0.05"),
+        *((SHARE, text, "5% or 0.05") for text in ("5", "-1%", "nan", "")),
         (SHARE, "0", "above 0"),
         (SHARE, "101%", "at most 100%"),
         (TOLERANCE, "5", "5% or 0.05"),
         (TOLERANCE, "901%", "at most 900%"),
-        (SHARE, "-1%", "5% or 0.05"),
-        (SHARE, "nan", "5% or 0.05"),
-        (SHARE, "", "5% or 0.05"),
-        (LATENCY, "8", "8ms"),
-        (LATENCY, "8 parsecs", "8ms"),
-        (LATENCY, "0ms", "8ms"),
-        (LATENCY, "-3ms", "8ms"),
-        (LATENCY, "9" * 400 + "ms", "8ms"),
-        (DURATION, "90", "90s"),
-        (DURATION, "10m10m", "90s"),
-        (DURATION, "1w", "90s"),
-        (DURATION, "0s", "90s"),
-        (DURATION, "", "90s"),
-        (SHAPE, "1x3x224x224", "NAME:1x3x224x224"),
-        (SHAPE, ":1x3", "NAME:1x3x224x224"),
-        (SHAPE, "in:", "NAME:1x3x224x224"),
-        (SHAPE, "in:1x-3", "NAME:1x3x224x224"),
+        *((LATENCY, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
+        *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
+        *((SHAPE, text, "NAME:1x3x224x224") for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3")),
         (SHAPE, "in:1x0x3", "at least 1"),
     ],
 )
@@ -96,13 +82,8 @@ def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
         assert value is None or isinstance(value, float | tuple)
 
 
-@pytest.mark.parametrize("text", ["--measure", "-o", "--json"])
-def test_the_next_option_is_not_taken_for_a_file(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"'{text}' looks like an option"):
-        OutputFile(allow_dash=True).convert(text, None, None)
-
-
-def test_standard_output_is_a_dash_only_where_it_may_be() -> None:
+@pytest.mark.parametrize(("text", "dash"), [("--json", True), ("-o", True), ("-", False)])
+def test_the_next_option_is_not_taken_for_a_file(text: str, dash: bool) -> None:
     assert OutputFile(allow_dash=True).convert("-", None, None) == "-"
-    with pytest.raises(click.BadParameter, match="looks like an option"):
-        OutputFile().convert("-", None, None)
+    with pytest.raises(click.BadParameter, match=f"'{text}' looks like an option"):
+        OutputFile(allow_dash=dash).convert(text, None, None)

@@ -83,7 +83,8 @@ def test_one_document_goes_to_standard_output(nets: Path) -> None:
     done = predict(nets, "a.onnx", "--target", FAKE, "--markdown", "-")
     heads = f"| network | batch | {FAKE} | interval | throughput | measured |"
     assert done.stdout.startswith(heads)
-    predict(nets, "a.onnx", "--target", FAKE, "--csv", "-", "--json", code=2)
+    done = predict(nets, "a.onnx", "--target", FAKE, "--csv", "-", "--json", code=2)
+    assert "Only one of" in done.stderr
 
 
 def test_the_limit_holds_for_every_cell_of_the_table(nets: Path) -> None:

@@ -55,6 +55,3 @@ def test_what_has_no_blocks_is_said(nets: Path) -> None:
     done = process("table", "a.onnx", "--target", FAKE, "--store", "known.db", cwd=nets)
     assert done.returncode == 2
     assert "which module an operator comes from" in done.stderr
-    both = ("--json", "--csv", "-")
-    done = process("table", "a.onnx", "--target", FAKE, *both, cwd=nets)
-    assert done.returncode == 2 and "Only one of" in done.stderr

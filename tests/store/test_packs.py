@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hybridlat.errors import MissingExtra, StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.target import Target
 from hybridlat.store import Store, rows
 from hybridlat.store.exchange import ImportCounts
 from hybridlat.store.integrity import check_pack
@@ -108,6 +109,8 @@ def test_packs_are_found_by_target(store: Store, tmp_path: Path) -> None:
     assert [p.target for p in packs_for(OTHER, folder)] == [OTHER]
     assert len(shipped_packs(folder)) == 3
     assert packs_for(TARGET, tmp_path / "nowhere") == []
+    with pytest.raises(StoreError, match="is not a pack"):
+        PackLookup(tmp_path)
 
 
 def test_shipped_packs_are_sound() -> None:
@@ -148,6 +151,7 @@ def test_loose_files_of_records(store: Store, tmp_path: Path) -> None:
     ("name", "body", "named"),
     [
         ("no.jsonl", None, "does not exist"),
+        (".", None, "is not a pack and holds none"),
         ("a.txt", b"x", "not something to import"),
         ("a.jsonl", b"{", "line 1"),
         ("a.jsonl", b"3\n", "record 1"),
@@ -166,13 +170,6 @@ def test_what_cannot_be_imported_says_why(
     with pytest.raises(StoreError) as caught:
         Store("sqlite://").import_(tmp_path / name)
     assert named in str(caught.value)
-
-
-def test_folders_that_are_no_packs(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds none"):
-        Store("sqlite://").import_(tmp_path)
-    with pytest.raises(StoreError, match="is not a pack"):
-        PackLookup(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +235,6 @@ def test_parquet_without_pyarrow_names_the_extra(
 
 
 def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None:
-    from hybridlat.schema.target import Target
-
     with pytest.raises(StoreError, match=r"no records of a/b/fp32: it has fake/"):
         store.export(tmp_path, Target.parse("a/b/fp32"))
 
