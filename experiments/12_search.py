@@ -32,7 +32,7 @@ from experiments.block_spaces import MOBILENET
 from experiments.search_space import Choice, MeasuredSpace, entropy
 from experiments.search_ways import CANDIDATES, WAYS, Way, judge, random_choice, search
 from hybridlat.estimate.block_space import BlockSpace
-from hybridlat.estimate.predict.priors import network_cost_s
+from hybridlat.estimate.predict.source import network_cost_s
 
 SPACE = ROOT / "experiments" / "search" / "space.json"
 PICTURE = ROOT / "experiments" / "figures" / "search.png"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from experiments.search_space import Choice, MeasuredSpace, entropy
+from hybridlat.estimate import gate
 from hybridlat.estimate.block_space import BlockSpace
-from hybridlat.estimate.gate import gate
-from hybridlat.estimate.predict.priors import network_cost_s
+from hybridlat.estimate.predict.source import network_cost_s
 
 CANDIDATES = 5000
 POPULATION = 50

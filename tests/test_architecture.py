@@ -33,7 +33,7 @@ OFFENCES = {
     "The steps of an estimate: each may use those below it":
         ("estimate/lookup/whole_networks.py", "hybridlat.estimate.compose.machine"),
     "Posterior, gate and composition are arithmetic on what they are given":
-        ("estimate/gate/gate.py", "os"),
+        ("estimate/gate.py", "os"),
     "Reports show what they are given": ("report/units.py", "hybridlat.store.database"),
     "Only onnx_io imports onnx": ("engines/host.py", "onnx"),
     "Only the tracker imports mlflow": ("evaluation/metrics.py", "mlflow"),

@@ -11,8 +11,8 @@ import pytest
 
 from hybridlat.api import doctor
 from hybridlat.board import journal, plan
+from hybridlat.estimate import partition
 from hybridlat.estimate.compose import composition
-from hybridlat.estimate.partition import partition
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.measuring import tables

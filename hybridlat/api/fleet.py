@@ -14,7 +14,7 @@ from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition.partition import Partitioner
+from hybridlat.estimate.partition import Partitioner
 from hybridlat.measuring.fleet import DeviceReport, Fleet, FleetMeasurer, SchedulerLost
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.schedule import MeasurementConfig

@@ -23,7 +23,7 @@ from hybridlat.api.session import Options, Session, Sessions, estimate
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition import Partition
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

@@ -11,14 +11,14 @@ from hybridlat.engines import registry
 from hybridlat.estimate.belief import MeasureNow
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition import Partition
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.onnx_io import OnnxFile
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.progress import Continued, OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -48,7 +48,8 @@ class MeasureService:
             if progress is not None:
                 progress.begin()
             request = self._request(opened, partition, hashes, whole)
-            self._measure([request], self.settings or ON_DEMAND, progress)
+            settings = self.settings or ON_DEMAND
+            self.measurer.measure([request], self.store, settings, progress)
             if whole:
                 self._keep_breakdown(file, partition)
             self.data.refresh()
@@ -66,7 +67,8 @@ class MeasureService:
             if cells:
                 requests.append(self._request(opened, partition, cells))
                 missing.difference_update(cells)
-        self._measure(requests, self.settings or ON_DEMAND, self.progress)
+        settings = self.settings or ON_DEMAND
+        self.measurer.measure(requests, self.store, settings, self.progress)
         self.data.refresh()
 
     def report(
@@ -80,7 +82,8 @@ class MeasureService:
         missing = [h for h in hashes if h not in known]
         whole = what in ("network", "both") and not knows_whole
         request = self._request(opened, partition, missing, whole)
-        records = self._measure([request], self.settings or MeasurementConfig(), self.progress)
+        settings = self.settings or MeasurementConfig()
+        records = self.measurer.measure([request], self.store, settings, self.progress)
         self._keep_breakdown(opened.file, partition)
         self.data.refresh()
         uses = [(use.signature, use.count) for use in partition.uses]
@@ -113,11 +116,3 @@ class MeasureService:
         labels = {"network": file.label}
         breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
-
-    def _measure(
-        self,
-        requests: Sequence[MeasureRequest],
-        settings: MeasurementConfig,
-        progress: OnProgress | None,
-    ) -> list[Measurement]:
-        return self.measurer.measure(requests, self.store, settings, progress)

@@ -22,7 +22,7 @@ from hybridlat.api.sources import (
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate.partition.partition import known_file
+from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import Progress

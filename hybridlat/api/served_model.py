@@ -23,7 +23,7 @@ from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.lookup.models import read_target
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition.partition import Partitioner
+from hybridlat.estimate.partition import Partitioner
 from hybridlat.schema.estimate import Estimate
 from hybridlat.store import Store
 

@@ -19,7 +19,7 @@ from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import estimate_network
-from hybridlat.estimate.partition.partition import Partition, Partitioner
+from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate

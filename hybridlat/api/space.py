@@ -25,10 +25,10 @@ from hybridlat.estimate.block_space import (
     positions_of,
 )
 from hybridlat.estimate.network_estimate import composition_for
-from hybridlat.estimate.partition.partition import Partition
-from hybridlat.estimate.partition.structure import network_structure
+from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
+from hybridlat.estimate.structure import network_structure
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.block_table import NONE

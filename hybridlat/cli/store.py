@@ -12,7 +12,7 @@ from hybridlat.cli.output import console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT
 from hybridlat.cli.store_import import import_
 from hybridlat.errors import StoreError
-from hybridlat.estimate.partition.partition import is_outdated
+from hybridlat.estimate.partition import is_outdated
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.schema.target import Target

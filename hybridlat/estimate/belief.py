@@ -16,7 +16,7 @@ from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors
 from hybridlat.graph.network import Network
 

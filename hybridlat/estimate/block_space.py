@@ -20,7 +20,7 @@ import numpy as np
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import Composition, NetworkInterval
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition import Partition
 from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 
 Block = tuple[str, str]

@@ -18,7 +18,7 @@ from hybridlat.estimate.compose.fitting import (
     pooled_spread,
 )
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
-from hybridlat.estimate.gate.gate import ranking
+from hybridlat.estimate.set_selection import Projection
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
@@ -64,7 +64,8 @@ def measure_greedily(
     """
     while len(posterior.measured) < measured and posterior.unmeasured:
         unknown = [i for i in posterior.required if posterior.priors[i].latency_us is None]
-        best = unknown[0] if unknown else next(ranking(posterior))
+        gains = Projection(posterior, Composition()).gains(posterior.unmeasured)
+        best = unknown[0] if unknown else posterior.unmeasured[int(gains.argmax())]
         posterior = posterior.observe(network.truth([best]))
     return posterior
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
+from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.gate import gate
 from hybridlat.estimate.lookup.models import keep_device, known_device
-from hybridlat.estimate.predict import priors
+from hybridlat.estimate.predict.source import predicted_prior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model import fit
@@ -86,7 +86,7 @@ def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldO
     records = [dataset.cells[h] for h, _ in network.cells]
     predictions = model.predict([record.text for record in records])
     cells = tuple(
-        priors.predicted(h, record.text, count, prediction, model.confidence, record.cost_s)
+        predicted_prior(h, record.text, count, prediction, model.confidence, record.cost_s)
         for (h, count), record, prediction in zip(network.cells, records, predictions, strict=True)
     )
     measured = tuple((record.latency_us, record.spread_share) for record in records)

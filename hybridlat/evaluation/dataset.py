@@ -15,7 +15,7 @@ from msgspec import structs
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.machine import Paces, pace_drift_of
-from hybridlat.estimate.predict.priors import measuring_cost_s
+from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
 from hybridlat.graph.signature import sign

@@ -13,7 +13,7 @@ import numpy as np
 
 from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError, UnavailableError
-from hybridlat.estimate.partition.partition import Partition, partition_network
+from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read

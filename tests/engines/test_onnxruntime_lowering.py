@@ -15,7 +15,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.onnxruntime import context_of
 from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
-from hybridlat.estimate.partition.partition import Partition, Partitioner, partition_network
+from hybridlat.estimate.partition import Partition, Partitioner, partition_network
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign

@@ -7,7 +7,7 @@ import pytest
 
 from hybridlat.engines import registry
 from hybridlat.engines.registry import precision_notes, resolve
-from hybridlat.estimate.partition.partition import partition_network
+from hybridlat.estimate.partition import partition_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.geometry import View, geometry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridlat.estimate.block_space import UNPLACED, cells_by_position, positions_of
-from hybridlat.estimate.partition.partition import CellPlace, CellUse, Partition
+from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import (
     HeldOutNetwork,
     cells_at,
@@ -19,8 +20,7 @@ from hybridlat.estimate.calibration import (
 )
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.gate import gate
-from hybridlat.estimate.gate.set_selection import EXPECTED_NOISE_SHARE
+from hybridlat.estimate.set_selection import EXPECTED_NOISE_SHARE
 from tests.graph.made_networks import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridlat import onnx_io
 from hybridlat.api import Predictor
-from hybridlat.estimate.partition.structure import common_path
+from hybridlat.estimate.structure import common_path
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 

@@ -12,7 +12,7 @@ import pytest
 from hybridlat.api import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition.partition import Partitioner
+from hybridlat.estimate.partition import Partitioner
 from hybridlat.estimate.predict import chain, family, other_targets
 from hybridlat.estimate.predict.family import Family, MeasuredNetwork
 from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw, Roofline

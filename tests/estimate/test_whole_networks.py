@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from hybridlat.api import Predictor
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
+from hybridlat.estimate import partition
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import Correlation
@@ -31,7 +32,6 @@ from hybridlat.estimate.lookup.whole_networks import (
     outline_of_text,
     tells_latency,
 )
-from hybridlat.estimate.partition import partition
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.measuring.schedule import MeasurementConfig

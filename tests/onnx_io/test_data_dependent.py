@@ -11,7 +11,7 @@ from hybridlat.api import Predictor
 from hybridlat.cli.measure import as_object
 from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
-from hybridlat.estimate.partition.partition import partition_network
+from hybridlat.estimate.partition import partition_network
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.target import Target
 from tests.onnx_io.test_reading_shapes import model, ops

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.cli.store import store as command
-from hybridlat.estimate.partition.partition import PARTITION_FORMAT, is_outdated
+from hybridlat.estimate.partition import PARTITION_FORMAT, is_outdated
 from hybridlat.onnx_io.facts import FACTS_FORMAT
 from hybridlat.store import Store, cache, connection
 from tests.store.records import filled

@@ -79,16 +79,14 @@ class _Sample:
         )
 
 
-def fit_correlation(
-    networks: Sequence[Sequence[tuple[CellPrior, float]]], start: Correlation | None = None
-) -> Correlation:
+def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Correlation:
     """The correlation under which the errors of held-out networks are most likely.
 
     Each network is a list of (cell as it was predicted, measured latency in µs); cells without a
     prediction are left out, and of a large network the 80 that take most time are used. Fewer than
-    two networks with two cells each give ``start``.
+    two networks with two cells each give the defaults.
     """
-    best = default = start or Correlation()
+    best = default = Correlation()
     samples = [s for s in map(_sample, networks) if s is not None]
     if len(samples) < 2:
         return default

@@ -21,7 +21,7 @@ from hybridlat.estimate.lookup.whole_networks import (
     outline_of_text,
     whole_latency,
 )
-from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition import Partition
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel

@@ -31,7 +31,6 @@ from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.predict import priors
 from hybridlat.estimate.predict.other_targets import paced_cpu, versions_of
 from hybridlat.estimate.predict.source import (
     UNKNOWN_SPREAD,
@@ -39,8 +38,10 @@ from hybridlat.estimate.predict.source import (
     CellSource,
     NetworkCells,
     Roofline,
+    prior_of,
     roofline_us,
     stated,
+    work_bytes,
 )
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.geometry import geometry
@@ -191,7 +192,7 @@ def _prior(
     if is_known:
         spread = answer.spread_share
         return CellPrior(signature, count, answer.latency_us, spread, source="measured")
-    return priors.prior(signature, cells.texts[position], count, answer)
+    return prior_of(signature, cells.texts[position], count, answer)
 
 
 def _left_over(
@@ -202,7 +203,7 @@ def _left_over(
     rest = [i for i in range(len(cells.signatures)) if i not in known]
     known_us = math.fsum(us * cells.counts[i] for i, us in known.items())
     left_us = max(network_us - known_us, _LEAST_LEFT * network_us)
-    works = {i: math.fsum(priors.work_bytes(geometry([cells.texts[i]]))) for i in rest}
+    works = {i: math.fsum(work_bytes(geometry([cells.texts[i]]))) for i in rest}
     total = math.fsum(work * cells.counts[i] for i, work in works.items())
     reason = "apportioned from the measurement of the whole network"
     return {

@@ -21,7 +21,7 @@ from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.models import model_folders, read_model, read_target, readable
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.partition.partition import Partition
+from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.source import (
     CellLatency,
     CellSource,

@@ -17,14 +17,14 @@ have moved and the plan is made afresh.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.gate.set_selection import (
+from hybridlat.estimate.set_selection import (
     EXPECTED_NOISE_SHARE,
     Projection,
     cheapest_set,
@@ -155,17 +155,3 @@ def next_step(
         # Where no cell would help either, the answer should at least not rest on a guess.
         instead = nearer or (not cells and bool(posterior.unmeasured))
     return Step((), True) if instead else Step(cells, network.anyway)
-
-
-def ranking(posterior: ErrorPosterior, per_cost: bool = False) -> Iterator[int]:
-    """The unmeasured cells, the most worthwhile first, given what is known now."""
-    state = Projection(posterior, Composition())
-    left = list(posterior.unmeasured)
-    while left:
-        worth = state.gains(left)
-        if per_cost:
-            worth = worth / np.array([posterior.priors[i].cost_s for i in left])
-        best = left[int(np.argmax(worth))]
-        yield best
-        left.remove(best)
-        state = state.after((best,))

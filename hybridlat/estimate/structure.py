@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybridlat.estimate.partition.partition import CellPlace, Partition
+from hybridlat.estimate.partition import CellPlace, Partition
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of

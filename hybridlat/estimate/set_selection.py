@@ -69,10 +69,11 @@ class Projection:
         block = self.covariance[np.ix_(seen, seen)]
         return block + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
 
-    def gains(self, positions: list[int]) -> Matrix:
+    def gains(self, positions: Sequence[int]) -> Matrix:
         """By how much measuring each alone would lower the variance."""
-        own = np.diag(self.covariance)[positions] + EXPECTED_NOISE_SHARE**2
-        return np.asarray(self.reach[positions] ** 2 / own)
+        seen = list(positions)
+        own = self.covariance.diagonal()[seen] + EXPECTED_NOISE_SHARE**2
+        return np.asarray(self.reach[seen] ** 2 / own)
 
 
 def cheapest_set(state: Projection, candidates: list[int], aim: float) -> tuple[int, ...]:
