@@ -123,11 +123,9 @@ class Belief:
     def given_whole(self, whole: WholeLatency | None) -> Belief:
         """The belief after the network was measured whole: evidence on the sum of its cells.
 
-        It is none where the two contradict each other.
+        It is none where the two contradict each other. The posterior is of the cells alone.
         """
         posterior = self.posterior
-        if posterior.total is not None:
-            posterior = replace(posterior, total=None).observe({})
         conflict = disagreement(whole, self.composition, posterior)
         if whole is not None and not (conflict is not None and conflict.is_measured):
             total = self.composition.total(whole.latency_us, whole.noise_share)

@@ -111,12 +111,22 @@ def choose(
     Unknown cells come alone, since the network cannot be judged without them; then the first
     ``fraction`` of the plan (at least one cell), since what it teaches may make the rest needless.
     """
-    unknown = tuple(
+    unknown = _unknown(posterior, refused)
+    return unknown or _first_of(
+        plan(posterior, composition, tolerance, refused), posterior, fraction
+    )
+
+
+def _unknown(posterior: ErrorPosterior, refused: Collection[int]) -> tuple[int, ...]:
+    return tuple(
         i for i in posterior.required if i not in refused and posterior.priors[i].latency_us is None
     )
-    if unknown:
-        return unknown
-    best = plan(posterior, composition, tolerance, refused)
+
+
+def _first_of(
+    best: MeasurementPlan, posterior: ErrorPosterior, fraction: float = 0.5
+) -> tuple[int, ...]:
+    """The required cells of a plan and the first part of the others."""
     must = sum(1 for i in best.positions if i in posterior.required)
     rest = best.positions[must:]
     return best.positions[:must] + rest[: max(1, math.ceil(fraction * len(rest)))]
@@ -137,13 +147,16 @@ def next_step(
     which nothing is known are measured in any case, and where they are most of the network's work
     it is measured with them, since that costs little more.
     """
-    cells = choose(posterior, composition, tolerance, refused)
+    unknown = _unknown(posterior, refused)
+    if unknown:
+        unknown_s = math.fsum(posterior.priors[i].cost_s for i in unknown)
+        return Step(
+            unknown, network is not None and (network.anyway or unknown_s >= network.cost_s)
+        )
+    best = plan(posterior, composition, tolerance, refused)
+    cells = _first_of(best, posterior)
     if network is None:
         return Step(cells)
-    if any(posterior.priors[i].latency_us is None for i in cells):
-        unknown_s = math.fsum(posterior.priors[i].cost_s for i in cells)
-        return Step(cells, network.anyway or unknown_s >= network.cost_s)
-    best = plan(posterior, composition, tolerance, refused)
     if not cells and best.half_width_share <= tolerance:
         return Step()
     half_width = composition.measured_half_width_share(network.noise_share)

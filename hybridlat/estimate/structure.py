@@ -48,10 +48,14 @@ def network_structure(
         )
 
     images_last = _images_last(texts, partition)
-    cells = tuple(
-        _cell(text, shown(use.places[0]), images_last[number], file.op_types, device, precision)
-        for number, (text, use) in enumerate(zip(texts, partition.uses, strict=True))
-    )
+    cells = []
+    for text, use, last in zip(texts, partition.uses, images_last, strict=True):
+        kernels, works = _kernels(text, last), _works(text, device, precision)
+        ops = ["+".join(file.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
+        cells.append(CellStructure(tuple(
+            replace(kernel, op=op or kernel.op, work=work)
+            for kernel, op, work in zip(kernels, ops, works, strict=True)
+        )))  # fmt: skip
     names, parts = file.node_names, [path.split(".") for path in file.module_paths]
     # Without the modules that every path begins with (``gpu_0``, ``model``).
     outer = len(_shared([path[:-1] for path in parts if path != [""]]))
@@ -70,7 +74,7 @@ def network_structure(
         )
         for number, place in _in_order(partition)
     )
-    return Structure(cells, places, Roofs.of(device, precision) if device else None)
+    return Structure(tuple(cells), places, Roofs.of(device, precision) if device else None)
 
 
 def _in_order(partition: Partition) -> list[tuple[int, CellPlace]]:
@@ -119,24 +123,6 @@ def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None
         network = signature_reading.read(texts[number])
         made_by[place.order] = not _channels_last(network, last).isdisjoint(network.outputs)
     return read
-
-
-def _cell(
-    text: str,
-    origins: tuple[tuple[int, ...], ...],
-    images_last: bool | None,
-    op_types: Sequence[str],
-    device: Device | None,
-    precision: str,
-) -> CellStructure:
-    return CellStructure(
-        tuple(
-            replace(kernel, op="+".join(op_types[n] for n in origin) or kernel.op, work=work)
-            for kernel, work, origin in zip(
-                _kernels(text, images_last), _works(text, device, precision), origins, strict=True
-            )
-        )
-    )
 
 
 @lru_cache(maxsize=4096)

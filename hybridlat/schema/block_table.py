@@ -68,6 +68,4 @@ class BlockTable:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``table --json`` (format 1)."""
-        body: dict[str, Any] = {"format": TABLE_FORMAT}
-        body |= asdict(self)
-        return body
+        return {"format": TABLE_FORMAT, **asdict(self)}

@@ -142,9 +142,7 @@ class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
     ``priors`` are what was stated at the start, ``measured`` what was learned since: position →
-    (latency in µs, relative noise). ``total`` is what the whole network says of the sum of all
-    uses: (µs, relative noise), None where it was not measured. Immutable: ``observe`` and
-    ``observe_total`` give new posteriors.
+    (latency in µs, relative noise). Immutable: ``observe`` and ``observe_total`` give new ones.
     """
 
     priors: tuple[CellPrior, ...]
@@ -153,7 +151,6 @@ class ErrorPosterior:
     prior_covariance: Matrix
     mean: Matrix
     covariance: Matrix
-    total: tuple[float, float] | None = None
 
     @classmethod
     def start(
@@ -187,14 +184,10 @@ class ErrorPosterior:
             seen = [position for position, _, _ in taught]
             ratios = np.array([ratio for _, ratio, _ in taught])
             noise_matrix = np.diag([max(noise, 1e-4) ** 2 for _, _, noise in taught])
-            gain = np.linalg.solve(
-                self.prior_covariance[np.ix_(seen, seen)] + noise_matrix,
-                self.prior_covariance[seen],
-            )
+            observed = self.prior_covariance[np.ix_(seen, seen)] + noise_matrix
+            gain = np.linalg.solve(observed, self.prior_covariance[seen])
             mean = ratios @ gain
-            surprise = float(ratios @ np.linalg.solve(
-                self.prior_covariance[np.ix_(seen, seen)] + noise_matrix, ratios
-            ))  # fmt: skip
+            surprise = float(ratios @ np.linalg.solve(observed, ratios))
             degrees = self.correlation.degrees
             factor = (degrees + surprise) / (degrees + len(seen))
             covariance = (self.prior_covariance - self.prior_covariance[:, seen] @ gain) * factor
@@ -207,20 +200,16 @@ class ErrorPosterior:
             covariance[position, :] = 0.0
             covariance[:, position] = 0.0
             covariance[position, position] = noise**2
-        posterior = replace(self, measured=known, mean=mean, covariance=covariance, total=None)
-        return posterior if self.total is None else posterior.observe_total(*self.total)
+        return replace(self, measured=known, mean=mean, covariance=covariance)
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
         """The posterior given that all uses of all cells sum to that, give or take ``noise``.
 
-        ``noise`` is the standard error of ln(sum). Of a network with a cell of which nothing is
-        known the sum says nothing about the others: the posterior stays as it is. A later total
-        takes the place of an earlier one.
+        ``noise`` is the standard error of ln(sum). The last of all observations: ``observe``
+        forgets it. Beside a cell of which nothing is known it says nothing about the others.
         """
-        if self.total is not None:
-            return replace(self, total=None).observe({}).observe_total(sum_us, noise)
         if not self.complete:
-            return replace(self, total=(sum_us, noise))
+            return self
         moves = np.array([not self.is_measured(i) for i in range(len(self.priors))])
         start, mean = self.mean, self.mean
         uses_us = self.uses_us
@@ -237,7 +226,7 @@ class ErrorPosterior:
             if step < _STILL:
                 break
         covariance = self.covariance - np.outer(gain, reach)
-        return replace(self, mean=mean, covariance=covariance, total=(sum_us, noise))
+        return replace(self, mean=mean, covariance=covariance)
 
     @cached_property
     def latencies_us(self) -> Matrix:
