@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -222,3 +223,26 @@ def test_a_device_that_nobody_described_is_named_with_what_it_may_have_meant(
     (told,) = (text for text in estimate.warnings if "data sheet" in text)
     assert told.startswith("h1000 has no data sheet: did you mean h100") and "--device" in told
     assert not any("that of the others" in text for text in estimate.warnings)
+
+
+def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> None:
+    """Of a network whose cells the shipped model predicts: at this size none was measured."""
+    [pack] = shipped_packs()
+    estimates = []
+    for confidence in (0.5, 0.9, 0.99):
+        with Predictor(
+            pack.target, store=str(tmp_path / "s.db"), measure="never", confidence=confidence,
+            tolerance=0.03,
+        ) as predictor:  # fmt: skip
+            shapes = {"data_0": (1, 3, 192, 192)}
+            estimates.append(predictor.predict(NETS / "squeezenet.onnx", shapes=shapes))
+    assert [e.confidence for e in estimates] == [0.5, 0.9, 0.99]
+    assert len({e.latency_us for e in estimates}) == 1
+    for before, after in itertools.pairwise(estimates):
+        pairs = [(before, after), *zip(before.cells, after.cells, strict=True)]
+        for less, more in pairs:
+            assert less.interval_us is not None and more.interval_us is not None
+            assert more.interval_us[0] < less.interval_us[0]
+            assert less.interval_us[1] < more.interval_us[1]
+    wanted = [len(e.to_measure) for e in estimates]
+    assert wanted == sorted(wanted) and wanted[0] < wanted[-1]

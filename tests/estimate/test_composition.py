@@ -128,12 +128,6 @@ def test_what_networks_share_is_settled_by_their_own_error() -> None:
     assert tune_network_correlation([], overrated) == overrated
 
 
-def test_no_networks_leave_a_wide_plain_sum() -> None:
-    fitted = fit_composition([])
-    assert (fitted.overhead_us, fitted.scale, fitted.networks) == (0.0, 1.0, 0)
-    assert fitted.residual_share == pytest.approx(0.05)
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -11,11 +11,7 @@ from msgspec.structs import replace
 
 from hybridlat.api import Predictor
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
-from hybridlat.estimate.compose.machine import (
-    PaceDrift,
-    pace_drift_of,
-    paces_of,
-)
+from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of, paces_of
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -65,15 +61,6 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
     assert found.latest == pytest.approx(1.0) and found.slowest == pytest.approx(1.10 / 1.08)
 
 
-def test_an_interval_is_on_the_scale_of_the_median() -> None:
-    plain, scaled = (Composition(shown_ratio=ratio).around(100.0, 0.1, 95.0) for ratio in (1, 1.03))
-    assert scaled.latency_us == pytest.approx(1.03 * plain.latency_us)
-    assert scaled.interval_us == pytest.approx([1.03 * us for us in plain.interval_us])
-    assert scaled.sum_of_cells_us == plain.sum_of_cells_us
-    kept = Composition(shown_ratio=1.03)
-    assert Composition.from_json(kept.to_json()) == kept
-
-
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
     assert pace_drift_of([]) == PaceDrift()
     paces = [math.exp(0.08 * (-1) ** i) for i in range(40)]
@@ -88,10 +75,12 @@ def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
 
 def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:
     priors = [CellPrior(f"{i}", 1, 10.0, 0.001, source="measured") for i in range(200)]
-    still = Composition(residual_share=0.02)
-    moving = Composition(residual_share=0.02, wander_share=0.08)
-    state = still.start(priors)
-    half = moving.interval(state).half_width_share
+    moving = Composition(residual_share=0.02, wander_share=0.08, shown_ratio=1.03)
+    state = moving.start(priors)
+    interval = moving.interval(state)
+    half = interval.half_width_share
+    assert interval.latency_us == pytest.approx(1.03 * 2000.0)  # the median of runs is shown
+    assert interval.interval_us[1] == pytest.approx(interval.latency_us * (1 + half))
     logs = normal_quantile(0.9) * math.hypot(0.02, 0.08)
     assert math.log1p(half) == pytest.approx(logs, rel=1e-3)
     assert moving.measured_half_width_share(0.0) == pytest.approx(

@@ -17,10 +17,10 @@ from hybridlat.estimate.predict import chain, family, other_targets
 from hybridlat.estimate.predict.family import Family, MeasuredNetwork
 from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw, Roofline
 from hybridlat.graph.cells import cut
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import hash_of, sign
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.family import shipped
-from hybridlat.onnx_io import load, to_onnx
+from hybridlat.onnx_io import load, read_network, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.plugins import shipped as shipped_path
@@ -38,11 +38,9 @@ def law() -> Family:
 
 
 def cells_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    from hybridlat.onnx_io import read_network
-
     network = read_network(NETS / f"{name}.onnx")
     texts = [sign(cell.network).text for cell in cut(registry.lower(network, L4), network)]
-    return tuple(texts), tuple(1 for _ in texts)
+    return tuple(texts), (1,) * len(texts)
 
 
 def predicted(store: str, target: str, **options: float) -> Estimate:
@@ -80,12 +78,6 @@ def test_networks_that_were_measured_correct_the_family() -> None:
     after = plain.after(slow).network(*test, 0.0, 0.9)
     assert math.fsum(after.cells_us) > 1.6 * math.fsum(before.cells_us)
     assert after.spread_share < before.spread_share
-
-
-def sign_hash(text: str) -> str:
-    from hybridlat.graph.signature import hash_of
-
-    return hash_of(text)
 
 
 def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> None:
@@ -167,7 +159,7 @@ def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_bac
 
 
 def network_cells(texts: Sequence[str], counts: Sequence[int]) -> NetworkCells:
-    hashes = [sign_hash(text) for text in texts]
+    hashes = [hash_of(text) for text in texts]
     found = dict(zip(hashes, texts, strict=True))
     return NetworkCells(tuple(hashes), tuple(counts), 0.9, lambda: found, lambda: 0.0)
 
@@ -205,3 +197,18 @@ def test_an_estimate_far_from_what_the_device_can_do_says_so(
     estimate = predicted(str(tmp_path / "n.db"), "l4/tensorrt/fp16")
     about = [w for w in estimate.warnings if "peak, bandwidth and launch time" in w]
     assert len(about) == (factor != 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "device"),
+    [
+        ("some-cpu/onnxruntime-1.31/fp32/1t", "epyc-26-2"),
+        ("some-cpu/onnxruntime-9.9/fp32/2t", "epyc-26-2"),
+        ("some-cpu/openvino-2025.4/fp32/1t", None),
+        ("some-cpu/onnxruntime-1.31/int8/1t", None),
+        ("epyc-26-2/onnxruntime-1.31/fp32/1t", None),
+    ],
+)
+def test_the_other_machine_runs_the_same_engine(target: str, device: str | None) -> None:
+    other = other_targets.other_cpu(Target.parse(target))
+    assert (None if other is None else other.target.device) == device
