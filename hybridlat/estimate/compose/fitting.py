@@ -57,12 +57,8 @@ class _Sample:
         self.squared = squared_distances(priors)
 
     def log_likelihood(self, chosen: Correlation) -> float:
-        shared = chosen.network + self.kinds * (
-            chosen.kind + chosen.near * np.exp(-self.squared / (2.0 * chosen.length_scale**2))
-        )
-        np.fill_diagonal(shared, 1.0)
         count, degrees = len(self.errors), chosen.degrees
-        root = np.linalg.cholesky(shared)
+        root = np.linalg.cholesky(chosen.between(self.kinds, self.squared))
         white = np.linalg.solve(
             root, self.errors / np.where(self.strange, chosen.untrusted_factor, 1.0)
         )

@@ -86,11 +86,14 @@ class Correlation:
 
     def matrix(self, priors: Sequence[CellPrior]) -> Matrix:
         """Correlation of the errors of ``priors``: ones on the diagonal, positive definite."""
-        kinds = kind_similarity(priors)
-        near = np.exp(-squared_distances(priors) / (2.0 * self.length_scale**2))
-        shared = self.network + kinds * (self.kind + self.near * near)
+        return self.between(kind_similarity(priors), squared_distances(priors))
+
+    def between(self, kinds: Matrix, squared: Matrix) -> Matrix:
+        """The same from the cells' similarity by kind and their squared distances."""
+        near = np.exp(-squared / (2.0 * self.length_scale**2))
+        shared: Matrix = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
-        return np.asarray(shared)
+        return shared
 
     def spreads(self, priors: Sequence[CellPrior]) -> Matrix:
         """Standard error of each cell, wider for those outside what the model was trained on."""
