@@ -239,10 +239,9 @@ def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> N
     assert [e.confidence for e in estimates] == [0.5, 0.9, 0.99]
     assert len({e.latency_us for e in estimates}) == 1
     for before, after in itertools.pairwise(estimates):
-        pairs = [(before, after), *zip(before.cells, after.cells, strict=True)]
-        for less, more in pairs:
-            assert less.interval_us is not None and more.interval_us is not None
-            assert more.interval_us[0] < less.interval_us[0]
-            assert less.interval_us[1] < more.interval_us[1]
+        less, more = ([e.interval_us, *(c.interval_us for c in e.cells)] for e in (before, after))
+        for inner, outer in zip(less, more, strict=True):
+            assert inner is not None and outer is not None
+            assert outer[0] < inner[0] and inner[1] < outer[1]
     wanted = [len(e.to_measure) for e in estimates]
     assert wanted == sorted(wanted) and wanted[0] < wanted[-1]
