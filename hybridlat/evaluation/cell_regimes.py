@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, normal_quantile
 from hybridlat.estimate.compose.posterior import CellPrior
-from hybridlat.estimate.predict import priors
+from hybridlat.estimate.predict.source import predicted_prior
 from hybridlat.evaluation.baseline_runs import (
     Judged,
     Places,
@@ -165,7 +165,7 @@ def _trial(
     answers = model.predict(wanted)
     took_s = time.perf_counter() - began
     cells = [
-        priors.predicted(hashes[i], text, 1, answer, config.confidence)
+        predicted_prior(hashes[i], text, 1, answer, config.confidence)
         for i, text, answer in zip(test, wanted, answers, strict=True)
     ]
     predictions = tuple(
