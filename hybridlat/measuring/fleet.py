@@ -121,7 +121,7 @@ class Fleet:
                 log.setLevel(logging.CRITICAL)
             self.client = stack.enter_context(self._connected(distributed, stack))
             nannies = self.client.sync(self._start, distributed.Nanny)
-            stack.callback(self.client.sync, _close, nannies, callback_timeout=4 * _CLOSE_S)
+            stack.callback(self.client.sync, _close, nannies, callback_timeout=_CLOSE_S)
             self._look()
             self._stack = stack.pop_all()
         return self
@@ -412,4 +412,4 @@ class FleetMeasurer:
 
 
 async def _close(nannies: Sequence[Any]) -> None:
-    await asyncio.gather(*(nanny.close(timeout=_CLOSE_S) for nanny in nannies))
+    await asyncio.gather(*(nanny.close(timeout=_CLOSE_S / 2) for nanny in nannies))

@@ -142,9 +142,8 @@ def _named(fleet: FleetFile) -> tuple[FleetDevice, ...]:
             )
         name = device.name or device.host or f"{'dask' if device.dask else 'local'}-{number}"
         for place, other in enumerate(named, 1):
-            both = (other.host, other.dask, other.env) == (device.host, device.dask, device.env)
-            is_same = both and (not device.dask or set(other.targets) & set(device.targets))
-            if is_same or other.name == name:
+            is_same = not device.dask and (other.host, other.env) == (device.host, device.env)
+            if (is_same and not other.dask) or other.name == name:
                 raise InputError(
                     f"device {number}: it is device {place} a second time, or has its name: write "
                     'target = ["…", "…"] for several targets; local devices differ by env'
