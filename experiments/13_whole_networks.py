@@ -101,9 +101,9 @@ class World(FamilyRecords):
         for device in sorted({row.target.device for row in self.rows}):
             outside = np.array([row.target.device != device for row in self.rows])
             rows = np.flatnonzero(~outside & self.counted)
-            if not (outside & self.counted).any() or not len(rows):
-                continue
             model = self.learn(outside)
+            if model is None or not len(rows):
+                continue
             predicted, spreads = self.predict(model, rows)
             errors = self.data.log_us[rows] - np.log(predicted)
             labels = np.array([self.labels[i] for i in rows])

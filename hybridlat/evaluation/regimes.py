@@ -57,14 +57,13 @@ def evaluate_networks(
     tolerances: Sequence[float],
     names: Sequence[str],
     on_message: OnMessage,
-    folds: int = FOLDS,
 ) -> TargetReport:
     """Every network of the records judged once, by a model and constants that have not seen it."""
     networks = dataset.complete_networks
     on_message(
-        f"{dataset.target}: fitting {folds} models, {len(networks)} networks held out in turn"
+        f"{dataset.target}: fitting {FOLDS} models, {len(networks)} networks held out in turn"
     )
-    fold_of = even_folds((n.name for n in networks), folds)
+    fold_of = even_folds(n.name for n in networks)
     fitted = cross_fit(dataset, networks, config, fold_of, on_message=on_message)
     pairs: list[tuple[HeldOutNetwork, Composition]] = []
     for fold, members in fitted.folds.items():

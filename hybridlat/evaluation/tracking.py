@@ -1,11 +1,9 @@
 """MLflow: runs with what they hold, models, and the champion of each target.
 
-Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store, so that nothing
-leaves the machine. MLflow is loaded when a tracker is opened (it takes seconds) and silenced, and
-its failures become one sentence. Without MLflow, ``Tracker()`` logs nothing.
-
-A target's models are versions of one registered model, and the alias ``champion`` marks the one
-in use.
+Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store. MLflow is loaded
+when a tracker is opened (it takes seconds) and silenced; without it ``Tracker()`` logs nothing.
+A target's models are versions of one registered model, whose alias ``champion`` marks the one in
+use.
 """
 
 from __future__ import annotations
