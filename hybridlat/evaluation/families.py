@@ -43,7 +43,6 @@ Float32 = NDArray[np.float32]
 Parts = tuple[tuple[str, int], ...]
 _Origin = tuple[Breakdown, float, list[Measurement]]  # a network as one origin gives it, in us
 logger = logging.getLogger(__name__)
-_ONE_RUN = frozenset({"repeat"})  # labels by which repeats of one figure differ
 
 
 @dataclass(frozen=True)
@@ -91,37 +90,7 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     partition, or with a cell whose text is missing, is left out and logged. InputError where
     nothing is left.
     """
-    records = {
-        record.id: record
-        for source in sources
-        for record in source.measurements(target, "network")
-        if not record.labels.get("role")
-    }
-    partitions = _partitions(target, sources)
-    origins: dict[tuple[object, ...], list[Measurement]] = {}
-    for record in records.values():
-        origin = tuple(sorted((k, v) for k, v in record.labels.items() if k not in _ONE_RUN))
-        origins.setdefault((record.signature, origin), []).append(record)
-    known: list[_Origin] = []
-    for same in origins.values():
-        named = partitions.get(same[0].signature, {})
-        partition = named.get(same[0].labels.get("network", "")) or next(iter(named.values()), None)
-        latency_us, _ = latency_of(same)
-        if partition is not None and latency_us is not None:
-            known.append((partition, latency_us, same))
-    texts = signature_texts(sources, {h for p, _, _ in known for h, _ in (*p.cells, *p.layers)})
-    known = [one for one in known if all(h in texts for h, _ in one[0].cells)]
-    if len(known) < len(origins):
-        logger.warning(
-            "%d of %d networks of %s are left out: they failed, or have no partition",
-            len(origins) - len(known), len(origins), target,
-        )  # fmt: skip
-    if not known:
-        raise InputError(
-            f"no whole network of {target} is recorded with its partition: import a table of them "
-            "with their ONNX files, or measure some"
-        )
-    known.sort(key=lambda one: (one[0].network, sorted(one[2][0].labels.items())))
+    known, texts = _origins(target, sources)
     layouts = {same[0].labels.get("layout", "") for _, _, same in known}
     groups: dict[tuple[Task, str, str, int, bool], list[_Origin]] = {}
     for partition, latency_us, same in known:
@@ -149,6 +118,44 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
             )
         )
     return sorted(rows, key=_order)
+
+
+def _origins(
+    target: Target, sources: Sequence[RecordSource]
+) -> tuple[list[_Origin], dict[str, str]]:
+    """Every network as each of its origins gives it, by name, and the signature texts."""
+    records = {
+        record.id: record
+        for source in sources
+        for record in source.measurements(target, "network")
+        if not record.labels.get("role")
+    }
+    partitions = _partitions(target, sources)
+    origins: dict[tuple[object, ...], list[Measurement]] = {}
+    for record in records.values():
+        origin = tuple(sorted((k, v) for k, v in record.labels.items() if k != "repeat"))
+        origins.setdefault((record.signature, origin), []).append(record)
+    known: list[_Origin] = []
+    for same in origins.values():
+        named = partitions.get(same[0].signature, {})
+        partition = named.get(same[0].labels.get("network", "")) or next(iter(named.values()), None)
+        latency_us, _ = latency_of(same)
+        if partition is not None and latency_us is not None:
+            known.append((partition, latency_us, same))
+    texts = signature_texts(sources, {h for p, _, _ in known for h, _ in (*p.cells, *p.layers)})
+    known = [one for one in known if all(h in texts for h, _ in one[0].cells)]
+    if len(known) < len(origins):
+        logger.warning(
+            "%d of %d networks of %s are left out: they failed, or have no partition",
+            len(origins) - len(known), len(origins), target,
+        )  # fmt: skip
+    if not known:
+        raise InputError(
+            f"no whole network of {target} is recorded with its partition: import a table of them "
+            "with their ONNX files, or measure some"
+        )
+    known.sort(key=lambda one: (one[0].network, sorted(one[2][0].labels.items())))
+    return known, texts
 
 
 def _order(row: MeasuredRow) -> tuple[str, Task, int, bool]:
