@@ -156,12 +156,8 @@ def read_results(
     for key, text in texts.items():
         if hash_of(text) != key:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
-    records = [
-        measurement
-        for board in boards
-        for measurement in _measurements(folder, manifest, board, set(methods))
-    ]
-    return texts, records
+    chosen = set(methods)
+    return texts, [m for board in boards for m in _measurements(folder, manifest, board, chosen)]
 
 
 def read_breakdowns(folder: str | Path) -> list[Breakdown]:

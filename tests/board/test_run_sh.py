@@ -66,7 +66,7 @@ def test_a_differential_is_the_pair_less_its_first_half(
     for record, spec in zip(records, manifest["records"], strict=True):
         items = tasks[spec["task"]]
         if len(items) == 2 and level[items[0]] - level[items[1]] > 50:
-            assert record.latency_us == pytest.approx(level[items[0]] - level[items[1]], rel=0.05)
+            assert record.latency_us == pytest.approx(level[items[0]] - level[items[1]], rel=0.01)
             pairs += 1
     assert pairs
 

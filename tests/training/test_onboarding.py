@@ -208,12 +208,6 @@ def test_what_visits_take_is_learned(played: Played, many_nets: Path, tmp_path: 
         for item in items[:12]:
             bench.run([item], 1e9)
         cells = len(items[-1].texts)
-        print(
-            "PACE",
-            bench.expected_s(items[-1]),
-            4 * cells + 8,
-            [bench.expected_s(i) / (4 * len(i.texts) + 8) for i in items],
-        )
         assert bench.expected_s(items[-1]) == pytest.approx(4 * cells + 8, rel=0.02)
 
 
