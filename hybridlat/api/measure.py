@@ -38,20 +38,18 @@ class MeasureService:
     settings: MeasurementConfig | None
     progress: OnProgress | None
 
-    def for_gate(self, opened: Opened) -> MeasureNow:
+    def for_gate(self, opened: Opened, partition: Partition) -> MeasureNow:
         """Measures cells of the network for the gate; progress goes on from call to call."""
         progress = None if self.progress is None else Continued(self.progress)
 
-        def measure(
-            file: OnnxFile, partition: Partition, hashes: Sequence[str], whole: bool
-        ) -> None:
+        def measure(hashes: Sequence[str], whole: bool) -> None:
             if progress is not None:
                 progress.begin()
             request = self._request(opened, partition, hashes, whole)
             settings = self.settings or ON_DEMAND
             self.measurer.measure([request], self.store, settings, progress)
             if whole:
-                self._keep_breakdown(file, partition)
+                self._keep_breakdown(opened.file, partition)
             self.data.refresh()
 
         return measure

@@ -178,7 +178,7 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
         partition,
         tolerance=options.tolerance,
         confidence=options.confidence,
-        measure=session.measuring().for_gate(opened) if may_measure else None,
+        measure=session.measuring().for_gate(opened, partition) if may_measure else None,
         remeasure=options.measure == "always",
         why_not=session.why_not,
         started=started,

@@ -23,8 +23,8 @@ from hybridlat.graph.network import Network
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
 
-MeasureNow = Callable[["OnnxFile", Partition, Sequence[str], bool], None]
-"""Measures these cells of a network, and whether the network as a whole as well."""
+MeasureNow = Callable[[Sequence[str], bool], None]
+"""Measures these cells of the network, and whether the network as a whole as well."""
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
 

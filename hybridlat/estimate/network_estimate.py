@@ -53,7 +53,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     """What records and sources state of a network, its cells measured anew where that is wanted."""
     measured_now: frozenset[str] = frozenset()
     if request.remeasure and request.measure is not None:
-        request.measure(request.file, request.partition, request.signatures, True)
+        request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     whole = whole_network(data, request.partition)
     priors = cell_priors(data, _cells_of(request, data), request.measure is not None, whole)
@@ -114,7 +114,7 @@ def _measured(
 ) -> Belief:
     """The belief after a step of the gate was measured."""
     wanted = [request.signatures[i] for i in step.positions]
-    measure(request.file, request.partition, wanted, step.network)
+    measure(wanted, step.network)
     records = data.known(wanted)
     latencies: dict[int, tuple[float, float]] = {}
     failures = dict(belief.failures)

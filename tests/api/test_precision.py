@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from hybridlat.api import Predictor
 from hybridlat.measuring.schedule import MeasurementConfig
-from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.target import Target
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.onnx_io.test_precision import model
@@ -19,13 +17,9 @@ QUICK = MeasurementConfig(
 )
 
 
-@pytest.fixture
-def predictor(tmp_path: Path) -> Predictor:
-    return Predictor(store=f"sqlite:///{tmp_path / 'store.db'}", settings=QUICK, tolerance=5.0)
-
-
-def test_a_quantised_file_has_a_target_of_its_own(predictor: Predictor) -> None:
-    with predictor:
+def test_a_quantised_file_has_a_target_of_its_own(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with Predictor(store=store, settings=QUICK, tolerance=5.0) as predictor:
         usual = str(predictor.target)
         quantised = predictor.predict(model(QDQ, WEIGHTS))
         plain = predictor.predict(model(PLAIN, FLOATS))
@@ -48,19 +42,3 @@ def test_a_quantised_file_has_a_target_of_its_own(predictor: Predictor) -> None:
     assert not any("int8" in warning for warning in quantised.warnings if "interval" not in warning)
     assert {int8, usual} <= stored
     assert report.known == len(quantised.cells) and report.sum_of_cells_us is not None
-
-
-def test_a_report_says_the_sizes_of_the_file_and_what_is_quantised(predictor: Predictor) -> None:
-    """The engine keeps such images with their channels last, sums too."""
-    usual = predictor.target
-    store = predictor.store.url
-    predictor.close()
-    with Predictor(str(usual), store=store, measure="never") as looking:
-        estimate = looking.predict(model(QDQ, WEIGHTS), describe=True)
-    assert estimate.structure is not None
-    texts = [what_text(cell) for cell in estimate.structure.cells]
-    assert "8→16, 3×3, 9×9 int8" in texts
-    shapes = {k.output_shape for cell in estimate.structure.cells for k in cell.kernels}
-    assert {shape for shape in shapes if len(shape) == 4} <= {
-        (1, 8, 9, 9), (1, 16, 9, 9), (1, 9, 9, 8),
-    }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.fitting import fit_correlation
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
@@ -79,14 +80,14 @@ def test_order_of_measuring_does_not_matter_and_variance_stays_sound(
     assert everything.sum_us == pytest.approx(network.sum_of_measured_us)
 
 
+def pairs(network: HeldOutNetwork) -> list[tuple[CellPrior, float]]:
+    """Each cell as it was predicted, and its measured latency."""
+    return [(c, us) for c, (us, _) in zip(network.cells, network.measured, strict=True)]
+
+
 def test_the_fit_finds_the_correlation_that_made_the_errors() -> None:
     networks = [make_network(seed, cells=30) for seed in range(40)]
-    fitted = fit_correlation(
-        [
-            [(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)]
-            for n in networks
-        ]
-    )  # fmt: skip
+    fitted = fit_correlation([pairs(network) for network in networks])
     assert fitted.network == pytest.approx(TRUE.network, abs=0.1)
     assert fitted.kind == pytest.approx(TRUE.kind, abs=0.1)
     assert fitted.near == pytest.approx(TRUE.near, abs=0.15)
@@ -97,20 +98,14 @@ def test_the_fit_finds_the_correlation_that_made_the_errors() -> None:
 def test_independent_errors_are_seen_as_independent() -> None:
     lone = Correlation(network=0.0, kind=0.0, near=0.0)
     networks = [make_network(seed, cells=30, correlation=lone) for seed in range(40)]
-    fitted = fit_correlation(
-        [
-            [(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)]
-            for n in networks
-        ]
-    )  # fmt: skip
+    fitted = fit_correlation([pairs(network) for network in networks])
     assert fitted.network + fitted.kind < 0.05
 
 
 def test_untrusted_cells_are_seen_to_be_worse() -> None:
     def stretched(seed: int) -> list[tuple[CellPrior, float]]:
-        network = make_network(seed, cells=20)
         fitted = []
-        for i, (cell, (us, _)) in enumerate(zip(network.cells, network.measured, strict=True)):
+        for i, (cell, us) in enumerate(pairs(make_network(seed, cells=20))):
             assert cell.latency_us is not None
             ratio = (us / cell.latency_us) ** (2.5 if i % 4 == 0 else 1.0)
             fitted.append((replace(cell, trusted=i % 4 != 0), cell.latency_us * ratio))
@@ -124,9 +119,7 @@ def test_untrusted_cells_are_seen_to_be_worse() -> None:
 
 def test_too_few_networks_leave_the_defaults() -> None:
     assert fit_correlation([]) == Correlation()
-    network = make_network(1)
-    pairs = [(c, us) for c, (us, _) in zip(network.cells, network.measured, strict=True)]
-    assert fit_correlation([pairs]) == Correlation()
+    assert fit_correlation([pairs(make_network(1))]) == Correlation()
 
 
 @settings(deadline=None, max_examples=60)
