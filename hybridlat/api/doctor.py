@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -147,21 +148,19 @@ def _timed(
     try:
         engine = resolve(None)
     except BackendUnavailable as error:
-        what = f"the default engine does not start: {error}"
-        problems.fail(what, "install onnxruntime")
+        problems.fail(f"the default engine does not start: {error}", "install onnxruntime")
         return None
     if engine.backend is None:
         return None
-    try:
+    with closing(engine.backend):
         if seconds <= 0:
             return None
         say(f"timing the reference network for {seconds:.0f} s")
-        timed = steadiness(engine.backend, engine.options, seconds, left)
-    except HybridlatError as error:
-        problems.fail(str(error), "see the reason, and run doctor again")
-        return None
-    finally:
-        engine.backend.close()
+        try:
+            timed = steadiness(engine.backend, engine.options, seconds, left)
+        except HybridlatError as error:
+            problems.fail(str(error), "see the reason, and run doctor again")
+            return None
     if timed.noise_share > NOISY_SHARE:
         what = f"visits differ by {100 * timed.noise_share:.1f} % from one to the next"
         problems.warn(what, "close what else runs: it makes measurements take longer")
@@ -185,8 +184,8 @@ def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
                 "wander_share": drift.share if drift.processes else None,
             }  # fmt: skip
     except StoreError as error:
-        fix = "run `hybridlat store check`, or give --store"
-        problems.fail(f"the store cannot be read: {error}", fix)
+        what = f"the store cannot be read: {error}"
+        problems.fail(what, "run `hybridlat store check`, or give --store")
     for pack in packs.shipped_packs():
         counts, info = pack.counts(), pack.info
         yield {

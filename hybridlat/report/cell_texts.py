@@ -11,7 +11,6 @@ from hybridlat.schema.estimate import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
-ARROW = " → "
 _LONGEST_PATTERN = 8  # kernels; a dense layer has 3, an inception branch up to 6
 # Only where the full name has no room; no two operators share a short one.
 _SHORT = {
@@ -56,14 +55,12 @@ def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
 
 def first_and_more(names: Sequence[str]) -> str:
     """Where a cell stands in the file: its first operator's name, and how many follow."""
-    named = [name for name in names if name]
-    if not named:
-        return ""
-    return named[0] if len(named) == 1 else f"{named[0]} +{len(named) - 1}"
+    first, *others = [name for name in names if name] or [""]
+    return f"{first} +{len(others)}" if others else first
 
 
 def _join(parts: Sequence[_Part]) -> str:
-    return ARROW.join(part.text for part in parts)
+    return " → ".join(part.text for part in parts)
 
 
 def abbreviated(text: str) -> str:
@@ -105,11 +102,7 @@ def where_text(paths: Sequence[str], width: int = 1000) -> str:
     In at most ``width`` characters: paths differ by their ends, so the beginning gives way.
     """
     known = list(dict.fromkeys(path for path in paths if path))
-    if not known:
-        return ""
-    text = _one_number_apart(known) or (
-        known[0] if len(known) == 1 else f"{known[0]} +{len(known) - 1}"
-    )
+    text = _one_number_apart(known) or first_and_more(known)
     return text if len(text) <= width else f"…{text[len(text) - max(width - 1, 0) :]}"[:width]
 
 

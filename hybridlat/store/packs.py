@@ -19,7 +19,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -54,10 +54,6 @@ class _Text(Struct):
 
     hash: str
     text: str
-
-    @staticmethod
-    def of(row: object) -> _Text:
-        return msgspec.convert(row, _Text)
 
 
 class _Lookup(Struct):
@@ -205,7 +201,7 @@ class PackLookup:
 
     def all_signature_texts(self) -> Iterator[tuple[str, str]]:
         """(hash, text) of every signature of the pack."""
-        for item in self._read("signatures", _Text.of):
+        for item in self._read("signatures", partial(msgspec.convert, type=_Text)):
             yield item.hash, item.text
 
     def _read(self, table: str, read: Callable[[object], T]) -> Iterator[T]:

@@ -247,21 +247,17 @@ def _target_ids(
     connection: Connection, items: Iterable[Measurement | Breakdown]
 ) -> dict[Target, int]:
     """The number of each target; a new target gets one."""
-    return {
-        target: _target_id(connection, target)
-        for target in sorted({item.target for item in items}, key=str)
-    }
-
-
-def _target_id(connection: Connection, target: Target) -> int:
-    name = {"name": str(target)}
-    rows = connection.rows(_TARGET_ID, name)
-    if not rows:
-        connection.change(_TARGET, [name])
+    numbers = {}
+    for target in sorted({item.target for item in items}, key=str):
+        name = {"name": str(target)}
         rows = connection.rows(_TARGET_ID, name)
-    if not rows or not isinstance(rows[0][0], int):
-        raise StoreError(f"the store is damaged: it gave the target {target} no number")
-    return rows[0][0]
+        if not rows:
+            connection.change(_TARGET, [name])
+            rows = connection.rows(_TARGET_ID, name)
+        if not rows or not isinstance(rows[0][0], int):
+            raise StoreError(f"the store is damaged: it gave the target {target} no number")
+        numbers[target] = rows[0][0]
+    return numbers
 
 
 def _is_between(
