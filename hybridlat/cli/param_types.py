@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,13 +21,7 @@ _LATENCIES_US = {"us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
 _LONGEST = 1e15  # of any time: more is a slip of the finger
 
 
-if TYPE_CHECKING:
-    _Base = click.ParamType[object]
-else:
-    _Base = click.ParamType  # not a generic class in older versions of click
-
-
-class Value(_Base):
+class Value(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
     """A value that is written as text; ``read`` raises ValueError with what is wrong."""
 
     def __init__(self, name: str, read: Callable[[str], object]) -> None:

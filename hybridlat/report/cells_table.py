@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rich import table
@@ -81,6 +81,14 @@ class Row:
         low, high = sorted((self.latency_us, other.latency_us))
         return high <= ALIKE * low
 
+    def with_cells_of(self, row: Row) -> Row:
+        """Both as one; a limit that they reach to different degrees loses its number."""
+        name, other = (one.limit.partition(" ")[0] for one in (self, row))
+        limit = self.limit if self.limit == row.limit else name if name == other else ""
+        return replace(
+            self, cells=self.cells + row.cells, paths=self.paths + row.paths, limit=limit
+        )
+
     @property
     def half_width_share(self) -> float | None:
         widths = [cell_half_width_share(cell) for cell in self.cells]
@@ -100,7 +108,7 @@ def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
             continue
         made_of = structure.cells[position]
         limit = made_of.limit(cell.latency_us)
-        text = "" if limit is None else f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %"
+        text = f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %" if limit else ""
         ops, paths = running_ops(cell, made_of), structure.paths(position)
         rows.append(Row((cell,), ops, paths, what_text(made_of), text))
     rows.sort(key=Row.rank)
@@ -122,13 +130,7 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
         alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
         for index, other in enumerate(alike):
             if row.reads_as(other):
-                limit = other.limit
-                if limit != row.limit:  # one that they reach to different degrees
-                    limit = limit.partition(" ")[0]
-                    limit = limit if limit == row.limit.partition(" ")[0] else ""
-                alike[index] = Row(
-                    other.cells + row.cells, other.ops, other.paths + row.paths, row.what, limit
-                )
+                alike[index] = other.with_cells_of(row)
                 break
         else:
             alike.append(row)

@@ -144,6 +144,7 @@ def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
         (["compare", "n.onnx"], "two networks"),
         (["store", "import", "nowhere"], "nowhere"),
         (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
+        (["store", "import", ".", "--nets", "."], "--nets is for tables"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(

@@ -22,10 +22,6 @@ def known(nets: Path, *before: str) -> subprocess.CompletedProcess[str]:
                    "--store", "known.db", cwd=nets)  # fmt: skip
 
 
-def test_by_default_nothing_is_said(nets: Path) -> None:
-    assert known(nets).stderr == ""
-
-
 def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -> None:
     """A damaged model of the user's own is passed over, and each file is told of once."""
     place = tmp_path / "hybridlat" / "models" / FAKE.replace("/", "_")

@@ -74,12 +74,6 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     assert "pixel9 has no data sheet" in done.stderr
 
 
-def test_options_of_tables_are_refused_elsewhere(folder: Path) -> None:
-    done = process("store", "import", "t.csv", "--nets", "nets", "--store", "s.db", cwd=folder)
-    assert done.returncode == 2
-    assert "--nets is for tables" in done.stderr
-
-
 def test_a_log_of_trtexec(folder: Path) -> None:
     (folder / "net.log").write_text(
         "&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=net.onnx --fp16\n"

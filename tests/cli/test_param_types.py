@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.cli.param_types import DURATION, LATENCY, SHAPE, SHARE, TOLERANCE, OutputFile
+from hybridlat.cli.param_types import (
+    BATCHES,
+    DURATION,
+    LATENCY,
+    SHAPE,
+    SHARE,
+    TOLERANCE,
+    OutputFile,
+)
 
 positive = st.floats(1e-3, 1e4).map(lambda x: float(f"{x:.4f}")).filter(lambda x: x > 0)
 
@@ -62,6 +70,7 @@ def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
         *((SHAPE, text, "NAME:1x3x224x224") for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3")),
         (SHAPE, "in:1x0x3", "at least 1"),
+        *((BATCHES, text, "8 or 1,2,4,8") for text in ("0", "1,,2", "two", "1,-2", "")),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_way_to_write_it(

@@ -47,12 +47,6 @@ def test_json_of_batches_is_a_list_with_throughput(nets: Path) -> None:
     assert one["batch"] == 2
 
 
-@pytest.mark.parametrize("text", ["0", "1,,2", "two", "1,-2", ""])
-def test_what_is_no_list_of_batches_is_named(nets: Path, text: str) -> None:
-    done = predict(nets, "a.onnx", "--target", FAKE, "--batch", text, code=2)
-    assert "is no list of batch sizes: write it as 8 or 1,2,4,8" in " ".join(done.stderr.split())
-
-
 def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path: Path) -> None:
     table, rows = tmp_path / "t.md", tmp_path / "t.csv"
     done = predict(

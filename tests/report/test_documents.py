@@ -49,10 +49,6 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open[-1] == tag, (tag, self.open)
         self.open.pop()
@@ -83,9 +79,7 @@ def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
     assert not {"link", "img", "iframe", "object"} & set(parsed.tags)
     links = [v for name, v in parsed.attributes if name in {"src", "href", "srcset"}]
     assert links == ["#n0", "#n1", "#n2", "#n3"]  # within the page
-    assert (
-        "default-src 'none'" in dict(parsed.attributes)["content"] or "default-src 'none'" in text
-    )
+    assert "default-src 'none'" in text
 
 
 def test_the_libraries_come_with_their_licences_and_the_page_stays_small() -> None:
@@ -166,21 +160,19 @@ def test_differences_hold_every_cell_once_the_largest_first() -> None:
 
 def test_cells_that_read_the_same_are_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     gemm = ("Gemm",)
-    told = (
+    differences = (
         CellDifference("a" * 32, gemm, (1, 0), (60.0, 0.0), "Gemm 512→1000"),
         CellDifference("b" * 32, gemm, (0, 2), (0.0, 75.0), "Gemm 512→1000"),
         CellDifference("c" * 32, gemm, (0, 1), (0.0, 50.0), "Gemm 2048→1000"),
         CellDifference("d" * 32, gemm, (1, 0), (9.0, 0.0)),
         CellDifference("e" * 32, gemm, (0, 1), (0.0, 9.0)),
     )
-    monkeypatch.setattr(compare, "cell_differences", lambda _: told)
+    monkeypatch.setattr(compare, "cell_differences", lambda _: differences)
     shown = {row.signature[0]: (row.count, row.total_us) for row in shown_differences([])}
     assert shown == {
-        "a": ((1, 2), (60.0, 75.0)),
-        "c": ((0, 1), (0.0, 50.0)),
-        "d": ((1, 0), (9.0, 0.0)),
-        "e": ((0, 1), (0.0, 9.0)),
-    }
+        "a": ((1, 2), (60.0, 75.0)), "c": ((0, 1), (0.0, 50.0)),
+        "d": ((1, 0), (9.0, 0.0)), "e": ((0, 1), (0.0, 9.0)),
+    }  # fmt: skip
 
 
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:

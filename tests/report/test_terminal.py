@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,10 +52,7 @@ def test_the_table_reads_as_agreed(width: int) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120, 160])
 def test_rows_say_where_what_and_which_limit(width: int) -> None:
-    text = printed(described(), width)
-    hold_against(f"described_{width}.txt", text)
-    for words in ("64→128, 3×3/2, 28×28", "compute", "memory", "layer1.0–2"):
-        assert words in text or width < 80, words
+    hold_against(f"described_{width}.txt", printed(described(), width))
 
 
 def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None:
@@ -81,10 +79,7 @@ def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None
 
 
 def test_an_untrusted_estimate_says_so_and_why() -> None:
-    text = printed(untrusted(), 100)
-    hold_against("untrusted_100.txt", text)
-    assert "not to be trusted" in text and "no model has seen an Einsum" in text
-    assert "±18 %" in text
+    hold_against("untrusted_100.txt", printed(untrusted(), 100))
 
 
 def test_the_comparison_reads_as_agreed() -> None:
@@ -116,10 +111,7 @@ def test_shown_and_hidden_cells_are_all_cells(cells: int, every_cell: bool) -> N
 
 def test_what_has_no_latency_is_shown_first_however_many_cells_there_are() -> None:
     tail, odd = long_tail(40), untrusted().cells[1]
-    estimate = Estimate(
-        **{name: getattr(tail, name) for name in tail.__dataclass_fields__ if name != "cells"},
-        cells=(*tail.cells, odd),
-    )
+    estimate = dataclasses.replace(tail, cells=(*tail.cells, odd))
     assert terminal.shown_rows(estimate, False)[0][0].cells == (odd,)
 
 
@@ -166,7 +158,7 @@ def test_an_interval_that_is_too_wide_is_called_so_whatever_the_cells_are() -> N
     wide = dataclasses.replace(residual(), within_tolerance=False)
     assert why_untrusted(wide, 0.01) == why_untrusted(strange(), 0.01)
     assert "The interval ±1.7 % is wider than the tolerance 1.0 %." in printed(wide, tolerance=0.01)
-    # Where nobody says what was asked for.
+    # Where the tolerance is not known.
     assert "The interval is wider than the tolerance." in printed(wide)
 
 
@@ -204,14 +196,11 @@ def test_what_was_asked_for_is_held_against_without_being_told_again() -> None:
 
 
 def test_where_nothing_has_a_latency_no_sum_and_no_time_are_spoken_of() -> None:
+    none: dict[str, Any] = {"latency_us": None, "interval_us": None}
     cells = tuple(
-        dataclasses.replace(
-            cell, source="unsupported", latency_us=None, interval_us=None, share=0.0
-        )
+        dataclasses.replace(cell, source="unsupported", share=0.0, **none)
         for cell in untrusted().cells
     )
-    nothing = dataclasses.replace(
-        untrusted(), cells=cells, latency_us=None, interval_us=None, sum_of_cells_us=0.0
-    )
+    nothing = dataclasses.replace(untrusted(), cells=cells, sum_of_cells_us=0.0, **none)
     text = printed(nothing)
     assert "sum of cells" not in text and "the time above" not in text
