@@ -84,7 +84,7 @@ def _pyarrow() -> Any:
 
 
 def _write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Part by part, for as columns they take a tenth of the memory."""
+    """Part by part, for as columns they take a fifth of the memory."""
     pa = _pyarrow()
     parts = [pa.Table.from_pylist(part) for part in batches(map(_flat, rows), _BATCH)]
     # A column without a value in one part gets the type that it has in others.
