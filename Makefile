@@ -12,7 +12,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 NETWORK ?= data/nets/resnet18.onnx
-WORKERS ?= 3
+WORKERS ?= 4
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The first interpreter on the PATH that starts (version managers leave shims that do not), is of a

@@ -26,7 +26,8 @@ from hybridlat.schema.target import PRECISIONS, Target
 
 _RATES = ("peak_tflops", "sustained_tflops")  # tables by precision
 _UNSOURCED = ("title", "kind", "source", "sources", *_RATES)
-_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e30)]
+_MOST = 1e30
+_Positive = Annotated[float, msgspec.Meta(gt=0, lt=_MOST)]
 _Whole = Annotated[int, msgspec.Meta(ge=1)]
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
@@ -44,9 +45,9 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     units: _Whole
     clock_mhz: Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
     bandwidth_gb_per_s: _Positive
-    peak_tflops: dict[str, _Positive]
-    sustained_tflops: dict[str, _Positive] = {}
-    cache_kib: tuple[_Positive, ...] = ()
+    peak_tflops: dict[str, float]
+    sustained_tflops: dict[str, float] = {}
+    cache_kib: tuple[float, ...] = ()
     memory_gb: _Positive | None = None
     launch_us: _Positive | None = None
     source: str = "not stated"
@@ -138,9 +139,12 @@ def read(file: Path | str, name: str | None = None) -> Device:
     if sheet.kind == "gpu" and not sheet.clock_mhz:
         _refuse(path, "clock_mhz is 0, but must be positive for a GPU")
     for table in _RATES:
-        for precision in getattr(sheet, table):
+        for precision, tflops in getattr(sheet, table).items():
             if precision not in PRECISIONS:
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
+            _check_positive(path, f"{table}.{precision}", tflops)
+    for kib in sheet.cache_kib:
+        _check_positive(path, "cache_kib", kib)
     device = name or path.stem
     return Device(
         name=device,
@@ -182,6 +186,12 @@ def _sources(path: Path, sheet: _Sheet, stated: Mapping[str, Any]) -> dict[str, 
                 _refuse(path, f"sources names {place}, which the sheet does not have")
             sources[place] = one
     return sources
+
+
+def _check_positive(path: Path, key: str, value: float) -> None:
+    # msgspec 0.22 was seen to let a bound of a container's items pass, in one process of many.
+    if not 0 < value < _MOST:
+        _refuse(path, f"{key} is {value:g}, but must be a positive number")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
