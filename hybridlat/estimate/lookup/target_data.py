@@ -35,7 +35,7 @@ MAX_REMEMBERED = 200_000
 T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 4
-FEW_NETWORKS = 50
+FEW_NETWORKS = 20
 """To sign so many takes less than to read what was measured."""
 
 
