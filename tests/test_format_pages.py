@@ -25,7 +25,10 @@ from hybridlat.store import database, packs
 from tests.report.estimates import untrusted
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for page in ("contributing/file-formats.md", "reference/output.md")
+)
 FORMATS = {
     "signature": signature.SIGNATURE_FORMAT,
     "measurement record": measurement.RECORD_FORMAT,

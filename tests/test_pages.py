@@ -50,7 +50,7 @@ def test_a_page_from_top_to_bottom(page: Path, here: Place) -> None:
 
 
 def test_there_is_something_to_run() -> None:
-    assert {"README.md", "docs/tutorial.md"} <= {name_of(page) for page in WITH_CODE}
+    assert {"README.md", "docs/quickstart.md"} <= {name_of(page) for page in WITH_CODE}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

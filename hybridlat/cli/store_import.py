@@ -51,7 +51,7 @@ def import_(
 ) -> None:
     """Add the records of packs, JSON Lines or Parquet files, tables or logs.
 
-    What the store has already is not added twice. See docs/importing.md for tables.
+    What the store has already is not added twice. See docs/guides/importing.md for tables.
 
     \b
     hybridlat store import a-pack

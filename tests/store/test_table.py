@@ -210,7 +210,7 @@ def test_mappings_that_make_no_sense(tmp_path: Path, column_map: str, message: s
 
 
 def test_the_mappings_of_the_documentation_are_mappings(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "importing.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
     blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     maps = []
     for block in blocks:
