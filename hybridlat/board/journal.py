@@ -120,9 +120,13 @@ def system_facts() -> Dict[str, str]:
     release = _first_line("/etc/nv_tegra_release")
     if release:
         facts["jetpack"] = release
-    mode = _run(["nvpmodel", "-q"])
-    if mode:
-        facts["power_mode"] = " ".join(mode.split())
+    try:
+        mode = subprocess.check_output(
+            ["nvpmodel", "-q"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10
+        )
+        facts["power_mode"] = " ".join(mode.decode("utf-8", "replace").split())
+    except (OSError, subprocess.SubprocessError):
+        pass
     return facts
 
 
@@ -140,13 +144,3 @@ def _first_line(path: str) -> str:
     except OSError:
         return ""
     return text.split("\n")[0].strip("\0 \t\r")
-
-
-def _run(command: "list[str]") -> str:
-    try:
-        out = subprocess.check_output(
-            command, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return out.decode("utf-8", "replace")
