@@ -43,6 +43,17 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
     return tuple(sorted(everything - same))
 
 
+def numbered(network: Network) -> Network:
+    """The network under names by which an engine's layers are traced back: ``n12``, ``n12.0``.
+
+    A layer may go by the tensor that it gives out; no parameter looks like an operator.
+    """
+    names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
+    for i, node in enumerate(network.nodes):
+        names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
+    return network.renamed(names, [f"n{i}" for i in range(len(network.nodes))])
+
+
 def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
     """Groups of so many operators by the layer that each was taken by; by none: removed."""
     members: dict[int, list[int]] = {}
