@@ -81,11 +81,11 @@ class TensorRtEngine(Engine):
         return self._sensors.read()
 
     def build(self, request: Request) -> Dict[str, Any]:
-        built = self._builder.build(request.path, request.precision, request.typed_path)
+        plan = self._builder.build(request.path, request.precision, request.typed_path)
         self.drop(request.key)
         cuda = open_cuda()
         try:
-            engines = [self._builder.load(built.plan) for _ in range(max(1, request.copies))]
+            engines = [self._builder.load(plan) for _ in range(max(1, request.copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
             loaded = [
                 Loaded(self._builder.trt, cuda, engine)
@@ -97,10 +97,7 @@ class TensorRtEngine(Engine):
             cuda.release()
             raise
         self._models[request.key] = model
-        return {
-            "build_s": round(built.seconds, 3), "plan_bytes": len(built.plan), "typed": built.typed,
-            "launch": model.how, "inferences_per_launch": model.inferences, "copies": len(engines),
-        }  # fmt: skip
+        return {"launch": model.how, "inferences_per_launch": model.inferences}
 
     def run_us(
         self, key: str, count: int, during: Optional[Callable[[], None]] = None

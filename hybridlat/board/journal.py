@@ -48,9 +48,12 @@ class Journal(object):
                 "%s holds results of another plan: move it away to measure this one" % self._path
             )
         if line.get("board_id") != self.board_id:
+            old = line["board"]
+            both = [(key, old.get(key, ""), facts.get(key, "")) for key in _SAME]
+            changed = "; ".join("%s %r then, %r now" % one for one in both if one[1] != one[2])
             raise BoardError(
                 "%s holds results of another board (%s): use --results with another file name"
-                % (self._path, difference(line.get("board", {}), facts))
+                % (self._path, changed)
             )
 
     def write(self, line: Dict[str, Any]) -> None:
@@ -128,13 +131,6 @@ def system_facts() -> Dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         pass
     return facts
-
-
-def difference(old: Dict[str, str], new: Dict[str, str]) -> str:
-    """The facts that make two boards different, for a person."""
-    both = [(key, old.get(key, ""), new.get(key, "")) for key in _SAME]
-    changed = ["%s %r then, %r now" % each for each in both if each[1] != each[2]]
-    return "; ".join(changed) or "its identity was written by another version"
 
 
 def _first_line(path: str) -> str:

@@ -11,7 +11,6 @@ from .client import Worker
 from .journal import Journal, board_id, system_facts
 from .plan import KEPT, Plan, in_order, make_files
 
-_BUILD_S = 600.0
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 
 
@@ -124,8 +123,9 @@ class Runner(object):
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
         worker = self._worker or self._start()
-        settings = self._plan.settings
-        warm_s, limit_s = float(settings.get("warm_s", 0.3)), float(settings.get("limit_s", 2.0))
+        samples, warm_s, limit_s = (
+            self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")
+        )
         built = {}
         for item in task["items"]:
             about = self._load(item, set(task["items"]))
@@ -140,8 +140,7 @@ class Runner(object):
                 self._plan.reference = ""
         result.update(worker.ask(
             4 * warm_s + 2 * limit_s + 60, "visit", keys=task["items"],
-            samples=int(settings.get("samples", 200)), warm_s=warm_s, limit_s=limit_s,
-            reference=self._plan.reference,
+            samples=samples, warm_s=warm_s, limit_s=limit_s, reference=self._plan.reference,
         ))  # fmt: skip
         return result
 
@@ -158,8 +157,8 @@ class Runner(object):
             worker.ask(60, "drop", key=oldest[0])
             self._loaded.remove(oldest[0])
         spec = self._plan.items[item]
-        most = float(self._plan.settings.get("build_s", _BUILD_S))
-        limit = max(1.0, min(most, self._end + _GRACE_S - time.time()))
+        most_s = self._plan.settings["build_s"]
+        limit = max(1.0, min(most_s, self._end + _GRACE_S - time.time()))
         about = worker.ask(
             limit, "build", key=item, path=self._plan.file(spec["file"]),
             precision=spec["precision"], typed_path=self._plan.file(spec.get("typed_file", "")),

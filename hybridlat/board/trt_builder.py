@@ -7,8 +7,7 @@ import ctypes
 import importlib
 import os
 import sys
-import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Optional
 
 from . import EngineError, NoDevice
 from .cuda import load_driver
@@ -16,8 +15,6 @@ from .cuda import load_driver
 _MODULES = ("tensorrt", "tensorrt_bindings")
 _PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16"}
 _WORKSPACE_BYTES = 1 << 30
-
-Built = NamedTuple("Built", [("plan", bytes), ("seconds", float), ("typed", bool)])
 
 
 def import_tensorrt() -> Any:
@@ -104,8 +101,8 @@ class EngineBuilder(object):
             "aux_streams": "0",
         }
 
-    def build(self, path: str, precision: str, typed_path: str = "") -> Built:
-        """Build the model at ``path`` for ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
+    def build(self, path: str, precision: str, typed_path: str = "") -> bytes:
+        """The engine of the model at ``path`` for ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
 
         ``typed_path`` is the same model already in that type, for versions that need it so.
         """
@@ -120,7 +117,6 @@ class EngineBuilder(object):
                 "TensorRT %s takes %s from the model's types, and the plan has no such model"
                 % (self.full_version, precision)
             )
-        begin = time.time()
         builder = trt.Builder(self._logger)
         network = builder.create_network(self._network_flags(typed))
         self._parse(network, typed_path if typed else path)
@@ -130,7 +126,7 @@ class EngineBuilder(object):
         if plan is None:
             raise self._why("build the model")
         self._keep_cache(config.get_timing_cache())
-        return Built(bytes(plan), time.time() - begin, typed)
+        return bytes(plan)
 
     def _network_flags(self, typed: bool) -> int:
         trt = self.trt

@@ -6,7 +6,6 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,8 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
+from tests.engines.tensorrt_patterns import CONV, weights
+from tests.engines.tensorrt_patterns import network as text_network
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "data" / "nets").glob("*.onnx"))
@@ -32,22 +33,10 @@ TARGETS = (
     "t4/paddle-tensorrt-2020/fp16",
     "v100/paddle-tensorrt-8.0/fp32",
 )
-CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
 
 
-def network(
-    body: str, inputs: str = "float[2,64,28,28] x", outputs: str = "y", **weights: tuple[int, ...]
-) -> Network:
-    lines = []
-    for name, shape in weights.items():
-        dims = ",".join(map(str, shape))
-        lines.append(f"{name}_s = Constant<value = int64[{len(shape)}] {{{dims}}}>()")
-        lines.append(f"{name} = ConstantOfShape<value = float[1] {{0.5}}>({name}_s)")
-    text = f'<ir_version: 8, opset_import: ["": 18]> g ({inputs}) => (float[] {outputs})'
-    model = onnx.parser.parse_model(f"{text} {{ {' '.join(lines)} {body} }}")
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return read_network(model)
+def network(body: str, inputs: str = "float[2,64,28,28] x", **shapes: tuple[int, ...]) -> Network:
+    return text_network(f"{weights(**shapes)} {body}", inputs)
 
 
 def named(net: Network, **names: str) -> Network:

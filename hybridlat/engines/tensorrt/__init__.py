@@ -38,8 +38,6 @@ def lower(network: Network, target: Target) -> Lowered:
     typed = in_half_precision(plain) if target.precision == "fp16" else plain
     groups = apply(typed, RULES, target.version)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
-    if len(kept) == len(network.nodes):
-        return lowered
     origins = tuple(tuple(kept[i] for i in found) for found in lowered.origins)
     removed = {*range(len(network.nodes))}.difference(*origins)
     return replace(lowered, origins=origins, removed=tuple(sorted(removed)))
