@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from numbers import Real
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from hybridlat.api.sources import Opened
+from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
-from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import estimate_network
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
     from hybridlat.engines.base import Backend
     from hybridlat.measuring.schedule import MeasurementConfig
-    from hybridlat.onnx_io import OnnxFile
+    from hybridlat.onnx_io import OnnxFile, Recall
     from hybridlat.store import Store
 
+Answer: TypeAlias = "Estimate | HybridlatError"
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
@@ -52,9 +53,9 @@ class Options:
     progress: OnProgress | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < _number(self.tolerance) < 10:
+        if not _is_between_0_and(10, self.tolerance):
             raise InputError(f"a tolerance of {self.tolerance!r} makes no sense: give 0.05 for 5 %")
-        if not 0 < _number(self.confidence) < 1:
+        if not _is_between_0_and(1, self.confidence):
             raise InputError(
                 f"a confidence of {self.confidence!r} makes no sense: give 0.9 for 90 %"
             )
@@ -62,12 +63,8 @@ class Options:
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
 
 
-def _number(value: Any) -> float:
-    """The value where it is a number, else NaN."""
-    try:
-        return math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
+def _is_between_0_and(most: int, value: object) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < most
 
 
 @dataclass(frozen=True)
@@ -164,6 +161,16 @@ class Sessions:
         for session in self._by_target.values():
             if session.backend is not None:
                 session.backend.close()
+
+
+def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | None = None) -> Answer:
+    """The estimate of a network by this process, or its error; a known file is ``recall``-ed."""
+    started = time.perf_counter()
+    try:
+        opened = item.opened(query, recall)
+        return estimate(sessions.of(opened.file), opened, started, query.describe)
+    except HybridlatError as error:
+        return error
 
 
 def estimate(session: Session, opened: Opened, started: float, describe: bool = False) -> Estimate:

@@ -199,12 +199,6 @@ class Partitioner:
             self._remember(key, partition)
         return partition
 
-    def remember(self, key: str, partition: Partition) -> None:
-        """Take over what another process was answered for the structure ``key``."""
-        if key not in self._remembered:
-            self._keep(key, partition)
-            self._remember(key, partition)
-
     def _remember(self, key: str, partition: Partition) -> None:
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.cli.measure import as_object
 from hybridlat.engines import registry
 from hybridlat.errors import NetworkError

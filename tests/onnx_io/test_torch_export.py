@@ -131,7 +131,7 @@ def test_a_module_is_read_as_it_is_deployed() -> None:
 def test_a_module_is_predicted_for_with_its_batches(capfd: pytest.CaptureFixture[str]) -> None:
     torch = importlib.import_module("torch")
     net = module(torch)
-    found = hybridlat.predict(
+    found: Any = hybridlat.predict(
         net, torch.zeros(1, 3, 8, 8), target=FAKE, store="sqlite://", measure="never", batch=[1, 4]
     )
     assert [(e.network, e.batch) for e in found] == [("Small", 1), ("Small", 4)]
