@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from hybridlat.schema.estimate import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
-_LONGEST_PATTERN = 8  # kernels; a dense layer has 3, an inception branch up to 6
 # Only where the full name has no room; no two operators share a short one.
 _SHORT = {
     "BatchNormalization": "BN",
@@ -25,32 +24,26 @@ _SHORT = {
 }
 
 
-class _Part(NamedTuple):
-    text: str
-    kernels: int
-
-
 def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
     """All kernels in order, repetitions counted: ``Conv+Relu ×2 → Conv+Add+Relu``.
 
-    A pattern that comes several times in a row is put in brackets: ``(Conv → Concat) ×6``. In
-    ``width`` characters long names are shortened and the middle gives way to a count of kernels:
+    In ``width`` characters long names are shortened and the middle gives way to a count of kernels:
     cells differ most by their first and last ones.
     """
-    parts = _parts(tuple(ops))
-    whole = _join(parts)
+    counts = [(op, len(list(run))) for op, run in itertools.groupby(ops)]
+    texts = [op if count == 1 else f"{op} ×{count}" for op, count in counts]
+    whole = " → ".join(texts)
     if len(whole) <= width:
         return whole
-    parts = [part._replace(text=abbreviated(part.text)) for part in parts]
-    whole = _join(parts)
-    for shown in range(len(parts), 0, -1):
-        head, tail = parts[: (shown + 1) // 2], parts[len(parts) - shown // 2 :]
-        hidden = len(ops) - sum(part.kernels for part in (*head, *tail))
-        more = [_Part(f"… {hidden} more", hidden)] if hidden else []
-        text = _join([*head, *more, *tail])
+    texts = [abbreviated(text) for text in texts]
+    for shown in range(len(texts), 0, -1):
+        first, last = (shown + 1) // 2, len(texts) - shown // 2
+        hidden = sum(count for _, count in counts[first:last])
+        more = [f"… {hidden} more"] if hidden else []
+        text = " → ".join([*texts[:first], *more, *texts[last:]])
         if len(text) <= width:
             return text
-    return whole[: max(width - 1, 0)] + "…"
+    return " → ".join(texts)[: max(width - 1, 0)] + "…"
 
 
 def first_and_more(names: Sequence[str]) -> str:
@@ -59,41 +52,11 @@ def first_and_more(names: Sequence[str]) -> str:
     return f"{first} +{len(others)}" if others else first
 
 
-def _join(parts: Sequence[_Part]) -> str:
-    return " → ".join(part.text for part in parts)
-
-
 def abbreviated(text: str) -> str:
     """The label with short names for long operators: ``Conv+BN+Relu``."""
     for name, short in _SHORT.items():
         text = text.replace(name, short)
     return text
-
-
-def _parts(ops: tuple[str, ...]) -> list[_Part]:
-    """The kernels with every repetition in a row written once, with its count."""
-    parts: list[_Part] = []
-    position = 0
-    while position < len(ops):
-        length, times = _repetition(ops, position)
-        pattern = ops[position : position + length]
-        text = pattern[0] if length == 1 else f"({_join(_parts(pattern))})"
-        parts.append(_Part(text if times == 1 else f"{text} ×{times}", length * times))
-        position += length * times
-    return parts
-
-
-def _repetition(ops: tuple[str, ...], start: int) -> tuple[int, int]:
-    """Length and count of the pattern at ``start`` that covers most; the shorter one of equals."""
-    best = (1, 1)
-    for length in range(1, min(_LONGEST_PATTERN, (len(ops) - start) // 2) + 1):
-        pattern = ops[start : start + length]
-        times = 1
-        while ops[start + times * length : start + (times + 1) * length] == pattern:
-            times += 1
-        if times > 1 and length * times > best[0] * best[1]:
-            best = (length, times)
-    return best
 
 
 def where_text(paths: Sequence[str], width: int = 1000) -> str:

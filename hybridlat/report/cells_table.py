@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TypeAlias
 
 from rich import table
 
@@ -17,11 +17,10 @@ from hybridlat.report.units import (
     plus_minus_text,
     scale_for,
 )
-from hybridlat.schema.estimate import CellEstimate, CellStructure, Estimate, LatencySource
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 
 ALIKE = 1.25
 """Cells whose latencies are further apart than this factor are not folded into one row."""
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEAST_WHERE, _MOST_WHERE = 13, 28
 _LEAST_CELL = 16  # a chain of kernels cannot be read in less
 _SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
@@ -100,28 +99,22 @@ def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
 
     ``fold`` makes one row of cells that would read the same but for where they stand.
     """
-    structure = estimate.structure
-    rows = []
-    for position, cell in enumerate(estimate.cells):
-        if structure is None:
-            rows.append(Row((cell,), cell.ops))
-            continue
-        made_of = structure.cells[position]
-        limit = made_of.limit(cell.latency_us)
-        text = f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %" if limit else ""
-        ops, paths = running_ops(cell, made_of), structure.paths(position)
-        rows.append(Row((cell,), ops, paths, what_text(made_of), text))
-    rows.sort(key=Row.rank)
+    rows = sorted((row_of(estimate, i) for i in range(len(estimate.cells))), key=Row.rank)
     return sorted(_folded(rows), key=Row.rank) if fold else rows
 
 
-def running_ops(cell: CellEstimate, made_of: CellStructure) -> tuple[str, ...]:
-    """The labels of a cell's kernels without what only makes constants.
-
-    In the order of the file, which the cell's own labels have, where those say the same.
-    """
+def row_of(estimate: Estimate, position: int) -> Row:
+    """The row of one cell, without the kernels that only make constants."""
+    cell = estimate.cells[position]
+    if estimate.structure is None:
+        return Row((cell,), cell.ops)
+    made_of = estimate.structure.cells[position]
     ops = tuple(made_of.kernels[i].op for i in made_of.running)
-    return cell.ops if sorted(ops) == sorted(cell.ops) else ops
+    # In the order of the file, which the cell's own labels have, where those say the same.
+    ops = cell.ops if sorted(ops) == sorted(cell.ops) else ops
+    limit = made_of.limit(cell.latency_us)
+    text = f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %" if limit else ""
+    return Row((cell,), ops, estimate.structure.paths(position), what_text(made_of), text)
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
@@ -137,68 +130,40 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
     return [row for alike in folded.values() for row in alike]
 
 
-class _Shown(NamedTuple):
-    """A column, its cells, and its text for the rows that are not shown."""
-
-    column: Column
-    cells: Sequence[str | Cell]
-    rest: str = ""
+_Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
 
 
 def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table.Table:
-    """Where the time goes: ``rows`` in their order, and one line for ``others``."""
-    every = [*rows, *others]
-    top_share = max((row.share for row in every), default=0.0)
-    bar_width = 12 if width >= 140 else 6
-    scale = scale_for(row.latency_us for row in every)
+    """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
+    scale = scale_for(row.latency_us for row in (*rows, *others))
     narrow = width < _SOURCE_FROM
-    rest = sum(row.share for row in others)
-    shown = [
-        _Shown(Column("share", True), [_share(row) for row in rows], percent_text(rest)),
-        _Shown(
-            Column("uses", True), [f"×{row.count}" for row in rows],
-            f"×{sum(row.count for row in others)}",
-        ),
-        _Shown(
+    shares = [percent_text(None if row.latency_us is None else row.share) for row in rows]
+    shown: list[_Shown] = [
+        (Column("share", True), shares),
+        (Column("uses", True), [f"×{row.count}" for row in rows]),
+        (
             Column(f"each [{scale.name}]", True),
             [_each(row, each_text(scale, row.latency_us), narrow) for row in rows],
         ),
-    ]  # fmt: skip
-    if width >= 96:
-        bars = [Cell(bar(row.share, top_share, bar_width), "bar") for row in rows]
-        shown.insert(0, _Shown(Column(), bars, bar(rest, top_share, bar_width)))
+    ]
     if width >= 72:
         widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
-        shown.append(_Shown(Column("±", True), widths))
+        shown.append((Column("±", True), widths))
     if not narrow:
-        shown.append(_Shown(Column("source"), [Cell(row.source, row.source) for row in rows]))
+        shown.append((Column("source"), [Cell(row.source, row.source) for row in rows]))
     if width >= 72 and any(row.limit for row in rows):
         limits = [row.limit.partition(" ")[0] if narrow else row.limit for row in rows]
-        shown.append(_Shown(Column("limit"), [Cell(limit, "hint") for limit in limits]))
-    fixed = sum(_width(one, bar_width) + GAP for one in shown)
-    words = _words(rows, max(width - fixed, _AT_LEAST))
-    widest = max(words, key=lambda one: one.column.most or 0)
-    shown += [
-        one._replace(rest=f"{len(others)} more (--all)") if one is widest else one for one in words
-    ]
-    lines = [[one.cells[i] for one in shown] for i in range(len(rows))]
+        shown.append((Column("limit"), [Cell(limit, "hint") for limit in limits]))
+    fixed = sum(max(map(len, [c.title, *map(str, cells)])) + GAP for c, cells in shown)
+    shown += _words(rows, max(width - fixed, _AT_LEAST))
+    notes = []
     if others:
-        lines.append([Cell(one.rest, "hint") for one in shown])
-    marked = narrow and any(row.source == "predicted" for row in rows)
-    caption = "≈ predicted, not measured" if marked else ""
-    return Table([one.column for one in shown], lines, caption=caption).terminal()
-
-
-def bar(share: float, top_share: float, width: int) -> str:
-    """A bar of block characters, full at ``top_share``; anything above zero shows."""
-    if top_share <= 0 or share <= 0:
-        return ""
-    eighths = max(1, round(8 * width * min(share / top_share, 1.0)))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _share(row: Row) -> str:
-    return percent_text(None if row.latency_us is None else row.share)
+        rest = percent_text(sum(row.share for row in others))
+        notes.append(f"{len(others)} more rows with {rest} of the time (--all)")
+    if narrow and any(row.source == "predicted" for row in rows):
+        notes.append("≈ predicted, not measured")
+    lines = [[cells[i] for _, cells in shown] for i in range(len(rows))]
+    return Table([column for column, _ in shown], lines, caption="\n".join(notes)).terminal()
 
 
 def _each(row: Row, text: str, marked: bool) -> str | Cell:
@@ -208,38 +173,21 @@ def _each(row: Row, text: str, marked: bool) -> str | Cell:
     return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)
 
 
-def _width(shown: _Shown, bar_width: int) -> int:
-    if not shown.column.title:
-        return bar_width
-    return max(map(len, [shown.column.title, *map(str, shown.cells)]))
-
-
 def _words(rows: Sequence[Row], room: int) -> list[_Shown]:
     """The columns of words that ``room`` characters hold: where, what, and the kernels."""
-    where = min(max(map(len, ["where", *(row.where() for row in rows)])), _MOST_WHERE)
-    what = max(map(len, ["what", *(row.what for row in rows)]))
-    known = any(row.what for row in rows)
-    if not known:  # what the cells are made of
-        what, chains = 0, max((len(row.label(room)) for row in rows), default=0)
-        fits = room >= _LEAST_WHERE + chains + GAP
-        where = min(where, room - min(chains, 2 * room // 3) - GAP) if fits else 0
-        cell = room - (where + GAP if where else 0)
-    else:
+    what = max(len(row.what) for row in rows)
+    where = 0
+    if what:  # what the cells are made of is known
+        where = min(max(map(len, ["where", *(row.where() for row in rows)])), _MOST_WHERE)
         least = min(where, _LEAST_WHERE)
-        what = min(what, max(room - least - GAP, _AT_LEAST))
-        left = room - what - GAP
-        where = min(where, left) if left >= least else 0
-        left -= where + GAP
-        cell = left if left >= _LEAST_CELL else 0
+        what = min(max(what, len("what")), max(room - least - GAP, _AT_LEAST))
+        room -= what + GAP
+        where = min(where, room) if room >= least else 0
+        room -= where + GAP
+        room = room if room >= _LEAST_CELL else 0
     columns = [
-        _Shown(
-            Column("where", style="" if known else "dim", most=where),
-            [row.where(where) for row in rows],
-        ),
-        _Shown(Column("what", most=what), [row.what or row.label(what) for row in rows]),
-        _Shown(
-            Column("cell", style="dim" if known else "", most=cell),
-            [row.label(cell) for row in rows],
-        ),
+        (Column("where", most=where), [row.where(where) for row in rows]),
+        (Column("what", most=what), [row.what or row.label(what) for row in rows]),
+        (Column("cell", style="dim" if what else "", most=room), [row.label(room) for row in rows]),
     ]
-    return [one for one in columns if one.column.most]
+    return [(column, cells) for column, cells in columns if column.most]

@@ -13,19 +13,18 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, what_text, where_text
-from hybridlat.report.cells_table import running_ops
+from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, where_text
+from hybridlat.report.cells_table import row_of
 from hybridlat.report.compare import (
+    cell_differences,
     differences_table,
     letter_of,
     networks_table,
-    shown_differences,
 )
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
     RESOLUTION_US,
-    cell_half_width_share,
     latency_text,
     percent_text,
     plus_minus_text,
@@ -111,7 +110,7 @@ def _comparison(estimates: Sequence[Estimate]) -> str:
 
 
 def _differences(estimates: Sequence[Estimate]) -> str:
-    rows = shown_differences(estimates)
+    rows = cell_differences(estimates, alike=True)
     if not rows or len({(e.target, e.batch) for e in estimates}) > 1:
         return ""  # cells of other targets or batches are other cells: nothing to hold side by side
     table = differences_table(estimates, rows, _DIFFERENCES)
@@ -190,16 +189,14 @@ def _network(estimate: Estimate) -> dict[str, Any]:
 
 
 def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
-    cell = estimate.cells[position]
-    structure = estimate.structure
-    ops = running_ops(cell, structure.cells[position]) if structure else cell.ops
-    half_width = cell_half_width_share(cell)
+    cell, row = estimate.cells[position], row_of(estimate, position)
+    half_width = row.half_width_share
     latency = latency_text(cell.latency_us)
     if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
         latency = f"< {RESOLUTION_US:g} µs"
     body: dict[str, Any] = {
-        "label": chain(ops, _LABEL),
-        "ops": chain(ops),
+        "label": chain(row.ops, _LABEL),
+        "ops": chain(row.ops),
         "count": cell.count,
         "latency_us": cell.latency_us,
         "latency": latency,
@@ -211,12 +208,12 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
         "reason": cell.reason,
         "signature": cell.signature,
     }
-    if structure is not None:
-        made_of = structure.cells[position]
+    if estimate.structure is not None:
+        made_of = estimate.structure.cells[position]
         limit = made_of.limit(cell.latency_us)
         body |= {
-            "where": where_text(structure.paths(position)),
-            "what": what_text(made_of),
+            "where": where_text(row.paths),
+            "what": row.what,
             "flop": made_of.flop,
             "bytes": made_of.bytes,
             "limit": limit[0] if limit else None,

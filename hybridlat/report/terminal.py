@@ -10,17 +10,16 @@ from hybridlat.report.table import STYLES
 from hybridlat.report.units import (
     basis_text,
     confidence_text,
-    count_text,
     interval_text,
     latency_text,
     measured_now_text,
+    not_run_text,
     remarks,
     width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
 ROWS = 15  # cells shown without --all
-NAMED = 5  # operators that are not run
 _NOTE_LENGTH = 240  # about three lines
 
 
@@ -85,20 +84,7 @@ def notes(
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
         lines.append(Text(text, STYLES[remark.kind]))
     if estimate.removed:
-        lines.append(Text(_not_run(estimate, everything), "dim"))
+        counts = f"{not_run_text(estimate)} (--all names them)"
+        text = ", ".join(estimate.removed) if everything else counts
+        lines.append(Text(f"Not run: {text}", "dim"))
     return lines
-
-
-def _not_run(estimate: Estimate, everything: bool) -> str:
-    """What of the file the engine does not run: counts, and names with --all."""
-    if everything:
-        return f"Not run: {', '.join(estimate.removed)}"
-    others = estimate.removed[: len(estimate.removed) - estimate.constants]
-    parts = list(others[:NAMED])
-    if len(others) > NAMED:
-        parts = [*others[: NAMED - 1], f"{len(others) - NAMED + 1:,} more"]
-    if estimate.constants:
-        makes = "makes" if estimate.constants == 1 else "make"
-        parts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
-    hidden = estimate.constants or len(others) > NAMED
-    return f"Not run: {', '.join(parts)}{' (--all names them)' if hidden else ''}"
