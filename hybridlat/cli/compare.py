@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.options import Documents, Sizes
+from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.predict import UNTRUSTED, PredictorChoice
 from hybridlat.report import block_table
@@ -25,17 +26,17 @@ from hybridlat.report.units import why_untrusted
 @options.as_json
 @options.as_page
 @options.every_cell
-@options.gathered(PredictorChoice, "choice")
-@options.gathered(Sizes, "sizes")
 @click.pass_context
 def compare(
     ctx: click.Context,
-    choice: PredictorChoice,
-    sizes: Sizes,
+    /,
+    batch: int | None,
+    shapes: options.Shapes,
     networks: Sequence[str],
     as_json: bool,
     html: str | None,
     every_cell: bool,
+    **chosen: Any,
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.
 
@@ -47,10 +48,10 @@ def compare(
     """
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")
+    choice = PredictorChoice(**chosen)
     with choice.opened() as (predictor, _):
         estimates = [
-            predictor.predict(path, batch=sizes.batch, shapes=sizes.shapes, describe=True)
-            for path in networks
+            predictor.predict(path, batch=batch, shapes=shapes, describe=True) for path in networks
         ]
     if as_json:
         print_json(comparison(estimates))
@@ -75,17 +76,18 @@ def compare(
 @options.as_json
 @options.as_markdown
 @options.as_csv
-@options.gathered(PredictorChoice, "choice")
-@options.gathered(Sizes, "sizes")
-@options.gathered(Documents, "documents")
 @click.pass_context
 def table(
     ctx: click.Context,
-    choice: PredictorChoice,
-    sizes: Sizes,
-    documents: Documents,
+    /,
+    batch: int | None,
+    shapes: options.Shapes,
     networks: Sequence[str],
     pattern: str | None,
+    as_json: bool,
+    markdown: str | None,
+    csv: str | None,
+    **chosen: Any,
 ) -> None:
     """Tabulate the latency of every block of a search space at every position.
 
@@ -98,11 +100,11 @@ def table(
 
     Exit codes: 0 done, 2 bad input, 3 a row that is not to be trusted.
     """
+    choice = PredictorChoice(**chosen)
+    documents = Documents(as_json, markdown, csv)
     with choice.opened() as (predictor, _):
-        blocks = predictor.space(
-            networks, batch=sizes.batch, shapes=sizes.shapes, pattern=pattern
-        ).table
-    if documents.as_json:
+        blocks = predictor.space(networks, batch=batch, shapes=shapes, pattern=pattern).table
+    if as_json:
         print_json(blocks.to_json())
     elif not documents.fill_standard_output:
         block_table.print_blocks(console(), blocks)

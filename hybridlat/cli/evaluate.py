@@ -87,7 +87,7 @@ def evaluate(
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
     hybridlat evaluate --regime unseen --baseline no --json
     """
-    documents = Documents(as_json, markdown=markdown)
+    documents = Documents(as_json, markdown)
     chosen = evaluation.EvaluationOptions(
         regimes=regimes,
         tolerances=tolerances,

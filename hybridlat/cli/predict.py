@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridlat import api
+import hybridlat
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import ProgressShown, aside, console, print_json
@@ -21,6 +22,9 @@ from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import latency_text, percent_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
+
+if TYPE_CHECKING:
+    from hybridlat.api.session import MeasureMode
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 
@@ -33,15 +37,17 @@ class PredictorChoice:
     store: str | None
     tolerance: float
     confidence: float
-    measure: api.MeasureMode
+    measure: MeasureMode
     target: str | None = None
 
     @contextmanager
-    def opened(self, target: str | None = None) -> Iterator[tuple[api.Predictor, ProgressShown]]:
+    def opened(
+        self, target: str | None = None
+    ) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
         """The predictor for ``target``, else the option's, and what shows its progress."""
         with (
             ProgressShown() as shown,
-            api.Predictor(
+            hybridlat.Predictor(
                 target or self.target, store=self.store, threads=self.threads,
                 measure=self.measure, tolerance=self.tolerance, confidence=self.confidence,
                 progress=shown,
@@ -94,20 +100,22 @@ class _Run:
 @options.as_markdown
 @options.as_csv
 @options.every_cell
-@options.gathered(PredictorChoice, "choice")
-@options.gathered(Documents, "documents")
 @click.pass_context
 def predict(
     ctx: click.Context,
-    choice: PredictorChoice,
-    documents: Documents,
+    /,
     networks: Sequence[str],
     targets: Sequence[str],
     batches: Sequence[int] | None,
     shapes: options.Shapes,
     max_latency: float | None,
     jobs: int,
+    as_json: bool,
+    html: str | None,
+    markdown: str | None,
+    csv: str | None,
     every_cell: bool,
+    **chosen: Any,
 ) -> None:
     """Predict the latency of networks, and where the time goes.
 
@@ -119,6 +127,7 @@ def predict(
 
     Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
     """
+    choice, documents = PredictorChoice(**chosen), Documents(as_json, markdown, csv)
     wanted = tuple(dict.fromkeys(targets)) or (None,)
     names = [target or "this machine" for target in wanted]
     table = PredictionTable(networks, batches or (None,), names)
@@ -147,13 +156,13 @@ def predict(
     if not quiet and not shows_cells:
         _show_table(table)
     estimates = table.estimates()
-    if documents.as_json and (estimates or table.size > 1):
+    if as_json and (estimates or table.size > 1):
         objects = [estimate.to_json() for estimate in estimates]
         print_json(objects[0] if table.size == 1 else objects)
-    if documents.html is not None and estimates:
+    if html is not None and estimates:
         from hybridlat.report.html import page  # few ask for a page
 
-        Path(documents.html).write_text(page(estimates, run.tolerance), encoding="utf-8")
+        Path(html).write_text(page(estimates, run.tolerance), encoding="utf-8")
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)
     )
@@ -161,7 +170,7 @@ def predict(
 
 
 def _results(
-    predictor: api.Predictor,
+    predictor: hybridlat.Predictor,
     networks: Sequence[str],
     batch: int | None,
     shapes: options.Shapes,
