@@ -9,6 +9,7 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,33 +52,13 @@ def _imported(tree: ast.Module, files: Mapping[str, Path]) -> Iterator[tuple[str
                 yield (inner, "") if inner in files else (str(node.module), alias.name)
 
 
-def circles(graph: Graph) -> list[list[str]]:
-    """Groups of modules that import each other, by whatever way (Tarjan, 1972)."""
-    index: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    groups: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        index[name] = lowest[name] = len(index)
-        stack.append(name)
-        for target in sorted(graph[name]):
-            if target not in index:
-                visit(target)
-                lowest[name] = min(lowest[name], lowest[target])
-            elif target in stack:
-                lowest[name] = min(lowest[name], index[target])
-        if lowest[name] == index[name]:
-            place = stack.index(name)
-            group = stack[place:]
-            del stack[place:]
-            if len(group) > 1:
-                groups.append(sorted(group))
-
-    for name in sorted(graph):
-        if name not in index:
-            visit(name)
-    return sorted(groups)
+def circle(graph: Graph) -> list[str]:
+    """Modules that import each other in a circle; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return sorted(set(error.args[1]))
+    return []
 
 
 def foreign_privates(path: Path, files: Mapping[str, Path]) -> set[str]:
@@ -155,10 +136,7 @@ def main() -> int:
     for room, paths in rows:
         print(f"{room:14}{_lines(paths):8,}{len(paths):9}")
     graph = imports(files)
-    groups = circles(graph)
-    print(f"\nimport circles: {len(groups)}")
-    for group in groups:
-        print("  " + ", ".join(group))
+    print(f"\nimport circle: {', '.join(circle(graph)) or 'none'}")
     single = [n for n, count in importers(graph).items() if count == 1 and n in files]
     single = [n for n in single if files[n].name != "__init__.py"]
     print(f"modules with one importer: {len(single)}")
