@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from experiments.random_graphs import random_graph
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import onnxruntime as lowering
 from hybridlat.engines.onnxruntime import CHECKED_VERSIONS, agree
 from hybridlat.errors import HybridlatError

@@ -14,10 +14,9 @@ import onnx
 import pytest
 
 import hybridlat
-import hybridlat.api
-from hybridlat import onnx_io
-from hybridlat.api import Predictor, list_targets, predict
-from hybridlat.errors import InputError, NetworkError, TargetError
+from hybridlat import Predictor, onnx_io, predict
+from hybridlat.errors import InputError, TargetError
+from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.graph.network import Network
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
@@ -107,18 +106,6 @@ def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
     assert listed.networks > 100 and listed.model
 
 
-def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
-    fake: Predictor, tmp_path: Path
-) -> None:
-    data = [to_onnx(small_network(c), seed=1) for c in (8, 16, 24)]
-    path = tmp_path / "net.onnx"
-    path.write_bytes(data[0])
-    estimates = list(fake.predict_many([path, data[1], onnx.load_from_string(data[2])]))
-    assert estimates[0].network == str(path)
-    times = [e.latency_us or 0.0 for e in estimates]
-    assert times == sorted(times)
-
-
 @pytest.mark.parametrize(
     ("target", "origin"),
     [
@@ -185,16 +172,11 @@ def test_only_public_names_are_listed() -> None:
     assert set(dir(hybridlat)) == set(hybridlat.__all__)
 
 
-@pytest.mark.parametrize("door", [hybridlat, hybridlat.api, onnx_io])
+@pytest.mark.parametrize("door", [hybridlat, onnx_io])
 def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
     assert door.__all__
     for name in door.__all__:
         assert getattr(door, name) is not None
-
-
-def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:
-    with pytest.raises(NetworkError, match="does not exist"):
-        fake.predict("no-such.onnx")
 
 
 def test_a_network_on_onnx_runtime(store: str) -> None:

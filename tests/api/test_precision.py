@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.target import Target
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.api.space import chain
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.graph.network import Network

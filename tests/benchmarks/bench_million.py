@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from experiments import nasbench201  # noqa: E402
-from hybridlat.api import Predictor  # noqa: E402
+from hybridlat import Predictor  # noqa: E402
 
 TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 SHOWN_EVERY = 50_000

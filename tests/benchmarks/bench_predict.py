@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from experiments import nasbench201  # noqa: E402
-from hybridlat.api import Predictor  # noqa: E402
+from hybridlat import Predictor  # noqa: E402
 from hybridlat.estimate.partition import Partitioner  # noqa: E402
 from hybridlat.onnx_io import ModelSource, load, read_network, to_onnx  # noqa: E402
 from hybridlat.schema.measurement import Measurement  # noqa: E402

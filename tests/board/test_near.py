@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.board.client import Worker
 from hybridlat.cli import main as cli
 from hybridlat.engines.tensorrt import session as tensorrt

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
 from hybridlat.estimate.belief import disagreement

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat import onnx_io
-from hybridlat.api import Predictor
+from hybridlat import Predictor, onnx_io
 from hybridlat.estimate.structure import common_path
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate

@@ -7,8 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from hybridlat import onnx_io
-from hybridlat.api import predict
+from hybridlat import onnx_io, predict
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 L4 = "l4/tensorrt/fp16"

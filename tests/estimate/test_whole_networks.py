@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import partition

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor, Progress
+from hybridlat import Predictor
 from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.fleet import Fleet
@@ -22,6 +22,7 @@ from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.networks import classifier

@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg  # noqa: F401 - its BLAS is another one than numpy's
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.estimate import Estimate
 
