@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import doctor
 from hybridlat.board import journal, plan
+from hybridlat.cli import doctor
 from hybridlat.estimate import partition
 from hybridlat.estimate.compose import composition
 from hybridlat.evaluation.metrics import ResultRow, score

@@ -17,49 +17,27 @@ from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
 @click.command()
-@options.target_option(
-    "Evaluate this target; may be repeated. Every target with records unless given.",
-    "targets",
-    multiple=True,
-)
+@options.target_option("Evaluate this target; may be repeated. Every target with records unless "
+                       "given.", "targets", multiple=True)  # fmt: skip
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option(
-    "--regime",
-    "regimes",
-    multiple=True,
-    metavar="NAME",
-    help="Show only this regime; may be repeated.",
-)
-@click.option(
-    "--tolerance",
-    "tolerances",
-    type=TOLERANCE,
-    multiple=True,
-    default=("5%",),
-    metavar="SHARE",
-    show_default=True,
-    help="Tolerance that the gate works towards; may be repeated.",
-)
-@click.option(
-    "--baseline",
-    "baselines",
-    multiple=True,
-    metavar="NAME",
-    help="Evaluate this baseline too; may be repeated. All unless given; `no` for none.",
-)
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be repeated.",
-)
+@click.option("--regime", "regimes", multiple=True, metavar="NAME",
+              help="Show only this regime; may be repeated.")  # fmt: skip
+@click.option("--tolerance", "tolerances", type=TOLERANCE, multiple=True, default=("5%",),
+              metavar="SHARE", show_default=True,
+              help="Tolerance that the gate works towards; may be repeated.")  # fmt: skip
+@click.option("--baseline", "baselines", multiple=True, metavar="NAME",
+              help="Evaluate this baseline too; may be repeated. All unless given; `no` for "
+                   "none.")  # fmt: skip
+@click.option("--where", multiple=True, metavar="NAME=VALUE",
+              help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be "
+                   "repeated.")  # fmt: skip
 @options.as_markdown
 @options.device
 @options.store
 @options.seed
 @options.jobs
 @options.untracked
-@options.as_json  # fmt: skip
+@options.as_json
 def evaluate(
     targets: Sequence[str],
     nets: Path | None,

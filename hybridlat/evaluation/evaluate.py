@@ -250,7 +250,6 @@ def _wanted(report: TargetReport, regimes: Sequence[str]) -> list[ResultRow]:
 def _about(report: TargetReport, config: FitConfig, where: Mapping[str, str]) -> dict[str, object]:
     """The parameters that all runs of a target have."""
     return {
-        "git_commit": tracking.git_commit() or "unknown",
         "data_hash": report.data_hash,
         "seed": config.seed,
         "confidence": config.confidence,

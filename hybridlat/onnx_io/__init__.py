@@ -26,6 +26,7 @@ from hybridlat.schema.plugins import loader
 if TYPE_CHECKING:
     from hybridlat.onnx_io.read import engine_network
     from hybridlat.onnx_io.tensorrt import readable
+    from hybridlat.onnx_io.values import since_version
     from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "random_array",
     "read_network",
     "readable",
+    "since_version",
     "to_onnx",
     "with_outputs",
     "zeros",
@@ -52,6 +54,7 @@ __getattr__ = loader(
         "engine_network": "hybridlat.onnx_io.read",
         "random_array": "hybridlat.onnx_io.write",
         "readable": "hybridlat.onnx_io.tensorrt",
+        "since_version": "hybridlat.onnx_io.values",
         "to_onnx": "hybridlat.onnx_io.write",
         "with_outputs": "hybridlat.onnx_io.write",
         "zeros": "hybridlat.onnx_io.write",

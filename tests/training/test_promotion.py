@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -100,33 +99,6 @@ def _kill_at(patch: pytest.MonkeyPatch, fatal: int, late: bool) -> None:
 
     for owner, name in STEPS:
         patch.setattr(owner, name, dying(getattr(owner, name)))
-
-
-def test_readers_always_find_a_whole_model(tmp_path: Path) -> None:
-    place = tmp_path / TARGET.folder
-    models = [_model(tmp_path / f"model {i}", f"model {i}") for i in range(2)]
-    install(models[0], place)
-    done = threading.Event()
-    read: list[str] = []
-    failed: list[BaseException] = []
-
-    def reader() -> None:
-        try:
-            while not done.is_set():
-                read.append(_in_use(place))
-        except BaseException as error:  # noqa: BLE001  told to the test
-            failed.append(error)
-
-    threads = [threading.Thread(target=reader) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for i in range(40):
-        install(models[(i + 1) % 2], place)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert set(read) == {"model 0", "model 1"}
 
 
 def test_versions_out_of_use_go_once_nobody_can_be_loading_them(tmp_path: Path) -> None:
