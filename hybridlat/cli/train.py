@@ -69,7 +69,7 @@ def train(
             console().print(str(reason))
         return
     if as_json:
-        print_json(_json(trained))
+        print_json(json_object(trained))
     else:
         _print_trained(trained)
     ctx.exit(0 if trained.accepted else REFUSED)
@@ -88,11 +88,11 @@ def _print_trained(trained: Trained) -> None:
     out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
 
 
-def _json(value: Trained | Onboarded) -> dict[str, object]:
+def json_object(value: Trained | Onboarded) -> dict[str, object]:
     """What a training or an onboarding came to, as ``--json`` prints it."""
     fields: dict[str, object] = {"format": 1, **vars(value), "target": str(value.target)}
     if isinstance(value, Onboarded):
-        trained = None if value.trained is None else _json(value.trained)
+        trained = None if value.trained is None else json_object(value.trained)
         return {**fields, "trained": trained}
     scores = {regime: asdict(score) for regime, score in value.scores.items()}
     return {**fields, "scores": scores, "folder": str(value.folder) if value.folder else None}
@@ -150,7 +150,7 @@ def onboard(
         )
     code = _print_onboarded(onboarded, as_json)
     if as_json:
-        print_json(_json(onboarded))
+        print_json(json_object(onboarded))
     ctx.exit(code)
 
 
@@ -171,7 +171,7 @@ def _onboard_fleet(
     if as_json:
         document = {
             "format": 1,
-            "targets": [_json(one) for one in outcomes if one.problem is None],
+            "targets": [json_object(one) for one in outcomes if one.problem is None],
             "devices": [asdict(device) for device in devices],
             "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
         }

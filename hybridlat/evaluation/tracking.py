@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat.errors import HybridlatError
+from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 
@@ -212,12 +213,7 @@ def tracking_uri(store_url: str) -> str:
     if given:
         return given
     file = StorePlace(store_url).file
-    if file is not None:
-        folder = file.resolve().parent
-    else:
-        import platformdirs
-
-        folder = platformdirs.user_data_path("hybridlat", appauthor=False)
+    folder = user_models_folder().parent if file is None else file.resolve().parent
     return f"sqlite:///{folder / 'mlflow.db'}"
 
 

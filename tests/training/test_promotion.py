@@ -14,7 +14,7 @@ import pytest
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models
-from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_model
+from hybridlat.estimate.lookup.models import folder_in_use, read_model
 from hybridlat.schema.target import Target
 from hybridlat.training import candidate, train
 from hybridlat.training.candidate import Champion
@@ -118,15 +118,6 @@ def test_a_pointer_to_nowhere_leaves_the_files_beside_it(tmp_path: Path, pointer
     place = _model(tmp_path / TARGET.folder, "flat")
     (place / "current").write_bytes(pointer.encode("latin-1"))
     assert folder_in_use(place) == place
-
-
-def test_what_is_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    root = tmp_path / "hybridlat" / "models"
-    folder = install(_model(tmp_path / "new", "new"), root / TARGET.folder)
-    assert model_folders(TARGET) == [folder]
-    assert folder in model_folders(None)
-    assert model_hash(folder) == model_hash(tmp_path / "new")
 
 
 @pytest.mark.parametrize("place", ["prior", "prior/prior"])
