@@ -7,7 +7,7 @@
 kernel by kernel; it ends with 1 where one differs. ``--write`` enters the engine's version into the
 list of those under which the rules are used, with how many networks of each set were compared.
 ``rates`` predicts networks given as ModelProtos with a Predictor that measures nothing, in
-networks per second of CPU. A million requests: ``tests/benchmarks/bench_million.py``.
+networks per second of CPU. A million requests: ``bench_predict.py``.
 """
 
 from __future__ import annotations

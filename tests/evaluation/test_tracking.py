@@ -72,8 +72,8 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
 
 def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
-    regimes = ["measured", "unseen", "gated@5%"]
-    chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"], regimes=regimes)
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+    chosen = evaluate.EvaluationOptions(baselines=["roofline"])
     evaluation = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
     client = client_of(tracked)
     runs = {run.info.run_id: run for run in runs_kept(tracked)}

@@ -77,7 +77,8 @@ def test_a_team_trains_and_judges(
     options = train.TrainingOptions(out=tmp_path / "models", device=DEVICE)
     trained = train.train_target(TARGET, options, store=store_url)
     assert trained.accepted
-    judged = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"], regimes=["measured"])
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+    judged = evaluate.EvaluationOptions(baselines=[])
     said: list[str] = []
     evaluation = evaluate.evaluate_targets(
         [TARGET], judged, store=store_url, on_message=said.append
