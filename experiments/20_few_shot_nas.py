@@ -130,7 +130,7 @@ def _few(
     def scores(measured: Sequence[Row]) -> Array:
         adapted = adapt(model, task, [row.observation for row in measured])
         pairs = zip(rest, points, strict=True)
-        return _judge(np.exp([adapted.equation(row.kernels, p)[0] for row, p in pairs]), rest)
+        return _judge(np.exp([adapted.log_latency(row.kernels, p)[0] for row, p in pairs]), rest)
 
     order = choose(model, task, [row.kernels for row in pool], max(FEW))
     draw = np.random.default_rng(0)

@@ -114,6 +114,6 @@ def _adapted(
         for i in rows:
             if table.rows[i].architecture not in known:
                 kernels = table.observations[i].kernels
-                predicted.append(adapted.equation(kernels, table.points(i))[0])
+                predicted.append(adapted.log_latency(kernels, table.points(i))[0])
                 truth.append(table.rows[i].latency_us)
     return np.exp(predicted), np.array(truth)

@@ -57,7 +57,7 @@ CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
 SIZES = (300, 3000)
 _GATED_SHARE = 0.2
 _LARGEST_SHARE = 0.8
-_MEASURED, _UNSEEN = "measured", "unseen"
+_MEASURED = "measured"
 States = Mapping[str, Sequence[ErrorPosterior]]
 Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
 
@@ -123,7 +123,7 @@ def evaluate_networks(
 def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
     """What is known of each network in every regime."""
     starts = [composition.start(network.cells) for network, composition in pairs]
-    states = {_MEASURED: [all_measured(*pair) for pair in pairs], _UNSEEN: starts}
+    states = {_MEASURED: [all_measured(*pair) for pair in pairs], "unseen": starts}
     for regime, tolerance in gates.items():
         states[regime] = [simulate_gate(*pair, tolerance) for pair in pairs]
     for share in CELL_SHARES:

@@ -20,15 +20,6 @@ def test_a_made_jump_is_found() -> None:
     assert explained.steps > 5
 
 
-def test_without_modes_none_is_claimed() -> None:
-    rng = np.random.default_rng(0)
-    along = np.arange(8.0, 130.0)
-    latency = (20 + 3 * along) * np.exp(rng.normal(0, 0.01, len(along)))
-    explained = fine.explain(fine.Series("c_out of a smooth engine", along, latency))
-    assert explained.blocks == (1, 0)
-    assert (explained.few, explained.alignment) == (0, 1)
-
-
 def test_the_sweep_shows_both_modes() -> None:
     every = {s.title: fine.explain(s) for s in fine.read(FOLDER / "two_modes_sweep")}
     assert len(every) == 4

@@ -38,13 +38,9 @@ class AdaptedTask:
     equations: Float32
     factor: Array
 
-    def equation(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, Float32]:
-        """As ``FamilyModel.equation``."""
-        return self.model.equation(kernels, self.task, points, self.coefficients)
-
     def log_latency(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, float]:
         """(logarithm of the latency in us, its standard deviation) of a network."""
-        logarithm, equation = self.equation(kernels, points)
+        logarithm, equation = self.model.equation(kernels, self.task, points, self.coefficients)
         both = np.vstack([equation[None], self.equations])
         covariance = self.model.covariance(both, (self.task, *self.tasks))
         half = self.factor @ covariance[0, 1:]
