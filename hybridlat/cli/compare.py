@@ -11,7 +11,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.predict import UNTRUSTED, PredictorChoice
+from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report import block_table
 from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.html import page
@@ -36,6 +36,7 @@ def compare(
     as_json: bool,
     html: str | None,
     every_cell: bool,
+    tolerance: float,
     **chosen: Any,
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.
@@ -48,8 +49,7 @@ def compare(
     """
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")
-    choice = PredictorChoice(**chosen)
-    with choice.opened() as (predictor, _):
+    with opened(tolerance=tolerance, **chosen) as (predictor, _):
         estimates = [
             predictor.predict(path, batch=batch, shapes=shapes, describe=True) for path in networks
         ]
@@ -58,10 +58,10 @@ def compare(
     else:
         print_comparison(console(), estimates, every_cell=every_cell)
     if html is not None:
-        Path(html).write_text(page(estimates, choice.tolerance), encoding="utf-8")
+        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful:
-        aside(f"{estimate.network}: {why_untrusted(estimate, choice.tolerance)}")
+        aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")
     ctx.exit(UNTRUSTED if doubtful else 0)
 
 
@@ -87,6 +87,7 @@ def table(
     as_json: bool,
     markdown: str | None,
     csv: str | None,
+    tolerance: float,
     **chosen: Any,
 ) -> None:
     """Tabulate the latency of every block of a search space at every position.
@@ -100,9 +101,8 @@ def table(
 
     Exit codes: 0 done, 2 bad input, 3 a row that is not to be trusted.
     """
-    choice = PredictorChoice(**chosen)
     documents = Documents(as_json, markdown, csv)
-    with choice.opened() as (predictor, _):
+    with opened(tolerance=tolerance, **chosen) as (predictor, _):
         blocks = predictor.space(networks, batch=batch, shapes=shapes, pattern=pattern).table
     if as_json:
         print_json(blocks.to_json())
@@ -114,7 +114,6 @@ def table(
     doubtful = sum(not row.trusted for row in blocks.rows)
     if doubtful:
         aside(
-            f"{doubtful} of {len(blocks.rows)} blocks are not to be trusted, "
-            f"within {choice.tolerance:.0%}"
+            f"{doubtful} of {len(blocks.rows)} blocks are not to be trusted, within {tolerance:.0%}"
         )
     ctx.exit(UNTRUSTED if doubtful else 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,37 +23,19 @@ from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import latency_text, percent_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
 
-if TYPE_CHECKING:
-    from hybridlat.api.session import MeasureMode
-
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 
 
-@dataclass(frozen=True)
-class PredictorChoice:
-    """The predictor that the options of a command describe."""
-
-    threads: int | None
-    store: str | None
-    tolerance: float
-    confidence: float
-    measure: MeasureMode
-    target: str | None = None
-
-    @contextmanager
-    def opened(
-        self, target: str | None = None
-    ) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
-        """The predictor for ``target``, else the option's, and what shows its progress."""
-        with (
-            ProgressShown() as shown,
-            hybridlat.Predictor(
-                target or self.target, store=self.store, threads=self.threads,
-                measure=self.measure, tolerance=self.tolerance, confidence=self.confidence,
-                progress=shown,
-            ) as predictor,
-        ):  # fmt: skip
-            yield predictor, shown
+@contextmanager
+def opened(
+    target: str | None = None, **chosen: Any
+) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
+    """The predictor that the options of a command describe, and what shows its progress."""
+    with (
+        ProgressShown() as shown,
+        hybridlat.Predictor(target, progress=shown, **chosen) as predictor,
+    ):
+        yield predictor, shown
 
 
 @dataclass
@@ -115,6 +97,7 @@ def predict(
     markdown: str | None,
     csv: str | None,
     every_cell: bool,
+    tolerance: float,
     **chosen: Any,
 ) -> None:
     """Predict the latency of networks, and where the time goes.
@@ -127,16 +110,16 @@ def predict(
 
     Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
     """
-    choice, documents = PredictorChoice(**chosen), Documents(as_json, markdown, csv)
+    documents = Documents(as_json, markdown, csv)
     wanted = tuple(dict.fromkeys(targets)) or (None,)
     names = [target or "this machine" for target in wanted]
     table = PredictionTable(networks, batches or (None,), names)
-    run = _Run(table, max_latency, choice.tolerance)
+    run = _Run(table, max_latency, tolerance)
     shows_cells = len(table.batches) * len(wanted) == 1
     quiet = documents.fill_standard_output
     for k, target in enumerate(wanted):
         try:
-            with choice.opened(target) as (predictor, shown):
+            with opened(target, tolerance=tolerance, **chosen) as (predictor, shown):
                 for j, batch in enumerate(table.batches):
                     results = _results(predictor, networks, batch, shapes, jobs)
                     for i, result in enumerate(results):
@@ -146,7 +129,7 @@ def predict(
                             if len(table.answers) > 1:
                                 click.echo()
                             print_estimate(
-                                console(), result, every_cell=every_cell, tolerance=run.tolerance
+                                console(), result, every_cell=every_cell, tolerance=tolerance
                             )
         except HybridlatError as error:
             if len(wanted) == 1:
@@ -162,7 +145,7 @@ def predict(
     if html is not None and estimates:
         from hybridlat.report.html import page  # few ask for a page
 
-        Path(html).write_text(page(estimates, run.tolerance), encoding="utf-8")
+        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)
     )

@@ -96,13 +96,12 @@ def what_text(cell: CellStructure) -> str:
     by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``. One
     that is computed in whole numbers says so: ``64→128, 3×3/2, 28×28 int8``.
     """
-    kernels = [cell.kernels[i] for i in cell.running]
-    if not kernels:
+    if not cell.kernels:
         return ""
-    heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
+    heavy = max(cell.kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
     names = heavy.op.split("+")
     quantised = any(name in QUANTISING or name.startswith("QLinear") for name in names)
-    return _what(kernels, heavy) + (" int8" if heavy.contracts and quantised else "")
+    return _what(cell.kernels, heavy) + (" int8" if heavy.contracts and quantised else "")
 
 
 def _what(kernels: Sequence[Kernel], heavy: Kernel) -> str:

@@ -104,12 +104,12 @@ def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
 
 
 def row_of(estimate: Estimate, position: int) -> Row:
-    """The row of one cell, without the kernels that only make constants."""
+    """The row of one cell."""
     cell = estimate.cells[position]
     if estimate.structure is None:
         return Row((cell,), cell.ops)
     made_of = estimate.structure.cells[position]
-    ops = tuple(made_of.kernels[i].op for i in made_of.running)
+    ops = tuple(kernel.op for kernel in made_of.kernels)
     # In the order of the file, which the cell's own labels have, where those say the same.
     ops = cell.ops if sorted(ops) == sorted(cell.ops) else ops
     limit = made_of.limit(cell.latency_us)

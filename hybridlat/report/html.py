@@ -30,7 +30,7 @@ from hybridlat.report.units import (
     plus_minus_text,
     throughput_text,
 )
-from hybridlat.schema.estimate import CellStructure, Estimate
+from hybridlat.schema.estimate import Estimate
 
 _LIBRARIES = ("d3", "dagre")
 _SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
@@ -178,10 +178,7 @@ def _network(estimate: Estimate) -> dict[str, Any]:
         "interval_us": estimate.interval_us,
         "cells": [_cell(estimate, position) for position in range(len(estimate.cells))],
         "places": [
-            {
-                "cell": p.cell, "reads": p.reads, "path": p.path,
-                "names": [p.names[i] for i in structure.cells[p.cell].running],
-            }
+            {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
             for p in structure.places
         ] if structure else [],
         "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
@@ -218,20 +215,13 @@ def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
             "bytes": made_of.bytes,
             "limit": limit[0] if limit else None,
             "limit_share": limit[1] if limit else None,
-            "kernels": _kernels(made_of),
-            "constants": len(made_of.kernels) - len(made_of.running),
+            "kernels": [
+                {
+                    "op": abbreviated(kernel.op),
+                    "what": kernel_sizes(kernel),
+                    "reads": [i for i in kernel.reads if i >= 0],
+                }
+                for kernel in made_of.kernels
+            ],
         }
     return body
-
-
-def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
-    """The kernels that compute something of the input, as they read each other."""
-    index_of = {kernel: i for i, kernel in enumerate(cell.running)}
-    return [
-        {
-            "op": abbreviated(cell.kernels[position].op),
-            "what": kernel_sizes(cell.kernels[position]),
-            "reads": [index_of[i] for i in cell.kernels[position].reads if i in index_of],
-        }
-        for position in cell.running
-    ]

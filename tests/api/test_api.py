@@ -18,16 +18,12 @@ from hybridlat import Predictor, onnx_io, predict
 from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.graph.network import Network
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store.packs import shipped_packs
+from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import Builder, classifier
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
-)
-FAKE = "fake/fake-1.0/fp32/1t"
 
 
 def small_network(channels: int = 8, repeats: int = 3) -> Network:

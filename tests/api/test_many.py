@@ -21,17 +21,12 @@ from hybridlat.api import many
 from hybridlat.api.many import LARGEST_WINDOW_BYTES, windows
 from hybridlat.api.sources import Item
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
+from tests.fakes.fake_backend import FAKE, QUICK
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
 from tests.networks import classifier
 from tests.slow import slow
-
-FAKE = "fake/fake-1.0/fp32/1t"
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
-)
 
 
 def network(channels: int) -> bytes:

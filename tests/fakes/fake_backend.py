@@ -24,8 +24,13 @@ from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.target import Target
 
+FAKE = "fake/fake-1.0/fp32/1t"
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
 RULES = Target("fake", "tensorrt-8.6", "fp32")
 # What tests ask of a fake engine in a process of its own: seconds that a run lasts, and networks
 # (by name) whose run takes the process down.

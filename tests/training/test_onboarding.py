@@ -27,13 +27,9 @@ from hybridlat.training import onboarding, workload
 from hybridlat.training.onboarding import OnboardingOptions
 from hybridlat.training.train import TrainingOptions
 from tests.evaluation.made_pack import DEVICE
-from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
+from tests.fakes.fake_backend import QUICK, FakeBackend, FakeDifferentialBackend, Machine
 from tests.networks import Builder, classifier, conv_relu, residual_block
 from tests.slow import slow
-
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
-)
 
 
 @pytest.fixture
