@@ -28,11 +28,6 @@ class Opened:
     batch: int | None = None
     shapes: Shapes | None = None
 
-    @property
-    def key(self) -> str:
-        """Hash of the structure with these sizes; see ``OnnxFile.key``."""
-        return self.file.key(self.batch, self.shapes)
-
 
 def open_source(
     source: Source,
