@@ -1,4 +1,4 @@
-"""A cell in few words: its kernels, where it stands, what it does and what limits it."""
+"""A cell in few words: its kernels, where it stands, what it does; and the rows that say it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from hybridlat.schema.estimate import CellStructure, Kernel
+from hybridlat.report.units import cell_half_width_share
+from hybridlat.schema.estimate import CellEstimate, CellStructure, Estimate, Kernel, LatencySource
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
@@ -162,3 +164,112 @@ def _size(shape: Sequence[int]) -> str:
     while len(sizes) > 1 and sizes[0] == 1:
         sizes.pop(0)
     return "×".join(map(str, sizes))
+
+
+# ---- rows --------------------------------------------------------------------------------------
+
+ALIKE = 1.25
+"""Cells whose latencies are further apart than this factor are not folded into one row."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a table says of one cell, or of several that read the same.
+
+    ``latency_us`` is of one use, their mean where there are several cells; ``half_width_share`` the
+    widest interval among them. ``limit`` is what limits it, and how much of the time that explains.
+    """
+
+    cells: tuple[CellEstimate, ...]
+    ops: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    what: str = ""
+    limit: str = ""
+
+    def where(self, width: int = 1000) -> str:
+        """The modules that it stands in, else its first operator in the file."""
+        nodes = [name for cell in self.cells for name in cell.nodes]
+        return where_text(self.paths, width) or first_and_more(nodes) or "by the engine"
+
+    def label(self, width: int) -> str:
+        """Its kernels."""
+        return chain(self.ops, width) or self.cells[0].signature[:8]
+
+    @property
+    def source(self) -> LatencySource:
+        return self.cells[0].source
+
+    @property
+    def count(self) -> int:
+        return sum(cell.count for cell in self.cells)
+
+    @property
+    def share(self) -> float:
+        return sum(cell.share for cell in self.cells)
+
+    @property
+    def latency_us(self) -> float | None:
+        if any(cell.latency_us is None for cell in self.cells):
+            return None
+        total_us = sum(cell.count * (cell.latency_us or 0.0) for cell in self.cells)
+        return total_us / max(self.count, 1)
+
+    def rank(self) -> tuple[bool, float]:
+        """What has no latency comes first, then the slowest."""
+        return self.latency_us is not None, -self.share
+
+    def reads_as(self, other: Row) -> bool:
+        """Whether a row of the same words takes about as long."""
+        if not self.what or self.latency_us is None or other.latency_us is None:
+            return False
+        low, high = sorted((self.latency_us, other.latency_us))
+        return high <= ALIKE * low
+
+    def with_cells_of(self, row: Row) -> Row:
+        """Both as one; a limit that they reach to different degrees loses its number."""
+        name, other = (one.limit.partition(" ")[0] for one in (self, row))
+        limit = self.limit if self.limit == row.limit else name if name == other else ""
+        return replace(
+            self, cells=self.cells + row.cells, paths=self.paths + row.paths, limit=limit
+        )
+
+    @property
+    def half_width_share(self) -> float | None:
+        widths = [cell_half_width_share(cell) for cell in self.cells]
+        return max((width for width in widths if width is not None), default=None)
+
+
+def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
+    """The rows of an estimate: what has no latency first, then the slowest.
+
+    ``fold`` makes one row of cells that would read the same but for where they stand.
+    """
+    rows = sorted((row_of(estimate, i) for i in range(len(estimate.cells))), key=Row.rank)
+    return sorted(_folded(rows), key=Row.rank) if fold else rows
+
+
+def row_of(estimate: Estimate, position: int) -> Row:
+    """The row of one cell."""
+    cell = estimate.cells[position]
+    if estimate.structure is None:
+        return Row((cell,), cell.ops)
+    made_of = estimate.structure.cells[position]
+    ops = tuple(kernel.op for kernel in made_of.kernels)
+    # In the order of the file, which the cell's own labels have, where those say the same.
+    ops = cell.ops if sorted(ops) == sorted(cell.ops) else ops
+    limit = made_of.limit(cell.latency_us)
+    text = f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %" if limit else ""
+    return Row((cell,), ops, estimate.structure.paths(position), what_text(made_of), text)
+
+
+def _folded(rows: Sequence[Row]) -> list[Row]:
+    folded: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
+        for index, other in enumerate(alike):
+            if row.reads_as(other):
+                alike[index] = other.with_cells_of(row)
+                break
+        else:
+            alike.append(row)
+    return [row for alike in folded.values() for row in alike]

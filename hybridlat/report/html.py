@@ -13,8 +13,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, where_text
-from hybridlat.report.cells_table import row_of
+from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import (
     cell_differences,
     differences_table,

@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from hybridlat.report.cell_texts import chain, where_text
-from hybridlat.report.cells_table import Row, rows_of
+from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
 from hybridlat.report.table import Html, Table, titled
 from hybridlat.report.units import (
     basis_text,
