@@ -79,12 +79,11 @@ def files(name: str, count: int) -> Iterator[OnnxFile]:
 def compare(name: str, count: int) -> Agreement:
     """What the rules and the installed engine make of every network of a set."""
     found = Agreement()
-    block = lowering.usual_block()
     for file in files(name, count):
         found.networks += 1
         try:
             network = file.network()
-            predicted = lowering.predict(network, block)
+            predicted = lowering.predict(network)
             if predicted is None:
                 found.uncovered += 1
                 continue

@@ -75,7 +75,7 @@ def _join_ends(b: Builder, ends: int) -> None:
 @st.composite
 def orders(draw: st.DrawFn, network: Network) -> list[int]:
     """A random topological order of the nodes of a network."""
-    made = network.producers()
+    made = network.producers
     needs = [{made[i] for i in node.inputs if i in made} for node in network.nodes]
     order: list[int] = []
     left = list(range(len(network.nodes)))

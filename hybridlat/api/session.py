@@ -147,7 +147,7 @@ class Sessions:
     def of(self, file: OnnxFile) -> Session:
         """The session for a file: the first one, or that at the precision of the file."""
         first = self.first
-        target = registry.at_precision(first.target, file.precision.name)
+        target = registry.at_precision(first.target, file.facts.precision.name)
         session = self._by_target.get(target)
         if session is None:
             engine = self._resolve(target)
@@ -200,6 +200,6 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
         "no" if result.latency_us is None else f"{result.latency_us:.1f}", len(partition.uses),
         100 * result.measured_share, result.measured_now, time.perf_counter() - started,
     )  # fmt: skip
-    precision = file.precision
+    precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
     return replace(result, warnings=(*notes, *result.warnings)) if notes else result

@@ -109,7 +109,7 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     for index, claim in enumerate(claims):
         for node in claim:
             taken.setdefault(node, index)
-    producers, consumers = network.producers(), network.consumers()
+    producers, consumers = network.producers, network.consumers
     lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in _FREE]
     for position in reversed(lost):
         outputs = network.nodes[position].outputs

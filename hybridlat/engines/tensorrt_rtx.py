@@ -148,7 +148,7 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
         for claimed in layer.nodes:
             if claimed not in prepared[index]:
                 taken.setdefault(claimed, index)
-    producers, consumers = network.producers(), network.consumers()
+    producers, consumers = network.producers, network.consumers
 
     def makers(position: int) -> list[int]:
         """The layers that make what an operator reads."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from hybridlat.graph.network import Shapes
 from hybridlat.onnx_io.file import (
-    UNNAMED,
     ModelSource,
     OnnxFile,
     Recall,
@@ -27,10 +26,9 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io.read import engine_network
     from hybridlat.onnx_io.tensorrt import readable
     from hybridlat.onnx_io.values import since_version
-    from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
+    from hybridlat.onnx_io.write import random_array, to_onnx, zeros
 
 __all__ = [
-    "UNNAMED",
     "ModelSource",
     "OnnxFile",
     "Recall",
@@ -44,7 +42,6 @@ __all__ = [
     "readable",
     "since_version",
     "to_onnx",
-    "with_outputs",
     "zeros",
 ]
 
@@ -56,7 +53,6 @@ __getattr__ = loader(
         "readable": "hybridlat.onnx_io.tensorrt",
         "since_version": "hybridlat.onnx_io.values",
         "to_onnx": "hybridlat.onnx_io.write",
-        "with_outputs": "hybridlat.onnx_io.write",
         "zeros": "hybridlat.onnx_io.write",
     },
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
-from hybridlat.onnx_io.facts import FileFacts, FilePrecision
+from hybridlat.onnx_io.facts import FileFacts
 
 if TYPE_CHECKING:
     import onnx
@@ -56,45 +56,14 @@ class OnnxFile:
         return self.parsed.model
 
     @property
-    def facts(self) -> FileFacts:
+    def facts(self) -> FileFacts | Parsed:
         """What is worth remembering of the file."""
-        if self.known is not None:
-            return self.known
-        return FileFacts(*[getattr(self.parsed, name) for name in FileFacts.__struct_fields__])
-
-    @property
-    def _facts(self) -> FileFacts | Parsed:
-        return self.known if self.known is not None else self.parsed
+        return self.parsed if self.known is None else self.known
 
     @property
     def label(self) -> str:
         """The name without folder and ending: ``resnet18``."""
         return Path(self.name).stem or self.name
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """A unique name for every node of the file, in file order."""
-        return self._facts.node_names
-
-    @property
-    def module_paths(self) -> tuple[str, ...]:
-        """The module that every node of the file comes from (``layer3.0``), empty if unknown."""
-        return self._facts.module_paths
-
-    @property
-    def op_types(self) -> tuple[str, ...]:
-        """The operator of every node of the file, in file order."""
-        return self._facts.op_types
-
-    @property
-    def constant_nodes(self) -> frozenset[int]:
-        """Positions of the nodes that compute the same for every input of bound sizes."""
-        return self._facts.constant_nodes
-
-    @property
-    def precision(self) -> FilePrecision:
-        """The precision that the file's convolutions and products compute in."""
-        return self._facts.precision
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
@@ -107,7 +76,7 @@ class OnnxFile:
         Two files with one key have the same Network but for names, so work done once per
         structure is found again by it. A different node order gives a different key.
         """
-        facts = self._facts
+        facts = self.facts
         inputs = {name: number for number, name in enumerate(facts.inputs)}
         sizes = sorted((shapes or {}).items())
         numbered = [(inputs.get(name, name), shape) for name, shape in sizes]

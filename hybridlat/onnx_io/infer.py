@@ -77,6 +77,7 @@ def results_of(
     ):
         return tuple(stated), ""
     proto = node.proto(name)
+    _check_kernel(proto, inputs)
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), versions)
     if folded is not None:
         return folded, ""
@@ -100,6 +101,18 @@ def results_of(
     inferred = types_of((*model.graph.output, *model.graph.value_info))
     types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
     return fold_node(proto, inputs, types, versions) or tuple(types), objection
+
+
+def _check_kernel(node: NodeProto, inputs: Sequence[Known]) -> None:
+    """onnx believes a convolution's ``kernel_shape``, an engine its weight."""
+    weight = inputs[1] if node.op_type == "Conv" and len(inputs) > 1 else None
+    shape = (weight.type if isinstance(weight, Value) else weight or TensorType("", ())).shape
+    for attribute in node.attribute:
+        if attribute.name == "kernel_shape" and shape and tuple(attribute.ints) != shape[2:]:
+            raise NetworkError(
+                f"Conv {node.name!r} has the kernel_shape {tuple(attribute.ints)} and a weight of "
+                f"the shape {shape}: its kernel_shape must be that of the weight"
+            )
 
 
 def fold_node(

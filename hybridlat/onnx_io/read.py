@@ -12,8 +12,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from onnx import ModelProto
+import onnx
+from onnx import ModelProto, ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
@@ -26,6 +28,7 @@ from hybridlat.onnx_io.shapes import (
     engine_types,
     input_type,
     refusal,
+    runtime_types,
     types_of,
 )
 from hybridlat.onnx_io.values import (
@@ -61,15 +64,21 @@ def parsed_file(source: bytes | ModelProto, label: str) -> Parsed:
         return parse(source) if isinstance(source, bytes) else parse_model(source)
 
 
-def engine_network(parsed: Parsed, name: str, types: Mapping[str, TensorType]) -> Network:
-    """The network of an engine's own graph, with the tensor types that the engine gives."""
-    frame = read_frame(parsed.frame)
-    inputs = [info.name for info in frame.graph.input]
-    outputs = [info.name for info in frame.graph.output]
-    opsets = {domain_of(o.domain): o.version for o in frame.opset_import}
-    nodes = [(node, node.name) for node in parsed.nodes]
+def engine_network(path: Path, name: str) -> Network:
+    """The network of a graph that ONNX Runtime saved, with the types that the engine infers."""
     with naming(name):
-        return _assembled(name, nodes, inputs, outputs, {**types, **parsed.tensors}, opsets)
+        model = onnx.load(str(path), load_external_data=False)
+        inputs = [info.name for info in model.graph.input]
+        outputs = [info.name for info in model.graph.output]
+        opsets = {domain_of(o.domain): o.version for o in model.opset_import}
+        parsed = parse_model(model)
+        made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
+        model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
+        exposed = path.with_name("exposed.onnx")
+        exposed.write_bytes(model.SerializeToString())
+        known: dict[str, Known] = {**runtime_types(str(exposed)), **parsed.tensors}
+        nodes = [(node, node.name) for node in parsed.nodes]
+        return _assembled(name, nodes, inputs, outputs, known, opsets)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -51,15 +49,6 @@ def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
         )
     data: bytes = build(network, seed, ir_version).SerializeToString()
     return data
-
-
-def with_outputs(path: Path, names: Sequence[str]) -> Path:
-    """A copy of the model beside ``path`` that gives out the tensors ``names`` too."""
-    model = onnx.load(str(path), load_external_data=False)
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    copy = path.with_name("exposed.onnx")
-    copy.write_bytes(model.SerializeToString())
-    return copy
 
 
 def zeros(type_: TensorType) -> NDArray[Any]:

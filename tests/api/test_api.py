@@ -188,7 +188,7 @@ def test_a_network_on_onnx_runtime(store: str) -> None:
     assert 1 < estimate.latency_us < 1e6
     assert again.measured_now == 0
     named = [name for cell in estimate.cells for name in cell.nodes]
-    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(data).node_names)
+    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(data).facts.node_names)
 
 
 def test_a_device_that_nobody_described_is_named_with_what_it_may_have_meant(

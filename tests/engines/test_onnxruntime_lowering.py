@@ -139,8 +139,8 @@ def test_a_split_is_recalled_for_the_same_structure_only(tmp_path: Path) -> None
 def test_a_split_reads_back() -> None:
     file = load(NETS / "squeezenet.onnx")
     network = file.network()
-    split = partition_network(network, lower(network), file.node_names)
+    split = partition_network(network, lower(network), file.facts.node_names)
     back = Partition.from_text(split.to_text())
     assert back is not None and back.uses == split.uses and back.removed == split.removed
     named = [n for use in split.uses for n in use.nodes] + list(split.removed)
-    assert sorted(named) == list(range(len(file.node_names)))
+    assert sorted(named) == list(range(len(file.facts.node_names)))

@@ -19,7 +19,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx
 from hybridlat.schema.target import Target
-from tests.networks import Builder, residual_block
+from tests.networks import Builder
 from tests.strategies import networks
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
@@ -39,10 +39,6 @@ def ask_another_version(network: Network) -> Lowered:
     first, *others = answer.network.nodes
     changed = replace(first, attributes=(*first.attributes, ("turned", 1)))
     return replace(answer, network=replace(answer.network, nodes=(changed, *others)))
-
-
-def by_rules(network: Network) -> Lowered | None:
-    return predict(network, lowering.usual_block())
 
 
 def new(*, is_trusted: bool = True) -> RuleLowering:
@@ -66,7 +62,7 @@ def smallest(space: BlockSpace, architecture: Architecture) -> Architecture:
 def test_networks_of_nas_bench_201_are_lowered_as_the_engine_does() -> None:
     for file in nas(12):
         network = file.network()
-        predicted = by_rules(network)
+        predicted = predict(network)
         assert predicted is not None and agree(predicted, ask(network))
 
 
@@ -75,14 +71,14 @@ def test_networks_of_block_spaces_are_lowered_as_the_engine_does(space: BlockSpa
     rng = random.Random(5)
     for _ in range(3):
         network = load(space.build(smallest(space, space.sample(rng)))).network()
-        predicted = by_rules(network)
+        predicted = predict(network)
         assert predicted is not None and agree(predicted, ask(network))
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100", "mobilenetv3_small_100"])
 def test_real_networks_are_lowered_as_the_engine_does(name: str) -> None:
     network = load(NETS / f"{name}.onnx").network()
-    predicted = by_rules(network)
+    predicted = predict(network)
     assert predicted is not None and agree(predicted, ask(network))
 
 
@@ -90,7 +86,7 @@ def test_real_networks_are_lowered_as_the_engine_does(name: str) -> None:
 @given(networks(widths=WIDTHS))
 def test_any_layout_of_branches_is_lowered_as_the_engine_does(made: Network) -> None:
     network = load(to_onnx(made, seed=None)).network()
-    predicted = by_rules(network)
+    predicted = predict(network)
     assert predicted is None or agree(predicted, ask(network))
 
 
@@ -102,13 +98,13 @@ def test_any_operators_of_any_opset_are_lowered_as_the_engine_does(seed: int) ->
         network = load(random_graph(seed)).network()
     except NetworkError:
         return
-    predicted = by_rules(network)
+    predicted = predict(network)
     assert predicted is None or agree(predicted, ask(network))
 
 
 def test_random_graphs_are_covered_more_often_than_not() -> None:
     made = [load(random_graph(seed)).network() for seed in range(40)]
-    assert sum(by_rules(network) is not None for network in made) > 20
+    assert sum(predict(network) is not None for network in made) > 20
 
 
 def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() -> None:
@@ -117,7 +113,7 @@ def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() ->
     answer = ask(network)
     made = [tuple(network.nodes[i].op for i in origin) for origin in answer.origins]
     assert ("Conv", "Add", "Add") in made
-    predicted = by_rules(network)
+    predicted = predict(network)
     assert predicted is not None and agree(predicted, answer)
 
 
@@ -148,15 +144,6 @@ def test_a_difference_turns_the_rules_off_with_a_warning(caplog: pytest.LogCaptu
         assert lowered.lower(network) == ask_another_version(network)
     assert "otherwise than the rules" in caplog.text
     assert not lowered.is_trusted and lowered.covered == 3
-
-
-def test_blocks_of_another_size_are_found_out_with_the_first_network() -> None:
-    network = load(to_onnx(residual_block(24), seed=None)).network()
-    right = lowering.usual_block()
-    lowered = replace(new(), block=next(b for b in lowering.BLOCKS if b != right))
-    assert agree(lowered.lower(network), ask(network))
-    assert lowered.is_trusted and lowered.block == right and lowered.next_check == 51
-    assert agree(lowered.lower(network), ask(network))
 
 
 def test_under_a_version_that_was_not_checked_the_engine_is_asked() -> None:

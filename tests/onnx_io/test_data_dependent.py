@@ -45,9 +45,9 @@ def test_the_rest_is_removed_with_a_warning_that_names_it() -> None:
     network = file.network()
     lowered = registry.lower(network, Target.parse("here/onnxruntime-1.31/fp32/1t"))
     assert any("NonMaxSuppression" in w and "8 operators behind it" in w for w in lowered.warnings)
-    partition = partition_network(network, lowered, file.node_names)
+    partition = partition_network(network, lowered, file.facts.node_names)
     placed = sorted([*partition.removed, *(n for use in partition.uses for n in use.nodes)])
-    assert placed == list(range(len(file.node_names)))
+    assert placed == list(range(len(file.facts.node_names)))
 
 
 def test_a_measurement_says_what_it_left_out(tmp_path: Path) -> None:

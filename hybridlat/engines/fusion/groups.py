@@ -51,7 +51,7 @@ def numbered(network: Network) -> Network:
     names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
     for i, node in enumerate(network.nodes):
         names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
-    return network.renamed(names, [f"n{i}" for i in range(len(network.nodes))])
+    return network.renamed(names)
 
 
 def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
@@ -91,7 +91,7 @@ class _Writer:
             for i in groups.removed
             if is_stored_weight(network, node := network.nodes[i])
         }
-        self.producers = network.producers()
+        self.producers = network.producers
         self.aliases = self._views()
         self.made_by = {
             out: k
@@ -227,7 +227,7 @@ def _on_a_loop(network: Network, kernels: list[tuple[int, ...]]) -> int | None:
     A removed operator is looked through: a view between two operators of one kernel is no loop.
     """
     kernel_of = {i: k for k, kernel in enumerate(kernels) for i in kernel}
-    producers = network.producers()
+    producers = network.producers
     makers: list[set[int]] = []  # kernels that make what each operator gives out
     needs: list[set[int]] = [set() for _ in kernels]
     for i, node in enumerate(network.nodes):

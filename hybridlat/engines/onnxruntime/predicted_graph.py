@@ -83,7 +83,7 @@ class PredictedGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
-        self._producers = network.producers()
+        self._producers = network.producers
         self.types.update((name, network.types[name]) for name in network.inputs)
 
     def maker(self, name: str) -> Node | None:

@@ -27,8 +27,8 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     An addition or activation that the engine put into a convolution is found by walking forward.
     Operators that compute the same are one kernel's.
     """
-    producer = file.producers()
-    consumers = file.consumers()
+    producer = file.producers
+    consumers = file.consumers
     by_name = {node.name: i for i, node in enumerate(file.nodes)}
     claimed: set[int] = set()
     anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]

@@ -188,7 +188,7 @@ def _narrow(
     network: Network, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
 ) -> None:
     """A tensor that only FP16 operators read is stored so: the cast is done on the way out."""
-    removed, readers = set(groups.removed), network.consumers()
+    removed, readers = set(groups.removed), network.consumers
     half: dict[int, bool] = {}
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
@@ -206,7 +206,7 @@ def _with_casts(
     module: Module, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
 ) -> tuple[Module, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
-    network, producers = module.network, module.network.producers()
+    network, producers = module.network, module.network.producers
     kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
     nodes: list[Node] = []
     origins: list[int | None] = []

@@ -195,7 +195,7 @@ def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int
     strides: dict[str, Strides] = {
         name: dense(network.types[name].shape, channels_last) for name in network.inputs
     }
-    producers = network.producers()
+    producers = network.producers
     copies: set[int] = set()
     last: set[int] = set()
     for position, node in enumerate(network.nodes):
