@@ -168,7 +168,7 @@ def _network_at(file: Path, batch: int | None, size: Size | None) -> Network:
         read = load(file)
     except InputError as error:
         raise Refusal("the ONNX file cannot be read", error, "export it again") from None
-    shapes = _shapes(file.stem, read.input_sizes, batch, size) if size is not None else {}
+    shapes = _shapes(file.stem, read.parsed.input_sizes, batch, size) if size is not None else {}
     try:
         return read.network(batch, shapes)
     except NetworkError as error:

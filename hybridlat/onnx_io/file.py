@@ -51,11 +51,6 @@ class OnnxFile:
         return self.parse()
 
     @property
-    def model(self) -> onnx.ModelProto:
-        """The file as one protobuf, without weights; to be read only."""
-        return self.parsed.model
-
-    @property
     def facts(self) -> FileFacts | Parsed:
         """What is worth remembering of the file."""
         return self.parsed if self.known is None else self.known
@@ -64,11 +59,6 @@ class OnnxFile:
     def label(self) -> str:
         """The name without folder and ending: ``resnet18``."""
         return Path(self.name).stem or self.name
-
-    @property
-    def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
-        """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""
-        return self.parsed.input_sizes
 
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes; blind to names and weights.
@@ -88,7 +78,8 @@ class OnnxFile:
         """The network with every size bound; NetworkError says what is wrong or missing."""
         from hybridlat.onnx_io import read
 
-        return read.network_of(self.parsed, self.name, batch, shapes or {})
+        with read.naming(self.name):
+            return read.network_of(self.parsed, self.name, batch, shapes or {})
 
 
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
@@ -159,9 +150,11 @@ def read_network(
 
 
 def _parsed(model: bytes | onnx.ModelProto, label: str) -> Parsed:
-    from hybridlat.onnx_io import read
+    from hybridlat.onnx_io.parse import parse
+    from hybridlat.onnx_io.read import naming
 
-    return read.parsed_file(model, label)
+    with naming(label):
+        return parse(model)
 
 
 def _read_bytes(path: Path) -> bytes:

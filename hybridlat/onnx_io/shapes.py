@@ -177,7 +177,7 @@ def _static(proto: TypeProto) -> TensorType | None:
 
 
 def engine_types(
-    frame: ModelProto, nodes: Sequence[tuple[FileNode, str]], known: Mapping[str, Known]
+    frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]
 ) -> dict[str, TensorType]:
     """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
 
@@ -185,11 +185,11 @@ def engine_types(
     """
     bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
     bare.graph.name = "types"
-    for node, name in nodes:
-        bare.graph.node.append(node.proto(name))
+    for node in nodes:
+        bare.graph.node.append(node.proto())
         bare.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
-    read = {source for node, _ in nodes for source in node.reads}
-    made = {out for node, _ in nodes for out in node.outputs}
+    read = {source for node in nodes for source in node.reads}
+    made = {out for node in nodes for out in node.outputs}
     for name in read - made:
         source = known.get(name)
         if isinstance(source, Value) and source.array is not None:

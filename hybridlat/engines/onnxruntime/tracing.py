@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hybridlat.engines.onnxruntime.predicted_graph import equal_results
 from hybridlat.graph.network import Network, Node
@@ -28,7 +27,6 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     Operators that compute the same are one kernel's.
     """
     producer = file.producers
-    consumers = file.consumers
     by_name = {node.name: i for i, node in enumerate(file.nodes)}
     claimed: set[int] = set()
     anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
@@ -52,7 +50,7 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
                 source = producer.get(name)
                 if source is not None and source not in anchored:
                     stack.append(source)
-        mine |= _absorbed(node, starts, mine, _Readers(file, consumers, equals, claimed | anchored))
+        mine |= _absorbed(file, equals, claimed | anchored, node, starts[:1], mine)
         claimed |= mine
         origins.append(tuple(sorted(mine)))
     return tuple(origins)
@@ -80,32 +78,26 @@ def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> l
     return [by_name[name]] if name in by_name else []
 
 
-@dataclass(frozen=True)
-class _Readers:
-    """Who reads what in a file; ``taken`` are the operators that other kernels have computed."""
+def _absorbed(
+    file: Network, equals: dict[int, list[int]], taken: set[int], node: Node, start: list[int],
+    mine: set[int],
+) -> set[int]:  # fmt: skip
+    """Additions and activations behind the anchor that the kernel's own attributes speak of.
 
-    file: Network
-    consumers: dict[str, list[int]]
-    equals: dict[int, list[int]]
-    taken: set[int]
+    ``taken`` are the operators that other kernels have computed.
+    """
+    nodes = file.nodes
 
-    def only(self, here: Sequence[int], kinds: tuple[str, ...]) -> list[int]:
+    def readers(here: Sequence[int], kinds: tuple[str, ...]) -> list[int]:
         """The one operator of these kinds that reads a result of ``here``, and its equals.
 
         None at all where there are several that differ.
         """
-        nodes = self.file.nodes
-        readers = [r for p in here for out in nodes[p].outputs for r in self.consumers.get(out, ())]
-        fitting = [r for r in readers if nodes[r].op in kinds and r not in self.taken]
-        if not fitting:
-            return []
-        group = self.equals.get(fitting[0], fitting[:1])
-        return fitting if set(fitting).issubset(group) else []
+        read = [r for p in here for out in nodes[p].outputs for r in file.consumers.get(out, ())]
+        fitting = [r for r in read if nodes[r].op in kinds and r not in taken]
+        alike = equals.get(fitting[0], fitting[:1]) if fitting else []
+        return fitting if set(fitting).issubset(alike) else []
 
-
-def _absorbed(node: Node, starts: list[int], mine: set[int], readers: _Readers) -> set[int]:
-    """Additions and activations behind the anchor that the kernel's own attributes speak of."""
-    nodes = readers.file.nodes
     wanted: list[tuple[str, ...]] = []
     ops = {nodes[i].op for i in mine}
     adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
@@ -115,20 +107,16 @@ def _absorbed(node: Node, starts: list[int], mine: set[int], readers: _Readers) 
     if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
         wanted.append(ACTIVATIONS)
     absorbed: set[int] = set()
-    here = starts[:1]
+    here = start
     for kinds in wanted:
-        here = readers.only(here, kinds)
+        here = readers(here, kinds)
         if not here:
             return absorbed
         absorbed.update(here)
     if is_quantised(node.op):
         # It gives out whole numbers: what rounds them in the file, and a bound that rounding keeps.
-        behind: list[int] = []
-        for kinds in (ACTIVATIONS, ("QuantizeLinear",)):
-            found = readers.only(here, kinds)
-            if found:
-                behind += found
-                here = found
-        if behind and nodes[behind[-1]].op == "QuantizeLinear":
-            absorbed.update(behind)
+        bound = readers(here, ACTIVATIONS)
+        rounded = readers(bound or here, ("QuantizeLinear",))
+        if rounded:
+            absorbed.update(bound, rounded)
     return absorbed
