@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import ModelProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
@@ -162,18 +162,14 @@ def info_of(name: str, type_: TensorType) -> ValueInfoProto:
 
 def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
     """The types of those tensors whose sizes are all numbers."""
-    types = ((info.name, _static(info.type)) for info in infos)
-    return {name: type_ for name, type_ in types if type_ is not None}
-
-
-def _static(proto: TypeProto) -> TensorType | None:
-    tensor = proto.tensor_type
-    if not proto.HasField("tensor_type") or not tensor.HasField("shape"):
-        return None
-    dims = tensor.shape.dim
-    if not all(d.HasField("dim_value") for d in dims):
-        return None
-    return TensorType(dtype_name(tensor.elem_type), tuple([d.dim_value for d in dims]))
+    types: dict[str, TensorType] = {}
+    for info in infos:
+        tensor = info.type.tensor_type
+        dims = tensor.shape.dim
+        if tensor.HasField("shape") and all(size.HasField("dim_value") for size in dims):
+            sizes = tuple([size.dim_value for size in dims])
+            types[info.name] = TensorType(dtype_name(tensor.elem_type), sizes)
+    return types
 
 
 def engine_types(

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridlat import onnx_io
+from hybridlat.engines.fusion.groups import numbered
 from hybridlat.engines.host import has_avx512, one_line
 from hybridlat.engines.onnxruntime.rules import lower_by_rules
 from hybridlat.engines.onnxruntime.tracing import trace
@@ -49,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
-    plain = _renamed(network)
+    plain = numbered(network)
     with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
         path = Path(folder) / "optimised.onnx"
         _optimise(plain, path, target.threads or 1)
@@ -200,16 +201,6 @@ def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
         f"ONNX Runtime has FP32 kernels for most operators on a CPU and put in {added} conversions "
         "from and to FP16: a file in FP32 is faster here",
     )
-
-
-def _renamed(network: Network) -> Network:
-    """Names that the engine's own inventions cannot be mistaken for: nodes n0…, tensors t0…"""
-    names = {"": ""}
-    for name in (*network.inputs, *network.constants):
-        names.setdefault(name, f"x{len(names)}")
-    for out in (out for node in network.nodes for out in node.outputs):
-        names.setdefault(out, f"t{len(names)}")
-    return network.renamed(names)
 
 
 def _optimise(network: Network, path: Path, threads: int) -> None:

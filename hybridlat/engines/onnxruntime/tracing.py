@@ -13,25 +13,25 @@ ACTIVATIONS = (
     "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
 )  # fmt: skip
 ADDITIONS = ("Add", "Sum")
-_NCHWC_NAME = re.compile(r"(t\d+)(?:_bn)?_nchwc")
-# What the engine makes of an operator often keeps its name in front: n12_token_43.
-_DERIVED_NAME = re.compile(r"n(\d+)(?:[_/].*)?")
+# What the engine makes of an operator often keeps its name, or its result's, in front:
+# n12_token_43, n12.0_bn_nchwc.
+_DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
 
 
 def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     """For every kernel the positions of the file's nodes that it computes; each at most once.
+
+    ``file`` is the network under the names of ``numbered``.
 
     A kernel's result is found in the file by its tensor's name, or by the kernel's name, which the
     engine derives from it; from there the file is walked back to what other kernels have computed.
     An addition or activation that the engine put into a convolution is found by walking forward.
     Operators that compute the same are one kernel's.
     """
-    producer = file.producers
-    by_name = {node.name: i for i, node in enumerate(file.nodes)}
     claimed: set[int] = set()
-    anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
+    anchors = [_anchors(file, node) for node in lowered.nodes]
     anchored = {position for group in anchors for position in group}
-    equals = _equals(file, producer)
+    equals = _equals(file)
     for group in anchors:  # an operator that was merged into an equal one goes to its kernel
         for position in [p for p in group if p in equals]:
             merged = [p for p in equals[position] if p not in anchored]
@@ -47,7 +47,7 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
                 continue
             mine.add(position)
             for name in file.nodes[position].inputs:
-                source = producer.get(name)
+                source = file.producers.get(name)
                 if source is not None and source not in anchored:
                     stack.append(source)
         mine |= _absorbed(file, equals, claimed | anchored, node, starts[:1], mine)
@@ -56,26 +56,21 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     return tuple(origins)
 
 
-def _equals(file: Network, producer: dict[str, int]) -> dict[int, list[int]]:
+def _equals(file: Network) -> dict[int, list[int]]:
     """For each operator that computes the same as others: all of them."""
+    producer = file.producers
     classes: dict[str, list[int]] = {}
     for later, first in equal_results(file).items():
         classes.setdefault(first, [producer[first]]).append(producer[later])
     return {position: group for group in classes.values() for position in group}
 
 
-def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
+def _anchors(file: Network, node: Node) -> list[int]:
     if node.op == "ReorderOutput" and not node.attribute("channels_last", 0):
         return []  # the same values in another layout, under the name that they have in the file
-    anchors = [producer[out] for out in node.outputs if out in producer]
-    if anchors:
-        return anchors
-    match = _NCHWC_NAME.match(node.name)
-    if match and match[1] in producer:
-        return [producer[match[1]]]
+    anchors = [file.producers[out] for out in node.outputs if out in file.producers]
     derived = _DERIVED_NAME.fullmatch(node.name)
-    name = f"n{derived[1]}" if derived else ""
-    return [by_name[name]] if name in by_name else []
+    return [int(derived[1])] if derived and not anchors else anchors
 
 
 def _absorbed(
