@@ -111,7 +111,7 @@ def _import_records(
         if data_set is None:
             counts.update(asdict(opened.import_(path)))
             continue
-        imported = importers.load(data_set).read(path)
+        imported = importers.read(data_set, path)
         counts.update(asdict(opened.add_all(imported)))
         skipped.update(imported.skipped)
         targets |= {str(record.target) for record in imported.measurements}

@@ -91,6 +91,6 @@ def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
     assert again == {**first, "measurements": 0, "signatures": 0}
 
 
-def test_an_unknown_name_gives_the_choices() -> None:
+def test_an_unknown_name_gives_the_choices(folder: Path) -> None:
     with pytest.raises(InputError, match="networks, trtexec, fake"):
-        importers.load("imagenet")
+        importers.read("imagenet", folder)

@@ -77,15 +77,12 @@ def test_a_log_without_a_median_is_refused(text: str) -> None:
         row_of(Path("run.log"), read_log(text), Target("x", "tensorrt", "fp16"))
 
 
-def test_exported_times_alone_and_with_their_log() -> None:
+def test_exported_times_alone() -> None:
     times, t4 = (10.0, 12.0, 11.0), Target("t4", "tensorrt-8.6", "fp16")
     alone = row_of(Path("net_c.json"), TrtexecLog(), t4, times)
     assert (alone.names, alone.latency_us, alone.batch) == (("net_c",), 11.0, None)
     assert alone.samples_us == times
     assert 0 < alone.spread_share < 0.1
-    told = row_of(Path("times.json"), read_log(LOG_8), None, times)
-    assert (told.names, told.batch) == (("net_a", "times"), 8)
-    assert str(told.target) == "t4/tensorrt-8.6/fp16"
     with pytest.raises(Refusal, match="is not stated"):
         row_of(Path("net_c.json"), TrtexecLog(), None, times)
 
@@ -99,6 +96,9 @@ def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("nothing\n")
     read = read_logs([tmp_path])
     assert [(r.where, r.latency_us) for r in read.rows] == [("one.log", 1230), ("times.json", 2000)]
+    one, times = read.rows
+    assert (one.names, one.samples_us) == (("net_a", "one"), ())
+    assert (times.names, times.batch, times.target) == (("net_a", "times"), 8, one.target)
     refused = {r.where: r.reason for r in read.refused}
     assert refused.pop("other.txt") == "the log states no median of GPU Compute Time"
     assert refused.keys() == {"other.json", "cut.json", "words.json"}

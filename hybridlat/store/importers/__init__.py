@@ -1,7 +1,7 @@
 """Latencies that others measured, as records.
 
 Tables and logs are read here. Another package offers an importer of its own as a module under the
-entry point group ``hybridlat.importers``: ``load(name).read(path)`` gives its ``ImportedRecords``.
+entry point group ``hybridlat.importers``; its ``read(path)`` gives ``ImportedRecords``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
 from hybridlat.errors import InputError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.plugins import Plugins
 
-__all__ = ["ImportedRecords", "Importer", "load", "names"]
+__all__ = ["ImportedRecords", "names", "read"]
 
 
 @dataclass
@@ -32,13 +32,6 @@ class ImportedRecords:
     skipped: Counter[str] = field(default_factory=Counter)
 
 
-class Importer(Protocol):
-    """What the module of another package offers."""
-
-    def read(self, path: Path) -> ImportedRecords:
-        """Everything under ``path`` as records; StoreError when it is not this data set."""
-
-
 TABLES = ("networks", "trtexec")
 """What hybridlat reads itself: tables of whole networks, and logs of trtexec."""
 IMPORTERS = Plugins("hybridlat.importers")
@@ -49,10 +42,15 @@ def names() -> tuple[str, ...]:
     return (*TABLES, *IMPORTERS.names())
 
 
-def load(name: str) -> Importer:
-    """The importer of that name; InputError names the choices."""
+def read(name: str, path: Path) -> ImportedRecords:
+    """Everything under ``path`` as another package's importer reads it.
+
+    StoreError where it is not that data set; InputError for an unknown name, with the choices.
+    """
     try:
-        return cast(Importer, IMPORTERS.load(name))
+        importer: Any = IMPORTERS.load(name)
     except KeyError:
         choices = ", ".join(names())
         raise InputError(f"{name!r} is not an importer: choose one of {choices}") from None
+    imported: ImportedRecords = importer.read(path)
+    return imported

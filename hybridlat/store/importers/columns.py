@@ -116,17 +116,13 @@ def completed(column_map: ColumnMap, path: Path, header: Sequence[str]) -> Colum
     columns = dict(column_map.columns)
     free = [column for column in reversed(header) if column not in columns.values()]
     plain = {_plain(column): column for column in free}
-    unit = column_map.units.get("latency", "")
-    for name in FIELDS.keys() - {*columns, *column_map.constants, "latency"}:
-        known = [plain[alias] for alias in FIELDS[name] if alias in plain]
+    timed = {name: column for column in free for name, unit in [_unit_of(column)] if unit}
+    for name in FIELDS.keys() - {*columns, *column_map.constants}:
+        named = timed if name == "latency" else plain
+        known = [named[alias] for alias in FIELDS[name] if alias in named]
         if known:
             columns[name] = known[0]
-    if "latency" in columns:
-        unit = unit or _unit_of(columns["latency"])[1]
-    else:
-        named = {name: (column, its) for column in free for name, its in [_unit_of(column)] if its}
-        for column, its_unit in [named[alias] for alias in FIELDS["latency"] if alias in named][:1]:
-            columns["latency"], unit = column, unit or its_unit
+    unit = column_map.units.get("latency") or _unit_of(columns.get("latency", ""))[1]
     if not {"latency", "throughput"} & columns.keys():
         bare = [c for c in header if _plain(c) in FIELDS["latency"]]
         raise StoreError(

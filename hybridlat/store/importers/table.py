@@ -89,18 +89,18 @@ def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
             "name the columns or give constants with --columns, or --target for all that is not "
             "stated",
         )  # fmt: skip
-    threads = _count(fields, "threads", "thread count") or (default.threads if default else None)
+    threads = _count(fields, "threads") or (default.threads if default else None)
     return Target(device, engine, precision, threads)
 
 
-def _count(fields: Mapping[str, str], name: str, what: str = "") -> int | None:
+def _count(fields: Mapping[str, str], name: str) -> int | None:
     """A field's whole number from 1 up, None where it is empty; Refusal for another text."""
-    text, what = fields.get(name, ""), what or name
+    text = fields.get(name, "")
     if not text:
         return None
     match = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
     if match is None or int(match[1]) < 1:
-        raise Refusal(f"the {what} is not a whole number from 1 up", text, f"correct the {what}")
+        raise Refusal(f"{name} is not a whole number from 1 up", text, f"correct {name}")
     return int(match[1])
 
 
