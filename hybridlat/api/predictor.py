@@ -248,31 +248,12 @@ def predict(
     Behind the source stand, in any order and by keyword if you like, the target and the ``input``
     of a ``torch.nn.Module``. ``options`` are the keywords of ``Predictor``.
     """
-    target, input = _split_positional(target_or_input, target, input)
+    for value in target_or_input:
+        if isinstance(value, str | Target):
+            target = value
+        elif value is not None:
+            input = value
     with Predictor(target, **options) as predictor:
         return predictor.predict(
             source, input, batch=batch, shapes=shapes, name=name, describe=describe
         )
-
-
-def _split_positional(
-    positional: Sequence[Any], target: str | Target | None, example: Example | None
-) -> tuple[str | Target | None, Example | None]:
-    """The target and the example among what was given without a keyword."""
-    for value in positional:
-        if isinstance(value, str | Target):
-            if target is not None:
-                raise InputError(f"two targets are given, {target} and {value}: one is enough")
-            target = value
-        elif isinstance(value, int | float):
-            raise InputError(
-                f"{value!r} is neither a target nor an example input: a batch size is given with "
-                f"batch={value!r}"
-            )
-        elif value is not None:
-            if example is not None:
-                raise InputError(
-                    "two inputs are given: put those of a module with several in a tuple"
-                )
-            example = value
-    return target, example

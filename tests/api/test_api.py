@@ -161,7 +161,7 @@ def test_a_number_behind_the_network_is_taken_for_a_batch_size(fake: Predictor) 
     with pytest.raises(InputError, match="given with batch=5"):
         fake.predict(data, number)
     with pytest.raises(InputError, match="5 is no target"):
-        predict(data, target=number)
+        Predictor(number)
 
 
 def test_only_public_names_are_listed() -> None:
