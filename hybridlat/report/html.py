@@ -175,7 +175,7 @@ def _network(estimate: Estimate) -> dict[str, Any]:
         "batch": estimate.batch,
         "latency_us": estimate.latency_us,
         "interval_us": estimate.interval_us,
-        "cells": [_cell(estimate, position) for position in range(len(estimate.cells))],
+        "cells": [_cell(estimate, i, body) for i, body in enumerate(estimate.to_json()["cells"])],
         "places": [
             {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
             for p in structure.places
@@ -184,43 +184,30 @@ def _network(estimate: Estimate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
+def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:
+    """What the JSON of an estimate says of a cell, and the same in words."""
     cell, row = estimate.cells[position], row_of(estimate, position)
     half_width = row.half_width_share
     latency = latency_text(cell.latency_us)
     if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
         latency = f"< {RESOLUTION_US:g} µs"
-    body: dict[str, Any] = {
+    made_of = () if estimate.structure is None else estimate.structure.cells[position].kernels
+    return body | {
+        "nodes": None,  # they stand in the places
         "label": chain(row.ops, _LABEL),
         "ops": chain(row.ops),
-        "count": cell.count,
-        "latency_us": cell.latency_us,
         "latency": latency,
         "plus_minus": "" if half_width is None else plus_minus_text(half_width),
         "half_width_share": half_width,
-        "share": cell.share,
         "share_text": percent_text(cell.share if cell.latency_us is not None else None),
-        "source": cell.source,
-        "reason": cell.reason,
-        "signature": cell.signature,
+        "where": where_text(row.paths),
+        "what": row.what,
+        "kernels": [
+            {
+                "op": abbreviated(kernel.op),
+                "what": kernel_sizes(kernel),
+                "reads": [i for i in kernel.reads if i >= 0],
+            }
+            for kernel in made_of
+        ],
     }
-    if estimate.structure is not None:
-        made_of = estimate.structure.cells[position]
-        limit = made_of.limit(cell.latency_us)
-        body |= {
-            "where": where_text(row.paths),
-            "what": row.what,
-            "flop": made_of.flop,
-            "bytes": made_of.bytes,
-            "limit": limit[0] if limit else None,
-            "limit_share": limit[1] if limit else None,
-            "kernels": [
-                {
-                    "op": abbreviated(kernel.op),
-                    "what": kernel_sizes(kernel),
-                    "reads": [i for i in kernel.reads if i >= 0],
-                }
-                for kernel in made_of.kernels
-            ],
-        }
-    return body

@@ -69,7 +69,8 @@ def device_name(raw: str, board: str = "") -> str:
     made here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
     "Orin" of every Jetson Orin. TargetError where no letter or digit is left.
     """
-    name = _cpu(raw) if _is_cpu(raw) else _gpu(raw)
+    is_gpu = _CPU.isdisjoint(re.findall(r"[a-z]+", raw.lower()))
+    name = _gpu(raw) if is_gpu else cpu_name(raw)
     if name in _CHIPS and board:
         gpu_name = _gpu(board)
         if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
@@ -84,14 +85,6 @@ def cpu_name(raw: str) -> str:
 
     Empty where the text holds nothing but makers' words.
     """
-    return _cpu(raw)
-
-
-def _is_cpu(raw: str) -> bool:
-    return not _CPU.isdisjoint(re.findall(r"[a-z]+", raw.lower()))
-
-
-def _cpu(raw: str) -> str:
     text = re.sub(r"\((r|tm|c)\)|@.*|\b[0-9]+-core\b|\b[0-9]+th(?= gen\b)", " ", raw.lower())
     return "-".join(w for w in re.findall(r"[a-z0-9]+", text) if w not in _CPU_NOISE)
 
