@@ -96,26 +96,6 @@ def test_no_import_circle_and_no_private_name_of_another_module() -> None:
     assert {name: taken for name, taken in privates.items() if taken} == {}
 
 
-def test_circles_and_private_names_are_seen_wherever_they_stand(tmp_path: Path) -> None:
-    texts = {
-        "__init__": "",
-        "first": "def late():\n    from made import second\n    return second._hidden\n",
-        "second": "if TYPE_CHECKING:\n    from made.third import Thing, _Own\n_hidden = 1\n",
-        "third": "import sys\nimport made.first\nclass Thing:\n    def __init__(self, other):\n"
-        "        self._mine = other._mine + sys._getframe(0) + other._theirs\n",
-        "fourth": "from made.first import late\n",
-    }
-    (tmp_path / "made").mkdir()
-    for name, text in texts.items():
-        (tmp_path / "made" / f"{name}.py").write_text(text)
-    files = modules(tmp_path / "made")
-    assert circle(imports(files)) == ["made.first", "made.second", "made.third"]
-    taken = {name: foreign_privates(path, files) for name, path in files.items()}
-    assert {name: names for name, names in taken.items() if names} == {
-        "made.first": {"_hidden"}, "made.second": {"_Own"}, "made.third": {"_theirs"},
-    }  # fmt: skip
-
-
 def test_the_count_of_sizes_runs() -> None:
     shown = subprocess.run(
         [sys.executable, "tests/size.py"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -175,22 +175,6 @@ def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
         assert getattr(door, name) is not None
 
 
-def test_a_network_on_onnx_runtime(store: str) -> None:
-    data = to_onnx(small_network(repeats=1), seed=1)
-    with Predictor(store=store, settings=QUICK) as predictor:
-        estimate = predictor.predict(data)
-        for _ in range(3):  # a quick visit on a busy machine may hold no undisturbed sample
-            if estimate.supported:
-                break
-            estimate = predictor.predict(data)
-        again = predictor.predict(data)
-    assert estimate.supported and estimate.latency_us is not None
-    assert 1 < estimate.latency_us < 1e6
-    assert again.measured_now == 0
-    named = [name for cell in estimate.cells for name in cell.nodes]
-    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(data).facts.node_names)
-
-
 def test_a_device_that_nobody_described_is_named_with_what_it_may_have_meant(
     tmp_path: Path,
 ) -> None:
