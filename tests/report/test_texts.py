@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,10 @@ from tests.report.estimates import kernel
         (units.confidence_text, {  # with the digits that were asked for
             0.9: "90 %", 0.57: "57 %", 0.975: "97.5 %", 0.999: "99.9 %", 0.99999: "99.999 %",
         }),
+        # A column says what is below the resolution.
+        (partial(units.each_text, units.MICROSECONDS), {None: "–", 0.4: "< 1", 1.0: "1.0"}),
+        (partial(units.each_text, units.MILLISECONDS), {0.4: "< 0.001", 1500.0: "1.500"}),
+        (partial(units.each_text, units.SECONDS), {2e6: "2.000000"}),
         (units.throughput_text, {1234.4: "1,234 a second", 9.87: "9.87 a second", None: "–"}),
     ],
 )  # fmt: skip
@@ -139,17 +144,3 @@ def test_nothing_is_said_where_no_roof_explains_the_time() -> None:
     assert limit(10.0, Work(1, 1, 8.0, 1.0), Work(1, 1, None, 1.0)) is None
     assert limit(1000.0, Work(1, 1, 9.0, 3.0)) is None  # far from any roof
     assert limit(10.0, Work(1, 1, 1.0, 30.0)) is None  # quicker than main memory: from a cache
-
-
-@pytest.mark.parametrize(
-    ("latency_us", "scale", "text"),
-    [
-        (None, units.MICROSECONDS, "–"), (0.4, units.MICROSECONDS, "< 1"),
-        (0.4, units.MILLISECONDS, "< 0.001"), (1.0, units.MICROSECONDS, "1.0"),
-        (1500.0, units.MILLISECONDS, "1.500"), (2e6, units.SECONDS, "2.000000"),
-    ],
-)  # fmt: skip
-def test_a_column_says_what_is_below_the_resolution(
-    latency_us: float | None, scale: units.Scale, text: str
-) -> None:
-    assert units.each_text(scale, latency_us) == text
